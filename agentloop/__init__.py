@@ -1,0 +1,165 @@
+"""agentloop: an agent is a for-loop.
+
+Everything public is here. What needs httpx is loaded when it is first named.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .agent import Agent
+from .depends import Depends, current_agent, current_call
+from .errors import (
+    AgentBusy,
+    AuthenticationFailed,
+    BadRequest,
+    BadResponse,
+    ConnectionFailed,
+    ContentRefused,
+    ContextWindowExceeded,
+    ModelError,
+    Overloaded,
+    RateLimited,
+    ServerError,
+    ToolError,
+)
+from .events import (
+    CompactionEvent,
+    Event,
+    FinalResponseEvent,
+    HiddenUserMessageEvent,
+    PruneEvent,
+    StepCompleteEvent,
+    StepStartEvent,
+    TextDeltaEvent,
+    TextEvent,
+    ThinkingDeltaEvent,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    ToolsChangedEvent,
+    UsageEvent,
+)
+from .loop import ChatModel, Loop
+from .messages import (
+    AssistantMessage,
+    Decision,
+    FilePart,
+    ImagePart,
+    Message,
+    Record,
+    Request,
+    Reset,
+    Result,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    Stop,
+    Summary,
+    SystemMessage,
+    TaskComplete,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolStart,
+    Unknown,
+    Usage,
+    UserMessage,
+    dump_record,
+    load_record,
+)
+from .mixins.compaction import Compaction, CompactionConfig
+from .mixins.done import DoneTool
+from .mixins.ephemeral import Ephemeral
+from .models.scripted import ScriptedModel
+from .settings import Settings
+from .tools import Tool, tool
+from .transcript import call_states, open_calls, seal, validate, view
+
+if TYPE_CHECKING:
+    from .models.openai import ChatOpenAI
+
+__version__ = "0.1.0"
+
+_LAZY = {"ChatOpenAI": ".models.openai"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Agent",
+    "AgentBusy",
+    "AssistantMessage",
+    "AuthenticationFailed",
+    "BadRequest",
+    "BadResponse",
+    "ChatModel",
+    "ChatOpenAI",
+    "Compaction",
+    "CompactionConfig",
+    "CompactionEvent",
+    "ConnectionFailed",
+    "ContentRefused",
+    "ContextWindowExceeded",
+    "Decision",
+    "Depends",
+    "DoneTool",
+    "Ephemeral",
+    "Event",
+    "FilePart",
+    "FinalResponseEvent",
+    "HiddenUserMessageEvent",
+    "ImagePart",
+    "Loop",
+    "Message",
+    "ModelError",
+    "Overloaded",
+    "PruneEvent",
+    "RateLimited",
+    "Record",
+    "Request",
+    "Reset",
+    "Result",
+    "RunEnd",
+    "RunStart",
+    "ScriptedModel",
+    "ServerError",
+    "Settings",
+    "SideRequest",
+    "StepCompleteEvent",
+    "StepStartEvent",
+    "Stop",
+    "Summary",
+    "SystemMessage",
+    "TaskComplete",
+    "TextDeltaEvent",
+    "TextEvent",
+    "TextPart",
+    "ThinkingDeltaEvent",
+    "ThinkingEvent",
+    "Tool",
+    "ToolCall",
+    "ToolCallEvent",
+    "ToolError",
+    "ToolMessage",
+    "ToolResultEvent",
+    "ToolStart",
+    "ToolsChangedEvent",
+    "Unknown",
+    "Usage",
+    "UsageEvent",
+    "UserMessage",
+    "call_states",
+    "current_agent",
+    "current_call",
+    "dump_record",
+    "load_record",
+    "open_calls",
+    "seal",
+    "tool",
+    "validate",
+    "view",
+]

@@ -1,0 +1,1 @@
+"""Programs for the terminal. Nothing else imports this."""

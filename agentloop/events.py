@@ -1,0 +1,148 @@
+"""What a run tells its listeners, as it happens.
+
+Copy with: messages.py.
+
+Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from .messages import Usage
+
+
+@dataclass(slots=True)
+class TextDeltaEvent:
+    """The next piece of the model's text, as it streams in."""
+
+    content: str
+
+
+@dataclass(slots=True)
+class ThinkingDeltaEvent:
+    """The next piece of the model's thinking, as it streams in."""
+
+    content: str
+
+
+@dataclass(slots=True)
+class ThinkingEvent:
+    """The model's thinking in one reply, whole."""
+
+    content: str
+
+
+@dataclass(slots=True)
+class TextEvent:
+    """The text of one reply, whole."""
+
+    content: str
+
+
+@dataclass(slots=True)
+class UsageEvent:
+    """What one model request used."""
+
+    usage: Usage
+
+
+@dataclass(slots=True)
+class StepStartEvent:
+    """A tool call begins. `step_id` is its id; `step_number` counts the agent's steps from 1."""
+
+    step_id: str
+    title: str
+    step_number: int = 0
+
+
+@dataclass(slots=True)
+class StepCompleteEvent:
+    """A tool call ended: `status` is "completed" or "error"."""
+
+    step_id: str
+    status: str
+    duration_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class ToolCallEvent:
+    """The model calls a tool. The tool starts once a `query_stream` reader asks for what is next.
+
+    `args` are the arguments as the model wrote them: {} if they are no JSON object.
+    """
+
+    tool: str
+    args: dict[str, Any]
+    tool_call_id: str
+
+
+@dataclass(slots=True)
+class ToolResultEvent:
+    """A tool call has its result, as the model will read it."""
+
+    tool: str
+    result: str
+    tool_call_id: str
+    is_error: bool = False
+
+
+@dataclass(slots=True)
+class HiddenUserMessageEvent:
+    """The library put a user message into the conversation (a nudge, a reminder)."""
+
+    content: str
+
+
+@dataclass(slots=True)
+class PruneEvent:
+    """Old results were replaced by placeholders: the request's prefix changes here."""
+
+    tool_call_ids: list[str]
+
+
+@dataclass(slots=True)
+class CompactionEvent:
+    """The conversation was summarized: the request's prefix changes here."""
+
+    summary: str
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(slots=True)
+class ToolsChangedEvent:
+    """The tools on offer differ from the last request's: the request's prefix changes here."""
+
+    added: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class FinalResponseEvent:
+    """The run's answer. `stop_reason` is that of its Result."""
+
+    content: str
+    stop_reason: str = "completed"
+
+
+Event: TypeAlias = (
+    TextDeltaEvent
+    | ThinkingDeltaEvent
+    | ThinkingEvent
+    | TextEvent
+    | UsageEvent
+    | StepStartEvent
+    | StepCompleteEvent
+    | ToolCallEvent
+    | ToolResultEvent
+    | HiddenUserMessageEvent
+    | PruneEvent
+    | CompactionEvent
+    | ToolsChangedEvent
+    | FinalResponseEvent
+)
+Listener: TypeAlias = Callable[[Any], None]
+OnDelta: TypeAlias = Callable[[TextDeltaEvent | ThinkingDeltaEvent], None]

@@ -1,0 +1,336 @@
+"""An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
+
+Copy with: the other files of this folder, without agent.py.
+
+Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
+them and calls `super()`: requests and calls go from the left of a class line to the right, views
+come back from the right to the left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from difflib import get_close_matches
+from itertools import groupby
+from typing import Any, Literal, Protocol
+
+from . import events
+from .depends import current_agent, current_call
+from .errors import ToolError
+from .messages import (
+    AssistantMessage,
+    Message,
+    Record,
+    Request,
+    Result,
+    Stop,
+    SystemMessage,
+    ToolCall,
+    ToolChoice,
+    ToolMessage,
+    ToolStart,
+    UserMessage,
+)
+from .results import as_content, describe_error
+from .runs import Runs
+from .tools import Tool, check_unique_names
+from .transcript import call_states, closing_results, open_calls, view, with_unique_ids
+from .waiting import settle, was_cancelled, within
+
+logger = logging.getLogger("agentloop")
+
+OUT_OF_TURNS = (
+    "You have reached the limit of turns and cannot call tools any more. "
+    "Say what you have done, what you found, and what is still missing."
+)
+CUT_OFF = "Not run: the reply was cut off before it was complete. Do it in smaller pieces."
+EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
+GO_ON = "Go on."
+MAX_NUDGES = 3
+UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
+    "length": "limit:length",
+    "context_overflow": "context_overflow",
+    "pause": "",
+}
+
+
+class ChatModel(Protocol):
+    """Anything that answers messages. With `on_delta` it streams too, and returns the same."""
+
+    model: str
+
+    async def ainvoke(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        tool_choice: ToolChoice = "auto",
+        on_delta: events.OnDelta | None = None,
+    ) -> AssistantMessage: ...
+
+
+class Loop(Runs):
+    """A for-loop around a chat model and its tools: the smallest agent.
+
+    llm: the model that answers.
+    tools: what it may call, each made with `@tool`.
+    system_prompt: sent first with every request.
+    max_iterations: how many turns (model calls) a run may take.
+    tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
+    dependency_overrides: `{dependency: replacement}`, for tests above all.
+    max_parallel: how many calls of one turn run side by side.
+    max_result_chars: longer tool results are cut to their head and tail.
+    on_tool_error: "return" lets the model read an exception; "raise" ends the run with it.
+    """
+
+    llm: ChatModel
+    tools: Sequence[Tool] = ()
+    system_prompt: str = ""
+    max_iterations: int = 200
+    tool_choice: ToolChoice = "auto"
+    dependency_overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None
+    max_parallel: int = 16
+    max_result_chars: int = 100_000
+    on_tool_error: Literal["return", "raise"] = "return"
+
+    _offered: Sequence[Tool] = field(default=(), init=False)
+    _steps: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.llm, "ainvoke"):
+            raise TypeError(f"llm= needs a chat model, such as ChatOpenAI(...), not {self.llm!r}")
+        if self.max_iterations < 1 or self.max_parallel < 1:
+            raise ValueError("max_iterations and max_parallel have to be at least 1")
+        check_unique_names(self.tools)
+
+    # ---- the loop
+
+    async def work(self) -> Result:
+        """Up to `max_iterations` times: look at the context, call the model, call its tools."""
+        if answer := await self._take_up_open_calls():
+            return answer
+        tool_choice = self.tool_choice
+        for _ in range(self.max_iterations):
+            request = Request(await self.context(), self._offer(tool_choice), tool_choice)
+            reply = self._take(await self.call_model(request))
+            if reply.stop_reason in UNFINISHED:
+                answer = self._ask_for_the_rest(reply)
+            elif reply.tool_calls:
+                answer = await self.call_tools(reply.tool_calls)
+            else:
+                answer = Result(reply.text)
+            if answer and (answer := await self.finish(answer)):
+                return answer
+            tool_choice = "auto"
+        return await self._sum_up()
+
+    # ---- the seams, for mixins to override
+
+    async def context(self) -> list[Message]:
+        """What the model will see. Makes no request, and twice in a row gives the same."""
+        system = [SystemMessage(self.system_prompt)] if self.system_prompt else []
+        return [*system, *view(self.log)]
+
+    def toolset(self) -> Sequence[Tool]:
+        """The tools on offer in this turn."""
+        return self.tools
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        """The model's reply to one request. Streams a step if somebody listens."""
+        streams = request.purpose == "step" and (self._queue is not None or self.listeners)
+        return await self.llm.ainvoke(
+            request.messages,
+            request.tools,
+            tool_choice=request.tool_choice,
+            on_delta=self.emit if streams else None,
+        )
+
+    async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
+        """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
+
+        Whatever a call raises waits until its siblings have settled. Then a crash outranks
+        another Stop, which outranks done; among equals the first call's wins.
+        """
+        raised: list[BaseException] = []
+        for overlap, group in groupby(calls, self._may_overlap):
+            at_once = self.max_parallel if overlap else 1
+            outcomes = await settle(self._answer, group, at_once=at_once, grace=self.cancel_grace)
+            raised += [error for error in outcomes if error is not None]
+        raised = [error for error in raised if not isinstance(error, asyncio.CancelledError)]
+        if not raised:
+            return None
+        first = min(raised, key=lambda e: e.reason == "done" if isinstance(e, Stop) else -1)
+        if isinstance(first, Stop) and first.reason == "done":
+            return Result(first.text, first.value, "done")
+        raise first
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        """Run one call; every failure becomes an error result that the model can read."""
+        given = {current_agent: lambda: self, current_call: lambda: call}
+        overrides = given | dict(self.dependency_overrides or {})
+        try:
+            tool = self.tool(call)
+            arguments = tool.validate(call.arguments)
+            self.record(ToolStart(call.id))
+            work = tool.execute(arguments, overrides)
+            value = await within(tool.timeout, work, grace=self.cancel_grace)
+            content = as_content(value, self.max_result_chars)
+            return ToolMessage(call.id, call.name, content, ephemeral=tool.ephemeral)
+        except ToolError as error:
+            text = str(error)
+        except asyncio.CancelledError as error:
+            if was_cancelled(error):
+                raise
+            text = describe_error(error)  # the tool's own doing, not the end of the run
+        except Stop:
+            raise
+        except Exception as error:
+            if self.on_tool_error == "raise":
+                raise
+            logger.info("tool %s failed", call.name, exc_info=True)
+            text = describe_error(error)
+        return ToolMessage(call.id, call.name, as_content(text, 10_000), is_error=True)
+
+    async def finish(self, result: Result) -> Result | None:
+        """The answer that ends the run, or None to go on. Done results pass here too."""
+        if result.stop_reason == "completed" and not result.text.strip():
+            self.nudge(EMPTY_REPLY)
+            return None
+        return result
+
+    def record(self, record: Record) -> None:
+        """Append to the log. Synchronous, so that no cancel comes between; emits nothing."""
+        self.log.append(record)
+
+    # ---- what mixins use
+
+    def tool(self, call: ToolCall) -> Tool:
+        """The tool that a call names, among those on offer. ToolError if there is none."""
+        tools = {tool.name: tool for tool in self._offered}
+        if call.name in tools:
+            return tools[call.name]
+        near = get_close_matches(call.name, tools, n=3) or list(tools)
+        names = ", ".join(near) if near else "there are no tools"
+        raise ToolError(f"There is no tool named {call.name!r:.80}. Did you mean: {names}?")
+
+    def nudge(self, text: str) -> None:
+        """Say something to the model as a hidden user message, so that the run goes on.
+
+        Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
+        tool since.
+        """
+        nudges, said = 0, ""
+        for record in reversed(self.log):
+            if isinstance(record, AssistantMessage):
+                said = said or record.text
+            elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
+                nudges += 1
+            elif isinstance(record, UserMessage | ToolMessage):
+                break
+        if nudges >= MAX_NUDGES:
+            raise Stop("no_progress", said)
+        self.tell(text, nudge=True)
+
+    # ---- the steps of `work`
+
+    async def _take_up_open_calls(self) -> Result | None:
+        """Run the calls that an earlier run left open; not those that may have run already."""
+        if not (calls := open_calls(self.log)):
+            return None
+        tools, states = {tool.name: tool for tool in self._offer()}, call_states(self.log)
+        again = [
+            call
+            for call in calls
+            if states[call.id] == "waiting"
+            or (states[call.id] == "started" and call.name in tools and tools[call.name].idempotent)
+        ]
+        for result in closing_results(self.log):
+            if all(result.tool_call_id != call.id for call in again):
+                self.record(result)
+        answer = await self.call_tools(again) if again else None
+        return await self.finish(answer) if answer else None
+
+    def _offer(self, tool_choice: ToolChoice = "auto") -> Sequence[Tool]:
+        """This turn's tools. Its calls are resolved against this snapshot."""
+        tools = tuple(self.toolset())
+        check_unique_names(tools)
+        names, before = [tool.name for tool in tools], [tool.name for tool in self._offered]
+        if tool_choice not in ("auto", "required", "none", *names):
+            raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
+        if before and tools != self._offered:
+            added, removed = set(names) - set(before), set(before) - set(names)
+            self.emit(events.ToolsChangedEvent(sorted(added), sorted(removed)))
+        self._offered = tools
+        return tools
+
+    def _take(self, reply: AssistantMessage) -> AssistantMessage:
+        """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
+        replies = (record for record in self.log if isinstance(record, AssistantMessage))
+        reply = with_unique_ids(reply, {call.id for one in replies for call in one.tool_calls})
+        self.record(reply)
+        if reply.usage is not None:
+            self.emit(events.UsageEvent(reply.usage))
+        if reply.thinking:
+            self.emit(events.ThinkingEvent(reply.thinking))
+        if reply.text.strip():
+            self.emit(events.TextEvent(reply.text))
+        if reply.stop_reason == "refused":
+            raise Stop("refused", reply.text)
+        if reply.stop_reason not in (None, "end", "tool_calls", *UNFINISHED):
+            raise Stop(f"unknown:{reply.stop_reason}", reply.text)
+        return reply
+
+    def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
+        """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
+        for call in reply.tool_calls:
+            self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
+        if reply.tool_calls:
+            return None
+        if reply.stop_reason == "pause":
+            self.nudge(GO_ON)
+            return None
+        return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
+
+    async def _answer(self, call: ToolCall) -> None:
+        """Tell of a call, run it, and record its result as soon as there is one."""
+        await self._announce(call)
+        start, failure = time.perf_counter(), None
+        try:
+            message = await self.call_tool(call)
+        except BaseException as error:
+            open_ = call_states(self.log)[call.id] == "waiting"
+            if was_cancelled(error) or (
+                isinstance(error, Stop) and error.reason != "done" and open_
+            ):
+                raise  # the call stays open: the view says of it what is known
+            failure = error
+            text = error.text if isinstance(error, Stop) else describe_error(error)
+            message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
+        self.record(message)
+        took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
+        self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
+        self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
+        if failure:
+            raise failure
+
+    async def _announce(self, call: ToolCall) -> None:
+        """Tell of a call, and wait until a `query_stream` reader has dealt with that."""
+        self._steps += 1
+        self.emit(events.StepStartEvent(call.id, call.name, self._steps))
+        self.emit(events.ToolCallEvent(call.name, call.parsed or {}, call.id))
+        if self._queue is not None:
+            await self._queue.join()
+
+    def _may_overlap(self, call: ToolCall) -> bool:
+        return all(tool.parallel for tool in self._offered if tool.name == call.name)
+
+    async def _sum_up(self) -> Result:
+        """Out of turns: one more request, without calls, for what was done and what is missing."""
+        self.tell(OUT_OF_TURNS)
+        reply = await self.call_model(Request(await self.context(), self._offer(), "none"))
+        reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
+        return Result(reply.text, stop_reason="max_iterations")

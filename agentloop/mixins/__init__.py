@@ -1,0 +1,1 @@
+"""How the loop behaves: one optional feature a file."""

@@ -1,0 +1,1 @@
+"""Who answers: one file for each provider."""

@@ -1,0 +1,566 @@
+"""A model behind HTTP: clients, retries, errors, server-sent events, limits.
+
+Copy with: messages.py, events.py, errors.py.
+
+A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
+(the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
+`read` takes, so that both ways give the same message). Everything else is here, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import calendar
+import codecs
+import itertools
+import json
+import logging
+import math
+import os
+import random
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from email.utils import parsedate_tz
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, cast
+from urllib.parse import urlsplit
+
+from pydantic_core import to_json
+
+from .. import errors
+from ..errors import BadRequest, BadResponse, ConnectionFailed, ModelError
+from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
+from ..messages import AssistantMessage, Message, Request, ToolChoice, clean_text
+
+if TYPE_CHECKING:
+    from ..tools import Tool
+
+log = logging.getLogger("agentloop")
+
+LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets none
+LINGER = 0.25  # seconds for the end of a stream whose last event was seen
+MAX_CLIENTS = 64
+
+
+class Accumulator(Protocol):
+    """Puts one streamed reply together."""
+
+    complete: bool  # whether the reply's end was seen
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Take the next event, and show the text in it."""
+
+    def reply(self) -> dict[str, Any]:
+        """The whole, in the form that `HTTPModel.read` takes."""
+        ...
+
+
+@dataclass(repr=False, eq=False)
+class HTTPModel(ABC):
+    """What every provider has in common. Nothing is sent that was not asked for.
+
+    `client` is anything with the interface of `httpx.AsyncClient`, and is never closed here.
+    Without one, clients are made as needed; they honour the proxy variables that httpx does.
+    """
+
+    model: str
+    _: KW_ONLY
+    api_key: str | None = None
+    base_url: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more fields to send
+    max_retries: int = 4  # attempts after the first
+    timeout: float | None = None  # seconds for all attempts together
+    connect_timeout: float = 5.0
+    read_timeout: float = 600.0  # seconds without a single byte
+    max_response_bytes: int = 64 * 2**20
+    client: Any = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.time
+    jitter: Callable[[], float] = random.random
+
+    key_variable: ClassVar[str]
+    url_variable: ClassVar[str]
+    default_url: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        self.api_key = self.api_key or os.environ.get(self.key_variable)
+        url = self.base_url or os.environ.get(self.url_variable) or self.default_url
+        self.base_url = url.rstrip("/")
+        if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
+            # httpx would refuse the header, and show it in its message
+            raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
+        if not self.api_key and self.client is None and self.base_url == self.default_url:
+            raise ValueError(f"{name} needs api_key=, or {self.key_variable} in the environment")
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
+    # ---- what a provider says
+
+    @abstractmethod
+    def headers(self) -> dict[str, str]:
+        """The provider's own headers, with the key."""
+
+    @abstractmethod
+    def path(self, stream: bool) -> str:
+        """What follows the base URL."""
+
+    @abstractmethod
+    def body(self, request: Request, stream: bool) -> dict[str, Any]:
+        """The request as JSON. BadRequest: it holds what this provider cannot carry."""
+
+    @abstractmethod
+    def read(self, data: dict[str, Any]) -> AssistantMessage:
+        """The message in a reply. BadResponse: there is none."""
+
+    @abstractmethod
+    def accumulator(self, deltas: Deltas) -> Accumulator:
+        """A new one, for one attempt."""
+
+    # ---- one request
+
+    async def ainvoke(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        tool_choice: ToolChoice = "auto",
+        on_delta: OnDelta | None = None,
+    ) -> AssistantMessage:
+        """The model's answer; with `on_delta` it is streamed. Raises ModelError."""
+        body = self.body(Request(messages, tools, tool_choice), on_delta is not None)
+        content = to_json(body | dict(self.extra), inf_nan_mode="null")
+        deadline = asyncio.timeout(self.timeout)
+        try:
+            async with deadline:
+                return await self._attempts(content, on_delta)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise ConnectionFailed(f"{self!r}: no whole answer in {self.timeout} s") from None
+
+    async def _attempts(self, content: bytes, on_delta: OnDelta | None) -> AssistantMessage:
+        for attempt in itertools.count(1):
+            deltas = Deltas(on_delta)
+            try:
+                return await self._attempt(content, deltas)
+            except _Transient as transient:
+                error = transient.error
+            wait = error.retry_after
+            if wait is None:
+                wait = min(60.0, 2.0 ** (attempt - 1)) * (0.5 + self.jitter() / 2)
+            if deltas.shown or attempt > self.max_retries or wait > LONGEST_WAIT:
+                raise error
+            log.info("%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error)
+            await self.sleep(wait)
+        raise AssertionError("count() has no end")
+
+    async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
+        url = self.base_url + self.path(deltas.wanted)
+        # identity: a few kilobytes of compressed reply can hold gigabytes
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers |= self.headers()
+        timeout = (self.connect_timeout, self.read_timeout, self.read_timeout, None)
+        try:
+            async with (
+                self._borrow_client() as client,
+                client.stream(
+                    "POST", url, content=content, headers=headers, timeout=timeout
+                ) as response,
+            ):
+                return await self._read_response(response, deltas)
+        except Exception as error:
+            if not _is_transport(error):
+                raise
+            host = urlsplit(self.base_url).netloc.rpartition("@")[2]
+            reason = self._clip(f"{host}: {type(error).__name__}: {error}", 500)
+            if type(error).__name__ in ("UnsupportedProtocol", "LocalProtocolError"):
+                raise BadRequest(reason) from None
+            raise _Transient(ConnectionFailed(reason)) from None
+
+    async def _read_response(self, response: Any, deltas: Deltas) -> AssistantMessage:
+        coding = response.headers.get("content-encoding", "identity")
+        if coding != "identity":
+            raise self._bad(response, f"the encoding {coding!r}, which we did not ask for")
+        good = 200 <= response.status_code < 300
+        kind = response.headers.get("content-type", "")
+        if good and deltas.wanted and "json" not in kind and "html" not in kind:
+            return await self._read_events(response, deltas)
+        content = b"".join([piece async for piece in self._pieces(response)])
+        if not good:
+            raise self._failure(response, content)
+        return self._read_message(response, self._parse(response, content))
+
+    async def _read_events(self, response: Any, deltas: Deltas) -> AssistantMessage:
+        reply, parser, start, done = self.accumulator(deltas), EventParser(), b"", False
+        rest = asyncio.timeout(None)
+        try:
+            async with rest:
+                async for piece in self._pieces(response):
+                    start = start or piece
+                    for name, data in parser.feed(piece):
+                        done = done or data == b"[DONE]" or name == "message_stop"
+                        if not done and name == "error":
+                            raise self._failure(response, data)
+                        if not done:
+                            reply.add(self._parse(response, data))
+                    if done or reply.complete:
+                        # Read on, for the usage and so that the connection can be used again,
+                        # but not for long: some servers leave it open.
+                        now = asyncio.get_running_loop().time()
+                        end = now + (LINGER if done else 20 * LINGER)
+                        rest.reschedule(min(end, rest.when() or end))
+        except Exception as error:
+            failed = rest.expired() or _is_transport(error)
+            if not (failed and (done or reply.complete)):
+                raise
+        if not (done or reply.complete):
+            raise _Transient(self._bad(response, "the stream ended before the reply did", start))
+        return self._read_message(response, reply.reply())
+
+    async def _pieces(self, response: Any) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in response.aiter_raw():
+            size += len(piece)
+            if size > self.max_response_bytes:
+                raise self._bad(response, f"more than {self.max_response_bytes} bytes")
+            yield piece
+
+    def _parse(self, response: Any, content: bytes) -> dict[str, Any]:
+        try:
+            data = json.loads(content)  # pydantic_core's refuses half surrogate pairs
+        except (ValueError, RecursionError):
+            raise _Transient(self._bad(response, "not JSON", content)) from None
+        if not isinstance(data, dict):
+            raise _Transient(self._bad(response, "not a JSON object", content))
+        if obj(data).get("error"):
+            raise self._failure(response, content)
+        return obj(data)
+
+    def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
+        try:
+            return self.read(data)
+        except BadResponse as error:
+            content = json.dumps(data).encode()
+            raise _Transient(self._bad(response, str(error), content)) from None
+
+    # ---- what went wrong
+
+    def _clip(self, text: str, length: int) -> str:
+        """The text without the key; a very short one is a placeholder, and may be part of words."""
+        if self.api_key and len(self.api_key) > 5:
+            text = text.replace(self.api_key, "***")
+        return text[:length]
+
+    def _bad(self, response: Any, reason: str, content: bytes = b"") -> BadResponse:
+        kind = response.headers.get("content-type", "no content type")
+        text = self._clip(content.decode(errors="replace"), 200)
+        return BadResponse(
+            f"{self!r}: {response.status_code}, {kind}: {reason}" + (f": {text!r}" if text else ""),
+            status=response.status_code,
+            request_id=_request_id(response),
+        )
+
+    def _failure(self, response: Any, content: bytes) -> Exception:
+        """The error in an answer; wrapped as _Transient if another attempt may help."""
+        words, message = error_words(content.decode(errors="replace"))
+        status = response.status_code
+        if 200 <= status < 300:
+            status = status_of(words)
+        error = error_class(status, f"{words} {message}")(
+            f"{self!r}: {status}: {self._clip(f'{words}: {message}' if words else message, 500)}",
+            status=status,
+            request_id=_request_id(response),
+            retry_after=retry_after(response.headers, self.clock()),
+        )
+        again = status in (408, 409, 425, 429) or status >= 500
+        again = again and not re.search("insufficient_quota|spend_limit", words)
+        advice = response.headers.get("x-should-retry")
+        if advice == "true" or (again and advice != "false"):
+            return _Transient(error)
+        return error
+
+    # ---- clients
+
+    @asynccontextmanager
+    async def _borrow_client(self) -> AsyncGenerator[Any, None]:
+        if self.client is not None:
+            yield self.client
+            return
+        loop = asyncio.get_running_loop()
+        if (pool := self._pools.get(loop)) is None:
+            for old in [old for old in list(self._pools) if old.is_closed()]:
+                self._pools.pop(old, None)
+            pool = self._pools[loop] = _Pool()
+            await anext(pool.closer)
+        client = pool.least_busy()
+        pool.users[client] += 1
+        try:
+            yield client
+        finally:
+            if client in pool.users:  # else it was closed meanwhile
+                pool.users[client] -= 1
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections. If nobody does, the loop's own end does."""
+        if pool := self._pools.pop(asyncio.get_running_loop(), None):
+            await pool.closer.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class _Transient(Exception):
+    """Carries an error that another attempt may not meet."""
+
+    def __init__(self, error: ModelError) -> None:
+        self.error = error
+
+
+def _is_transport(error: Exception) -> bool:
+    """Whether the connection failed. By name, as the client need not be httpx's."""
+    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
+
+
+class _Pool:
+    """The clients of one event loop: many, as httpx looks at all connections for each request."""
+
+    def __init__(self) -> None:
+        self.users: dict[Any, int] = {}
+        self.closer = _close_at_the_end(self.users)
+
+    def least_busy(self) -> Any:
+        client = min(self.users, key=self.users.__getitem__, default=None)
+        if client is None or (self.users[client] and len(self.users) < MAX_CLIENTS):
+            client = _new_client()
+            self.users[client] = 0
+        return client
+
+
+async def _close_at_the_end(clients: dict[Any, int]) -> AsyncGenerator[None, None]:
+    """Started once, it waits; an event loop closes its open async generators before it ends."""
+    try:
+        yield
+    finally:
+        while clients:
+            client, _ = clients.popitem()
+            await client.aclose()
+
+
+def _new_client() -> Any:
+    import httpx
+
+    return httpx.AsyncClient(verify=_ssl_context(), limits=httpx.Limits(keepalive_expiry=60))
+
+
+@cache
+def _ssl_context() -> Any:
+    import httpx
+
+    return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
+
+
+# ---- JSON from outside, where anything may be anything
+
+
+def obj(value: Any) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list; none if it is no list."""
+    items = cast("Sequence[Any]", value) if isinstance(value, list) else ()
+    return [item for item in items if isinstance(item, dict)]
+
+
+def clean(value: Any) -> Any:
+    """The value with text that UTF-8 can carry, all the way down."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean(item) for item in cast("Sequence[Any]", value)]
+    return {clean_text(key): clean(item) for key, item in obj(value).items()} or value
+
+
+# ---- errors, as pure functions
+
+_STATUS_WORDS = {
+    "overloaded|unavailable": 529,
+    "rate_limit|exhausted|quota": 429,
+    "authentication|api_key": 401,
+    "billing": 402,
+    "permission": 403,
+    "not_found": 404,
+    "too_large": 413,
+    "invalid|bad_?request|context_length|content_filter": 400,
+}
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum (context|prompt) length|exceed\w* [^.]{0,60}context|"
+    r"exceed_context|context_window_exceeded|(prompt|input|request) is too long|"
+    r"reduce the length of|input token count[^.]{0,80}exceeds",
+    re.IGNORECASE,
+)
+_FILTERED = re.compile(
+    r"content_filter|content_policy|content management policy|responsible_?ai|usage policy",
+    re.IGNORECASE,
+)
+
+
+def error_words(body: str) -> tuple[str, str]:
+    """An error body's type and code, and its message: the usual JSON shapes, or any text."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return "", body
+    data = obj(data) or (objects(data) or [{}])[0]  # Google sends a list of one
+    error = obj(data.get("error")) or data
+    found = obj(error.get("details")) | error  # Anthropic's details have an error_code
+    words = [str(found[key]) for key in ("type", "code", "status", "error_code") if found.get(key)]
+    return " ".join(dict.fromkeys(words)), str(error.get("message") or error.get("error") or body)
+
+
+def status_of(words: str) -> int:
+    """The HTTP status that an error inside a good answer stands for; 500 if it does not say."""
+    if number := re.search(r"\b[45]\d\d\b", words):
+        return int(number[0])
+    found = (status for word, status in _STATUS_WORDS.items() if re.search(word, words, re.I))
+    return next(found, 500)
+
+
+def error_class(status: int, text: str) -> type[ModelError]:
+    """The class of error for a status and what was said with it."""
+    if status in (401, 403):
+        return errors.AuthenticationFailed
+    if status == 408:
+        return ConnectionFailed
+    if status == 429:
+        return errors.RateLimited
+    if status in (503, 529):
+        return errors.Overloaded
+    if status >= 500:
+        return errors.ServerError
+    if status < 400:  # a redirect: we do not follow any
+        return BadResponse
+    if status == 413 or _TOO_LONG.search(text):
+        return errors.ContextWindowExceeded
+    if _FILTERED.search(text):
+        return errors.ContentRefused
+    return ModelError if status in (409, 425) else BadRequest
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds that an answer asks to wait; None if it does not, or makes no sense.
+
+    Source: RFC 9110, 10.2.3 (seconds or a date); `retry-after-ms` is OpenAI's.
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        try:
+            wait = float(text) * unit
+        except ValueError:
+            try:
+                date = parsedate_tz(text)
+                wait = calendar.timegm(date[:6]) - (date[9] or 0) - now if date else 0.0
+            except (ValueError, OverflowError):
+                continue
+        if wait > 0 and math.isfinite(wait):
+            return wait
+    return None
+
+
+def _request_id(response: Any) -> str | None:
+    found: str | None = response.headers.get("x-request-id") or response.headers.get("request-id")
+    return found
+
+
+# ---- streams
+
+
+class Deltas:
+    """Passes pieces of text on. A surrogate pair that was cut in two waits for its other half."""
+
+    def __init__(self, on_delta: OnDelta | None) -> None:
+        self.wanted, self.shown = on_delta is not None, False
+        self._on_delta = on_delta
+        self._half: dict[type[Any], str] = {}
+
+    def text(self, piece: str) -> None:
+        self._show(TextDeltaEvent, piece)
+
+    def thinking(self, piece: str) -> None:
+        self._show(ThinkingDeltaEvent, piece)
+
+    def _show(self, kind: type[TextDeltaEvent] | type[ThinkingDeltaEvent], piece: str) -> None:
+        piece = self._half.pop(kind, "") + piece
+        if "\ud800" <= piece[-1:] <= "\udbff":
+            self._half[kind], piece = piece[-1], piece[:-1]
+        if piece and self._on_delta:
+            self.shown = True
+            self._on_delta(kind(clean_text(piece)))
+
+
+class Event(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: bytes
+
+
+class EventParser:
+    """Server-sent events out of bytes that were cut anywhere.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []  # the pieces of the unfinished line
+        self._name = ""
+        self._data: list[bytes] = []
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        if self._after_cr and piece:
+            piece, self._after_cr = piece.removeprefix(b"\n"), False
+        if not piece:
+            return
+        self._after_cr = piece.endswith(b"\r")
+        rest, *lines = re.split(rb"\r\n|\r|\n", piece)
+        for line in lines:
+            self._line.append(rest)
+            yield from self._end_line(b"".join(self._line))
+            self._line, rest = [], line
+        self._line.append(rest)
+
+    def _end_line(self, line: bytes) -> Iterator[Event]:
+        if self._first:
+            line, self._first = line.removeprefix(codecs.BOM_UTF8), False
+        if not line:
+            if self._data:
+                yield Event(self._name, b"\n".join(self._data))
+            self._name, self._data = "", []
+            return
+        name, _, value = line.partition(b":")  # a comment has no name
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._name = value.decode(errors="replace")

@@ -1,0 +1,225 @@
+"""One run at a time, from a prompt to a Result, and a log that is in order however it ends.
+
+Copy with: messages.py, events.py, errors.py, transcript.py, settings.py, stream.py, waiting.py.
+
+`Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
+leaves, how it is cancelled, interrupted, streamed, continued and forked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import Any, Self
+
+from .errors import AgentBusy
+from .events import FinalResponseEvent, HiddenUserMessageEvent, Listener
+from .messages import (
+    AssistantMessage,
+    Message,
+    Part,
+    Record,
+    Reset,
+    Result,
+    RunEnd,
+    RunStart,
+    Stop,
+    SystemMessage,
+    Usage,
+    UserMessage,
+)
+from .settings import Settings
+from .stream import EventStream
+from .transcript import closing_results, last_message, open_calls, seal, usage_of, view
+
+logger = logging.getLogger("agentloop")
+
+INTERRUPTED = "The user interrupted you here."
+
+
+class Runs(Settings, ABC):
+    """What can be run on a prompt.
+
+    listeners: functions that get each event as it happens.
+    cancel_grace: how many seconds a cancelled tool gets to stop.
+    """
+
+    listeners: Sequence[Listener] = ()
+    cancel_grace: float = 5.0
+
+    log: list[Record] = field(default_factory=list[Record], init=False)
+    _task: asyncio.Task[Any] | None = field(default=None, init=False)  # the run's, if one goes on
+    _queue: asyncio.Queue[Any] | None = field(default=None, init=False)  # to query_stream's reader
+    _interrupt: str | None = field(default=None, init=False)
+
+    @abstractmethod
+    async def work(self) -> Result:
+        """The run itself."""
+
+    @abstractmethod
+    def record(self, record: Record) -> None:
+        """Append to the log."""
+
+    async def run(self, prompt: str | Sequence[Part] | None = None) -> Result:
+        """Work on a prompt until there is an answer; without one, go on where the last run ended.
+
+        Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
+        nothing to work on. After an error, `run()` tries again.
+        """
+        return await self._run(prompt, None)
+
+    async def query(self, prompt: str | Sequence[Part]) -> str:
+        """The answer to a prompt, as text."""
+        return (await self.run(prompt)).text
+
+    def query_stream(self, prompt: str | Sequence[Part] | None = None) -> EventStream[Result]:
+        """The events of a run, as they happen; leaving the iteration cancels the run.
+
+        No tool starts before its ToolCallEvent has been dealt with: leaving there prevents it.
+        """
+        return EventStream(lambda queue: self._run(prompt, queue), 2 * self.cancel_grace)
+
+    def run_sync(self, prompt: str | Sequence[Part] | None = None) -> Result:
+        """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.run(prompt))
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+
+    def interrupt(self, note: str | None = None) -> None:
+        """End the current run from outside: it returns a Result with stop_reason "interrupted".
+
+        The model is told of it, and the note. Does nothing if no run is going on. Thread-safe.
+        """
+        if (task := self._task) is None:
+            return
+        self._interrupt = f"{INTERRUPTED} {note or ''}".strip()
+        task.get_loop().call_soon_threadsafe(lambda: self._task is task and task.cancel())
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation as the model sees it, without the system prompt: every call answered."""
+        return view(self.log)
+
+    @property
+    def usage(self) -> Usage:
+        """All tokens so far, those of summaries and other side requests included."""
+        return usage_of(self.log)
+
+    def load_history(self, messages: Sequence[Message]) -> None:
+        """Start from these messages instead of the present log. Calls without a result get one.
+
+        System messages are left out: the system prompt is a setting.
+        """
+        self._refuse_if_busy()
+        self.log.clear()
+        self.record(Reset())
+        for message in seal(messages):
+            if not isinstance(message, SystemMessage):
+                self.record(message)
+
+    def clear_history(self) -> None:
+        """Forget the log; the settings stay."""
+        self.load_history([])
+
+    def fork(self, at: int | None = None) -> Self:
+        """An independent copy with the same settings, and the log up to record `at` (or all of it).
+
+        Calls that are open there get a result in the copy. An agent with an empty log is a
+        template: fork it once per request.
+        """
+        twin = copy.copy(self)
+        log = self.log[:at]
+        twin.log = [*log, *closing_results(log)]
+        twin._task = twin._queue = twin._interrupt = None
+        return twin
+
+    def emit(self, event: Any) -> None:
+        """Tell the listeners, and survive one that raises."""
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener failed on %s", type(event).__name__)
+        if self._queue is not None:
+            self._queue.put_nowait(event)
+
+    def tell(self, text: str, **extra: Any) -> None:
+        """Put a hidden user message into the conversation."""
+        self.record(UserMessage(text, hidden=True, extra=extra or None))
+        self.emit(HiddenUserMessageEvent(text))
+
+    # ---- how a run begins and ends
+
+    async def _run(
+        self, prompt: str | Sequence[Part] | None, queue: asyncio.Queue[Any] | None
+    ) -> Result:
+        if (task := self._task) is not None and task.cancelling():  # a dropped stream, on its way
+            await asyncio.wait([task], timeout=2 * self.cancel_grace)
+        self._refuse_if_busy()
+        self._task, self._queue, self._interrupt = asyncio.current_task(), queue, None
+        try:
+            start = len(self.log)
+            self._begin(prompt)
+            result = await self._to_its_end()
+            result = replace(
+                result, usage=usage_of(self.log[start:]), pending=tuple(open_calls(self.log))
+            )
+            self.emit(FinalResponseEvent(result.text, result.stop_reason))
+            return result
+        finally:
+            self._task = self._queue = None
+
+    def _refuse_if_busy(self) -> None:
+        task = self._task
+        if task is not None and not (task.done() or task.get_loop().is_closed()):
+            raise AgentBusy(
+                "this agent is running a query: await it (or close its stream) first, "
+                "or give each query a copy of its own with agent.fork()"
+            )
+
+    def _begin(self, prompt: str | Sequence[Part] | None) -> None:
+        if prompt is None:
+            unanswered = not isinstance(last_message(self.log), AssistantMessage | None)
+            if not unanswered and not open_calls(self.log):
+                raise ValueError("there is nothing to go on with: give run() a prompt")
+            self.record(RunStart())
+            return
+        message = UserMessage(prompt)
+        if not message.content or (isinstance(prompt, str) and not prompt.strip()):
+            raise ValueError("the prompt is empty: say what to do")
+        self.record(RunStart())
+        for result in closing_results(self.log):
+            self.record(result)
+        if last_message(self.log) != message:  # asked again after an error: it is there already
+            self.record(message)
+
+    async def _to_its_end(self) -> Result:
+        """Work, and mark in the log how it ended."""
+        try:
+            result = await self.work()
+        except Stop as stop:
+            result = Result(stop.text, stop.value, stop.reason)
+        except asyncio.CancelledError:
+            if not self._was_interrupted():
+                self.record(RunEnd("cancelled"))
+                raise
+            result = Result(stop_reason="interrupted")
+        except BaseException:
+            self.record(RunEnd("error"))
+            raise
+        self.record(RunEnd(result.stop_reason))
+        return result
+
+    def _was_interrupted(self) -> bool:
+        """Whether interrupt() alone cancelled the task, which is then cancelled no more."""
+        task = asyncio.current_task()
+        if self._interrupt is None or task is None or task.uncancel() > 0:
+            return False
+        self.tell(self._interrupt)
+        return True

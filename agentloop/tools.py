@@ -1,0 +1,276 @@
+"""@tool: a function's signature becomes a schema for the model and a validated call.
+
+Copy with: arguments.py, results.py, depends.py, docstrings.py, errors.py, messages.py.
+
+    @tool
+    async def add(a: int, b: int) -> int:
+        "Adds two numbers."
+        return a + b
+
+`await add(1, 2)` still calls the function. A plain `def` works as well: it runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import functools
+import inspect
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import FrameType, MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from .arguments import Arguments, parameters_for_the_model, parse_arguments
+from .depends import (
+    ClosingFailed,
+    Function,
+    Plan,
+    Resolver,
+    injected,
+    name_of,
+    plan,
+    run_and_close,
+)
+from .docstrings import parse_docstring
+from .errors import ToolError
+from .messages import TaskComplete
+from .results import as_text, clip, describe_error
+
+P = ParamSpec("P")
+R = TypeVar("R")
+P2 = ParamSpec("P2")
+R2 = TypeVar("R2")
+
+NO_OVERRIDES: Mapping[Function, Function] = {}
+
+
+class Tool:
+    """Something that the model may call. Other sources of tools than `@tool` derive from this.
+
+    parameters: a JSON schema of type "object".
+    ephemeral: how many newest results of this tool stay visible; 0 means all of them.
+    timeout: seconds that one call may take.
+    parallel: may run side by side with other calls.
+    idempotent: may run twice for one call, for example when a restart cut the first one off.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str = "",
+        parameters: dict[str, Any] | None = None,
+        *,
+        ephemeral: int = 0,
+        timeout: float | None = None,
+        parallel: bool = True,
+        idempotent: bool = False,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+            raise ValueError(
+                f"tool name {name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
+                'choose another one, such as @tool(name="search")'
+            )
+        self.name = name
+        self.description = description
+        self.parameters = parameters or {"type": "object", "properties": {}}
+        self.ephemeral = int(ephemeral)
+        self.timeout = timeout
+        self.parallel = parallel
+        self.idempotent = idempotent
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}({', '.join(self.parameters.get('properties', ()))})>"
+
+    def validate(self, arguments: str) -> dict[str, Any]:
+        """The arguments, fresh, from the model's JSON text. ToolError says what is wrong."""
+        return parse_arguments(arguments)
+
+    async def execute(
+        self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
+    ) -> Any:
+        """What the tool returns for validated arguments. Raises what it raises."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method execute(args, overrides)")
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A function as a tool; calling it calls the function. `@tool` makes these."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        description: str | None = None,
+        *,
+        name: str | None = None,
+        names: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(function, Tool):
+            raise TypeError(f"{function!r} is a tool already")
+        functools.update_wrapper(self, function)
+        name = name or name_of(function)
+        doc, texts = parse_docstring(function.__doc__ if inspect.isroutine(function) else None)
+        super().__init__(name, doc if description is None else description, **options)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"tool {name!r} is a generator function; return a list instead")
+        self.function = function
+        self._injected = injected(function, names)
+        self._plan: Plan = {}
+        for dependency in self._injected.values():
+            self._plan |= plan(dependency, names)
+        parameters = parameters_for_the_model(name, function, self._injected, names)
+        self._arguments = Arguments(name, parameters, texts)
+        self.parameters = self._arguments.schema
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> FunctionTool[P, R]: ...
+    @overload
+    def __get__(
+        self: FunctionTool[Concatenate[Any, P2], R2],
+        instance: object,
+        owner: type[Any] | None = None,
+    ) -> FunctionTool[P2, R2]: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Any:
+        """A tool that is defined in a class is a method: it binds to its instance."""
+        if instance is None:
+            return self
+        bound = copy.copy(self)
+        bound.function = MethodType(self.function, instance)
+        return bound
+
+    def __eq__(self, other: object) -> bool:
+        """Two looks at one bound method are the same tool, as they are the same method."""
+        return isinstance(other, FunctionTool) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((FunctionTool, self.name))
+
+    def validate(self, arguments: str) -> dict[str, Any]:
+        return self._arguments.validate(parse_arguments(arguments))
+
+    async def execute(
+        self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
+    ) -> Any:
+        if not self._injected:
+            return await self._run(args)
+        resolver = Resolver(overrides, self._plan)
+        return await run_and_close(resolver, lambda: self._run_with(resolver, args))
+
+    async def _run_with(self, resolver: Resolver, args: dict[str, Any]) -> Any:
+        result: Any = None
+        complete: TaskComplete | None = None  # no failure: dependencies are not to roll back
+        try:
+            async with resolver:
+                given = {name: await resolver.get(each) for name, each in self._injected.items()}
+                try:
+                    result = await self._run(args | given)
+                except TaskComplete as done:
+                    complete, result = done, done.text
+        except ClosingFailed as error:  # the tool has had its effect: the model has to know
+            returned = clip(as_text(result), 500)
+            cause = describe_error(error.__cause__ or error)
+            raise ToolError(
+                f"the tool returned {returned!r}, but {error} failed: {cause}"
+            ) from error
+        if complete is not None:
+            raise complete
+        return result
+
+    async def _run(self, args: dict[str, Any]) -> Any:
+        function: Function = self.function
+        if inspect.iscoroutinefunction(function):
+            return await function(**args)
+        result = await in_thread(function, **args)
+        return await result if inspect.isawaitable(result) else result
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    description: str | None = None,
+    *,
+    name: str | None = None,
+    ephemeral: int | bool = 0,
+    timeout: float | None = None,
+    parallel: bool = True,
+    idempotent: bool = False,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(description: Any = None, **options: Any) -> Any:
+    """Makes a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
+
+    Without a description the docstring is it; the docstring also describes the parameters. The
+    other options are those of `Tool`.
+    """
+    frame = inspect.currentframe()
+    names = _names_around(frame.f_back if frame else None)
+
+    def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        return FunctionTool(function, description, names=names, **options)
+
+    if callable(description):
+        return FunctionTool(description, names=names)
+    if not isinstance(description, str | None):
+        raise TypeError(f"tool() takes a function or a description, not {description!r:.80}")
+    return decorate
+
+
+def _names_around(frame: FrameType | None) -> dict[str, Any]:
+    """The local names where a tool is defined: annotations may use them."""
+    names: dict[str, Any] = {}
+    while frame and frame.f_locals is not frame.f_globals:
+        names = {**frame.f_locals, **names}
+        if "__qualname__" not in frame.f_locals:  # not a class body, so this is the function
+            break
+        frame = frame.f_back
+    return names
+
+
+def check_unique_names(tools: Iterable[Any]) -> None:
+    """TypeError for what is no tool, ValueError for two tools of one name."""
+    seen: set[str] = set()
+    for each in tools:
+        if not isinstance(each, Tool):
+            raise TypeError(f"{each!r:.80} is not a tool: decorate it with @tool")
+        if each.name in seen:
+            raise ValueError(
+                f"there are two tools named {each.name!r}: give one another name, "
+                "such as @tool(name=...)"
+            )
+        seen.add(each.name)
+
+
+async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """What a function returns that runs in a thread of its own, with this context's variables.
+
+    A daemon thread: the threads of `asyncio.to_thread` keep the interpreter from exiting, and are
+    few enough that slow tools hold each other up.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[R] | BaseException] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(outcome: tuple[R] | BaseException) -> None:
+        if not future.done():  # else its waiter was cancelled
+            future.set_result(outcome)
+
+    def work() -> None:
+        outcome: tuple[R] | BaseException
+        try:
+            outcome = (context.run(function, *args, **kwargs),)
+        except BaseException as error:
+            outcome = error
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, outcome)
+
+    threading.Thread(target=work, name=f"tool {name_of(function)}", daemon=True).start()
+    outcome = await future
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome[0]

@@ -1,0 +1,205 @@
+"""Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
+
+Copy with: messages.py.
+
+The log is append-only and may hold calls without a result (a run was cut off, a call waits for
+approval). What the model sees is computed from it, and is always a conversation that every
+provider accepts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+from .messages import (
+    AssistantMessage,
+    Decision,
+    Message,
+    Record,
+    Summary,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolStart,
+    Usage,
+    UserMessage,
+)
+
+CallState: TypeAlias = Literal["waiting", "started", "denied", "answered"]
+
+NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
+OUTCOME_UNKNOWN = (
+    "Interrupted: this call had started and its outcome is unknown. "
+    "It may have had effects: check before you repeat it."
+)
+DENIED = "Denied: this call was not allowed and did not run."
+_SEALS = {"waiting": NEVER_STARTED, "started": OUTCOME_UNKNOWN, "denied": DENIED}
+
+SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
+
+
+def view(log: Sequence[Record | Message]) -> list[Message]:
+    """What the model sees of a log: its last Summary applied, marks left out, every call answered.
+
+    After a Summary that is the first task, the summary, and the records from `keep` on.
+    """
+    at = next((i for i in range(len(log) - 1, -1, -1) if isinstance(log[i], Summary)), None)
+    if at is None:
+        return seal(log)
+    summary = log[at]
+    assert isinstance(summary, Summary)
+    task = next((i for i, record in enumerate(log) if _is_task(record)), summary.keep)
+    told = UserMessage(SUMMARY_INTRO + summary.content, hidden=True)
+    return seal([*log[task : min(task + 1, summary.keep)], told, *log[summary.keep :]])
+
+
+def _is_task(record: Record | Message) -> bool:
+    return isinstance(record, UserMessage) and not record.hidden
+
+
+def seal(records: Iterable[Record | Message]) -> list[Message]:
+    """The messages among some records, as a conversation that every provider accepts.
+
+    Each call is followed by its result, in call order; a call without one gets a text that says
+    what is known of it. Results without a call, second results and empty replies are left out,
+    empty or repeated call ids are made unique. Idempotent, and the same at any time.
+    """
+    records = list(records)
+    states = call_states(records)
+    messages: list[Message] = []
+    places: defaultdict[str, deque[tuple[int, str]]] = defaultdict(deque)  # for results, by call
+    seen: set[str] = set()
+    for record in records:
+        match record:
+            case AssistantMessage(tool_calls=calls) if calls:
+                reply = with_unique_ids(record, seen)
+                messages.append(reply)
+                for asked, call in zip(calls, reply.tool_calls, strict=True):
+                    places[asked.id].append((len(messages), call.id))
+                    messages.append(_sealed(call, states[asked.id]))
+            case ToolMessage(tool_call_id=asked_id) if places[asked_id]:
+                at, call_id = places[asked_id].popleft()
+                same = call_id == asked_id
+                messages[at] = record if same else replace(record, tool_call_id=call_id)
+            case AssistantMessage() if not record.text.strip():
+                pass
+            case UserMessage() | AssistantMessage() | SystemMessage():
+                messages.append(record)
+            case _:  # marks
+                pass
+    return messages
+
+
+def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+    """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
+
+    Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    """
+    calls: list[ToolCall] = []
+    for call in reply.tool_calls:
+        call_id, n = call.id or "call", 1
+        while call_id in seen or not call_id:
+            n += 1
+            call_id = f"{call.id or 'call'}_{n}"
+        seen.add(call_id)
+        calls.append(call if call_id == call.id else replace(call, id=call_id))
+    changed = any(new is not old for new, old in zip(calls, reply.tool_calls, strict=True))
+    return replace(reply, tool_calls=tuple(calls)) if changed else reply
+
+
+def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
+    """The state of each call, by id: "waiting", "started", "denied" or "answered"."""
+    states: dict[str, CallState] = {}
+    for record in records:
+        match record:
+            case AssistantMessage():
+                states.update((call.id, "waiting") for call in record.tool_calls)
+            case ToolStart() if record.call_id in states:
+                states[record.call_id] = "started"
+            case Decision(allowed=False) if states.get(record.call_id) == "waiting":
+                states[record.call_id] = "denied"
+            case ToolMessage() if record.tool_call_id in states:
+                states[record.tool_call_id] = "answered"
+            case _:
+                pass
+    return states
+
+
+def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
+    """The results that open calls lack: each says what is known of its call."""
+    records = list(records)
+    states = call_states(records)
+    return [_sealed(call, states[call.id]) for call in open_calls(records)]
+
+
+def _sealed(call: ToolCall, state: CallState) -> ToolMessage:
+    return ToolMessage(call.id, call.name, _SEALS.get(state, OUTCOME_UNKNOWN), is_error=True)
+
+
+def open_calls(records: Iterable[Record | Message]) -> list[ToolCall]:
+    """The calls that have no result yet, in the order in which they were asked for."""
+    records = list(records)
+    states = call_states(records)
+    return [
+        call
+        for record in records
+        if isinstance(record, AssistantMessage)
+        for call in record.tool_calls
+        if states[call.id] != "answered"
+    ]
+
+
+def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | ToolMessage | None:
+    """The newest message of a log, marks left out; None if there is none."""
+    for record in reversed(log):
+        if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
+            return record
+    return None
+
+
+def validate(messages: Sequence[Message]) -> list[str]:
+    """What a provider would refuse in these messages, a line each; [] if nothing."""
+    problems: list[str] = []
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        where = f"messages[{at}]"
+        if isinstance(message, ToolMessage):
+            if not waiting or waiting[0] != message.tool_call_id:
+                problems.append(
+                    f"{where}: a result for {message.tool_call_id!r}, which no call "
+                    "before it waits for, or not in this order"
+                )
+            else:
+                waiting.pop(0)
+            continue
+        if waiting:
+            problems.append(f"{where}: calls without a result before it: {', '.join(waiting)}")
+            waiting = []
+        match message:
+            case SystemMessage() if at:
+                problems.append(f"{where}: a system message that is not the first message")
+            case AssistantMessage():
+                if not message.text.strip() and not message.tool_calls:
+                    problems.append(f"{where}: an assistant message with neither text nor calls")
+                for call in message.tool_calls:
+                    if not call.id or call.id in seen:
+                        problems.append(f"{where}: call id {call.id!r} is empty or used before")
+                    seen.add(call.id)
+                    waiting.append(call.id)
+            case _:
+                pass
+    if waiting:
+        problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
+    if not any(isinstance(message, UserMessage | ToolMessage) for message in messages[-1:]):
+        problems.append("the last message is not from the user or a tool")
+    return problems
+
+
+def usage_of(records: Iterable[Any]) -> Usage:
+    """The tokens that some records report, added up: replies, summaries and side requests."""
+    reported = (getattr(record, "usage", None) for record in records)
+    return sum((usage for usage in reported if usage is not None), Usage())

@@ -1,0 +1,98 @@
+"""Waits that end: several coroutines side by side, each cancel answered within a grace period.
+
+Copy with: nothing else.
+
+A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
+left behind after `grace` seconds, with a warning; nobody waits for it for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+X = TypeVar("X")
+
+logger = logging.getLogger("agentloop")
+
+
+async def settle(
+    function: Callable[[X], Awaitable[T]], items: Iterable[X], *, at_once: int, grace: float
+) -> list[T | BaseException]:
+    """What `function` returned or raised for each item, in order; one failure stops no other.
+
+    `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
+    to `grace` seconds, and raises CancelledError.
+    """
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(item: X) -> T | BaseException:
+        async with slots:
+            return await outcome(function(item))
+
+    tasks = [asyncio.ensure_future(one(item)) for item in items]
+    try:
+        await asyncio.wait(tasks)
+    finally:
+        await reap(tasks, grace)
+    return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
+
+
+async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
+    """What `work` returns, or TimeoutError after `seconds`. Work that ends while it is stopped
+    counts as finished, and work that does not stop is left behind `grace` seconds later."""
+    if seconds is None:
+        return await work
+    task = asyncio.ensure_future(outcome(work))
+    in_time = False
+    try:
+        in_time = bool((await asyncio.wait([task], timeout=seconds))[0])
+    finally:
+        await reap([task], grace)
+    if not in_time and (task.cancelled() or not task.done()):
+        raise TimeoutError(f"not finished within {seconds:g} seconds")
+    if isinstance(result := task.result(), BaseException):
+        raise result
+    return result
+
+
+async def outcome(work: Awaitable[T]) -> T | BaseException:
+    """What `work` returns or raises. A task that is cancelled still ends as cancelled.
+
+    A KeyboardInterrupt that leaves a task would stop the event loop; so it travels as a value.
+    """
+    try:
+        return await work
+    except BaseException as error:
+        if was_cancelled(error):
+            raise
+        return error
+
+
+async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> None:
+    """Cancel tasks and wait until they have ended, but no longer than `grace` seconds.
+
+    A cancel of the waiting task itself does not shorten this: it is on its way out already.
+    """
+    for task in tasks:
+        task.cancel()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + grace
+    while pending := [task for task in tasks if not task.done()]:
+        if (left := end - loop.time()) <= 0:
+            logger.warning("%d task(s) did not stop within %g seconds", len(pending), grace)
+            return
+        try:
+            await asyncio.wait(pending, timeout=left)
+        except asyncio.CancelledError:
+            continue
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Whether somebody cancelled this task, rather than its own code raising CancelledError."""
+    task = asyncio.current_task()
+    cancelled = isinstance(error, asyncio.CancelledError)
+    return cancelled and task is not None and task.cancelling() > 0

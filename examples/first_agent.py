@@ -1,0 +1,112 @@
+"""The first agent: it reads, writes, edits and runs things in a folder.
+
+    python examples/first_agent.py                     a demo: it fixes a small project's test
+    python examples/first_agent.py FOLDER "your task"  with OPENAI_API_KEY or OPENAI_BASE_URL set
+
+It runs whatever the model asks for, so give it a folder that you can afford to lose.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+from scripted_project import SCRIPT, make_project
+
+from agentloop import (
+    Agent,
+    ChatOpenAI,
+    Depends,
+    TextEvent,
+    ToolCallEvent,
+    ToolError,
+    ToolResultEvent,
+    tool,
+)
+from agentloop.cli.loopback import loopback
+
+
+def folder() -> Path:
+    raise LookupError("the program overrides this with the folder to work in")
+
+
+Folder = Annotated[Path, Depends(folder)]
+
+
+@tool("Read a file of the folder")
+def read(path: str, root: Folder) -> str:
+    return inside(root, path).read_text(encoding="utf-8")
+
+
+@tool("Write a file of the folder")
+def write(path: str, text: str, root: Folder) -> str:
+    inside(root, path).write_text(text, encoding="utf-8")
+    return f"wrote {len(text)} characters"
+
+
+@tool("Replace a text that stands exactly once in a file")
+def edit(path: str, old: str, new: str, root: Folder) -> str:
+    text = read(path, root)
+    if text.count(old) != 1:
+        raise ToolError(f"the old text stands {text.count(old)} times in {path}, not once")
+    return write(path, text.replace(old, new), root)
+
+
+@tool("Run a shell command in the folder", timeout=60, parallel=False)
+def run(command: str, root: Folder) -> str:
+    done = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True)
+    return f"{done.stdout}{done.stderr}(exit status {done.returncode})"
+
+
+def inside(root: Path, path: str) -> Path:
+    if not (full := (root / path).resolve()).is_relative_to(root.resolve()):
+        raise ToolError(f"{path} is outside the folder")
+    return full
+
+
+async def work(root: Path, task: str, model: str, base_url: str | None) -> None:
+    agent = Agent(
+        llm=ChatOpenAI(model, base_url=base_url),
+        tools=[read, write, edit, run],
+        system_prompt="You are a careful programmer. Run the tests before you say that you are done.",
+        dependency_overrides={folder: lambda: root},
+    )
+    async for event in agent.query_stream(task):
+        match event:
+            case ToolCallEvent(tool=name, args=args):
+                print(f"> {name} {args}")
+            case ToolResultEvent(result=result):
+                print("  " + result.strip().replace("\n", "\n  "))
+            case TextEvent(content=text):
+                print(text)
+            case _:
+                pass
+    print(f"({agent.usage.input_tokens} tokens in, {agent.usage.output_tokens} out)")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description="An agent that works in a folder.")
+    options.add_argument("folder", nargs="?", type=Path, help="where it works")
+    options.add_argument("task", nargs="?", default="Make the failing test pass.")
+    options.add_argument("--model", default="gpt-5-mini")
+    given = options.parse_args()
+    base_url = os.environ.get("OPENAI_BASE_URL")
+    if given.folder or base_url or os.environ.get("OPENAI_API_KEY"):
+        if not (given.folder and given.folder.is_dir()):
+            options.error("name a folder to work in")
+        server = nullcontext(base_url)
+    else:
+        print("No OPENAI_API_KEY and no OPENAI_BASE_URL: the model's words are a script, served")
+        print("on loopback. HTTP, tools, files and test runs are real.")
+        given.folder = make_project()
+        server = loopback(SCRIPT)
+    with server as base_url:
+        asyncio.run(work(given.folder, given.task, given.model, base_url))
+    print(f"The folder: {given.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""DoneTool: only a done tool ends the run."""
+
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+
+from agentloop import Agent, DoneTool, Result, ScriptedModel, TaskComplete, tool
+from agentloop.mixins.done import done_tool
+from agentloop.models.scripted import call
+
+from .. import test_loop
+from ..test_loop import add, shown
+
+
+class Answer(BaseModel):
+    city: str
+    people: int = 0
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class TestDoneTool(test_loop.TestLoop):
+    agent_class = DoneTool
+
+    async def test_plain_text_is_nudged_until_done_is_called(self):
+        llm = ScriptedModel("I am thinking.", call("done", message="Here."))
+        result = await DoneTool(llm=llm).run("x")
+        assert (result.text, result.stop_reason) == ("Here.", "done")
+        assert "done tool" in shown(llm.requests[1])[-1]
+
+    async def test_a_model_that_only_talks_is_given_up(self):
+        result = await DoneTool(llm=ScriptedModel(lambda m, t: "talk")).run("x")
+        assert (result.text, result.stop_reason) == ("talk", "no_progress")
+
+    async def test_your_own_done_tool_takes_the_place_of_the_built_in_one(self):
+        @tool("Hand in")
+        async def hand_in(work: str) -> str:
+            raise TaskComplete(work)
+
+        llm = ScriptedModel("hm", call("hand_in", work="essay"))
+        assert await DoneTool(llm=llm, tools=[add, hand_in]).query("x") == "essay"
+        assert [t.name for t in llm.requests[0].tools] == ["add", "hand_in"]
+        assert "hand_in" in shown(llm.requests[1])[-1]
+
+    async def test_a_done_tool_may_be_plain_and_may_be_called_done(self):
+        @tool("Done")
+        def done(message: str) -> str:
+            raise TaskComplete(message.upper())
+
+        llm = ScriptedModel(call("done", message="ok"))
+        assert await DoneTool(llm=llm, tools=[done]).query("x") == "OK"
+        assert llm.requests[0].tools == (done,)
+
+    async def test_without_require_done_tool_plain_text_is_an_answer(self):
+        llm = ScriptedModel("hello")
+        assert await DoneTool(llm=llm, require_done_tool=False).query("x") == "hello"
+        assert llm.requests[0].tools == ()
+
+    @pytest.mark.parametrize("agent_class", [DoneTool, Agent])
+    async def test_output_type_gives_a_validated_value(self, agent_class):
+        bad, good = call("done", people="many"), call("done", city="Oslo", people="7")
+        llm = ScriptedModel("Oslo!", bad, good)
+        result = await agent_class(llm=llm, output_type=Answer).run("x")
+        assert result.value == Answer(city="Oslo", people=7)
+        assert result.text == '{"city":"Oslo","people":7}'
+        assert "city" in shown(llm.requests[2])[-1]
+        assert set(llm.requests[0].tools[0].parameters["properties"]) == {"city", "people"}
+
+    @pytest.mark.parametrize(
+        ("output_type", "given", "value"),
+        [(list[int], ["1", 2], [1, 2]), (Point, {"x": 1}, Point(1)), (int, 3, 3)],
+    )
+    async def test_output_type_may_be_any_type(self, output_type, given, value):
+        arguments = given if output_type is Point else {"result": given}
+        if output_type is Point:
+            arguments = {"result": given}
+        llm = ScriptedModel(call("done", **arguments))
+        assert (await DoneTool(llm=llm, output_type=output_type).run("x")).value == value
+
+    def test_output_type_and_a_tool_named_done_do_not_go_together(self):
+        with pytest.raises(ValueError, match="rename or drop yours"):
+            DoneTool(llm=ScriptedModel(), tools=[done_tool()], output_type=Answer)
+
+    async def test_the_cut_off_summary_at_the_limit_needs_no_done(self):
+        llm = ScriptedModel(
+            lambda m, t: "so far" if "limit" in m[-1].text else call("add", a=1, b=1)
+        )
+        result = await DoneTool(llm=llm, tools=[add], max_iterations=2).run("x")
+        assert result == Result("so far", stop_reason="max_iterations")

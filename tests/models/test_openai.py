@@ -1,0 +1,670 @@
+"""ChatOpenAI: what it sends, and what it makes of the replies that servers really give."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from agentloop.errors import BadRequest
+from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
+from agentloop.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Unknown,
+    Usage,
+    UserMessage,
+    dump_record,
+    load_record,
+)
+from agentloop.models.http import Deltas
+from agentloop.models.openai import ChatOpenAI, Chunks, read_reply, strict_schema, write_messages
+from tests.doubles.fault_server import FaultServer, send, stream
+from tests.doubles.openai_double import Failure, OpenAIDouble, Reply, calls
+
+HI = [UserMessage("hi")]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+class FakeTool(SimpleNamespace):
+    def __init__(self, name: str = "weather", parameters: Any = SCHEMA) -> None:
+        super().__init__(name=name, description=f"The {name}.", parameters=parameters)
+
+
+TOOLS: list[Any] = [FakeTool(), FakeTool("time", {"type": "object", "properties": {}})]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def no_sleep(seconds: float) -> None:
+    pass
+
+
+def model(server: Any, **settings: Any) -> ChatOpenAI:
+    return ChatOpenAI("m", base_url=server.base_url, api_key="k", sleep=no_sleep, **settings)
+
+
+def reply_to(message: dict[str, Any], finish: Any = "stop", **rest: Any) -> AssistantMessage:
+    return read_reply({"choices": [{"message": message, "finish_reason": finish}], **rest})
+
+
+def assemble(*chunks: dict[str, Any]) -> AssistantMessage:
+    whole = Chunks(Deltas(None))
+    for chunk in chunks:
+        whole.add(chunk)
+    return read_reply(whole.reply())
+
+
+def call_chunk(**call: Any) -> dict[str, Any]:
+    function = {key: call.pop(key) for key in ("name", "arguments") if key in call}
+    return {"choices": [{"delta": {"tool_calls": [call | {"function": function}]}}]}
+
+
+END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
+
+
+def write(*messages: Message) -> list[dict[str, Any]]:
+    return write_messages(messages, "system")
+
+
+# ---- the request
+
+
+async def test_the_default_request_holds_nothing_that_was_not_asked_for() -> None:
+    async with OpenAIDouble(["hello"]) as server:
+        llm = model(server)
+        assert (await llm.ainvoke([SystemMessage("be brief"), *HI])).text == "hello"
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert server.requests == [{"model": "m", "messages": messages}]
+    assert server.headers[0]["authorization"] == "Bearer k"
+    assert server.headers[0]["content-type"] == "application/json"
+
+
+async def test_settings_are_sent_when_set_even_if_they_are_zero() -> None:
+    settings: dict[str, Any] = {
+        "temperature": 0,
+        "max_completion_tokens": 9,
+        "reasoning_effort": "low",
+        "prompt_cache_key": "p",
+        "parallel_tool_calls": False,
+    }
+    async with OpenAIDouble(["a"]) as server:
+        await model(server, **settings, extra={"seed": 4}).ainvoke(HI, TOOLS)
+    body = server.requests[0]
+    assert {name: body[name] for name in settings} == settings
+    assert body["seed"] == 4
+
+
+async def test_without_tools_there_are_no_tool_fields() -> None:
+    async with OpenAIDouble(["a"]) as server:
+        await model(server, parallel_tool_calls=True).ainvoke(HI, tool_choice="required")
+    assert set(server.requests[0]) == {"model", "messages"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [
+        ("auto", None),
+        ("required", "required"),
+        ("none", "none"),
+        ("time", {"type": "function", "function": {"name": "time"}}),
+    ],
+)
+async def test_tool_choice(choice: str, wire: Any) -> None:
+    async with OpenAIDouble(["a"]) as server:
+        await model(server).ainvoke(HI, TOOLS, tool_choice=choice)
+    assert server.requests[0].get("tool_choice") == wire
+    names = [tool["function"]["name"] for tool in server.requests[0]["tools"]]
+    assert names == ["weather", "time"]
+
+
+async def test_only_a_streamed_request_says_so() -> None:
+    async with OpenAIDouble(["a", "a"]) as server:
+        await model(server).ainvoke(HI, on_delta=lambda _: None)
+        await model(server).ainvoke(HI)
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
+    assert "stream" not in server.requests[1]
+
+
+async def test_the_same_conversation_is_the_same_bytes() -> None:
+    async with FaultServer(*[[send(b"HTTP/1.1 400 No\r\ncontent-length: 0\r\n\r\n")]] * 2) as s:
+        for _ in range(2):
+            with pytest.raises(BadRequest):
+                await ChatOpenAI("m", base_url=s.url).ainvoke(conversation(), TOOLS)
+        assert s.requests[0][1] == s.requests[1][1]
+
+
+async def test_the_system_prompt_can_have_the_role_of_the_developer() -> None:
+    async with OpenAIDouble(["a"], system="s") as server:
+        await model(server, system_role="developer").ainvoke([SystemMessage("s"), *HI])
+    assert server.requests[0]["messages"][0]["role"] == "developer"
+
+
+def conversation() -> list[Message]:
+    first = ToolCall("a", "weather", '{"city": "Bern"}')
+    return [
+        SystemMessage("s"),
+        UserMessage("weather?"),
+        AssistantMessage("I look", tool_calls=(first, ToolCall("b", "time", "null"))),
+        ToolMessage("a", "weather", "sunny"),
+        ToolMessage("b", "time", "no clock", is_error=True),
+        AssistantMessage("It is sunny."),
+        UserMessage("thanks"),
+    ]
+
+
+async def test_a_conversation_with_calls_is_one_that_the_provider_takes() -> None:
+    async with OpenAIDouble(["a"], system="s") as server:
+        await model(server).ainvoke(conversation(), TOOLS)
+    wire = server.requests[0]["messages"]
+    assert wire[2]["content"] == "I look"
+    assert wire[2]["tool_calls"][1]["function"] == {"name": "time", "arguments": "{}"}
+    assert wire[4] == {"role": "tool", "tool_call_id": "b", "content": "no clock"}
+
+
+@pytest.mark.parametrize("arguments", ['{"a":', "", "  ", "[]", "5", '"x"', "null", '{"x": NaN}'])
+async def test_malformed_arguments_do_not_poison_the_conversation(arguments: str) -> None:
+    async with OpenAIDouble([calls(("time", arguments)), "done"]) as server:
+        llm = model(server)
+        reply = await llm.ainvoke(HI, TOOLS)
+        assert reply.tool_calls[0].arguments == arguments  # as the model wrote them
+        result = ToolMessage(reply.tool_calls[0].id, "time", "bad arguments", is_error=True)
+        assert (await llm.ainvoke([*HI, reply, result], TOOLS)).text == "done"
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "über", "x" * 80, "a b"])
+async def test_a_name_that_the_model_made_up_does_not_poison_the_conversation(name: str) -> None:
+    async with OpenAIDouble([calls((name, {})), "done"]) as server:
+        llm = model(server)
+        reply = await llm.ainvoke(HI, TOOLS)
+        result = ToolMessage(reply.tool_calls[0].id, name, "unknown tool", is_error=True)
+        assert (await llm.ainvoke([*HI, reply, result], TOOLS)).text == "done"
+
+
+async def test_a_long_id_of_another_server_is_shortened_on_call_and_result_alike() -> None:
+    long = "chatcmpl-tool-" + "0123456789abcdef" * 2
+    turn = [AssistantMessage(tool_calls=(ToolCall(long, "time"),)), ToolMessage(long, "time", "1")]
+    async with OpenAIDouble(["a"]) as server:
+        await model(server).ainvoke([*HI, *turn], TOOLS)
+    wire = server.requests[0]["messages"]
+    assert wire[1]["tool_calls"][0]["id"] == wire[2]["tool_call_id"] != long
+
+
+async def test_content_is_null_when_there_are_only_calls_and_empty_replies_are_left_out() -> None:
+    call = AssistantMessage(tool_calls=(ToolCall("a", "time"),))
+    wire = write(*HI, AssistantMessage(), call, ToolMessage("a", "time", ""))
+    assert [message["role"] for message in wire] == ["user", "assistant", "tool"]
+    assert (wire[1]["content"], wire[2]["content"]) == (None, "")
+
+
+async def test_images_and_files_are_carried() -> None:
+    parts = [
+        TextPart("look"),
+        ImagePart(url="https://x/y.png"),
+        ImagePart(data=b"\x00\xff", media_type="image/png"),
+        FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf"),
+    ]
+    async with OpenAIDouble(["a"]) as server:
+        await model(server).ainvoke([UserMessage(parts)])
+    pdf = "data:application/pdf;base64,JVBERg=="
+    assert server.requests[0]["messages"][0]["content"] == [
+        {"type": "text", "text": "look"},
+        {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AP8="}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": pdf}},
+    ]
+
+
+@pytest.mark.parametrize("part", [FilePart(url="https://x/y.pdf"), Unknown({"type": "zzz"})])
+def test_what_cannot_be_carried_is_refused(part: Any) -> None:
+    with pytest.raises(BadRequest, match="Chat Completions"):
+        write(UserMessage([part]))
+
+
+async def test_images_in_tool_results_follow_after_the_last_result_of_the_turn() -> None:
+    image = ImagePart(data=b"1", media_type="image/png")
+    turn: list[Message] = [
+        AssistantMessage(tool_calls=(ToolCall("a", "shot"), ToolCall("b", "time"))),
+        ToolMessage("a", "shot", [TextPart("the page"), image]),
+        ToolMessage("b", "time", "noon"),
+    ]
+    async with OpenAIDouble(["a", "b"]) as server:
+        llm = model(server)
+        reply = await llm.ainvoke([*HI, *turn], TOOLS)
+        await llm.ainvoke([*HI, *turn, reply, UserMessage("and?")], TOOLS)
+        assert server.prefix_breaks == []
+    wire = server.requests[1]["messages"]
+    roles = ["user", "assistant", "tool", "tool", "user", "assistant", "user"]
+    assert [message["role"] for message in wire] == roles
+    assert wire[2]["content"] == "the page\n[attached to the next user message: 1]"
+    assert wire[4]["content"][0]["text"] == "Attached to the result of shot:"
+    assert wire[4]["content"][1]["type"] == "image_url"
+
+
+# ---- strict tools
+
+
+def test_strict_parameters_are_all_required_and_optional_ones_nullable() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"type": "integer", "default": 3, "description": "d"},
+            "c": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        },
+        "required": ["a"],
+    }
+    before = json.dumps(schema)
+    assert strict_schema(schema) == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string"},
+            "b": {"anyOf": [{"type": "integer", "description": "d"}, {"type": "null"}]},
+            "c": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "required": ["a", "b", "c"],
+        "additionalProperties": False,
+    }
+    assert json.dumps(schema) == before
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"type": "object"},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "string", "minLength": 1},
+        {"oneOf": [{"type": "string"}]},
+        {"type": "array"},
+        {"type": "array", "items": {}},
+        {"$ref": "#/$defs/X", "description": "d"},
+    ],
+)
+def test_a_schema_that_strict_mode_would_refuse_stays_as_it_is(value: Any) -> None:
+    schema = {"type": "object", "properties": {"a": value}, "required": ["a"]}
+    assert strict_schema(schema) is None
+
+
+async def test_strict_is_asked_for_tool_by_tool() -> None:
+    loose = FakeTool("loose", {"type": "object", "properties": {"x": {}}})
+    tools: list[Any] = [FakeTool(), loose]
+    async with OpenAIDouble(["a", "a"]) as server:
+        await model(server, strict=True).ainvoke(HI, tools)
+        await model(server).ainvoke(HI, tools)
+    strict = [[t["function"].get("strict") for t in r["tools"]] for r in server.requests]
+    assert strict == [[True, None], [None, None]]
+
+
+# ---- the reply
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": "a"}, "a"),
+        ({"content": None}, ""),
+        ({}, ""),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]}, "ab"),
+        ({"content": 5}, ""),
+        ({"content": "a\ud83d\ude00\ud83d"}, "a😀\ufffd"),
+    ],
+)
+def test_content_comes_in_many_forms(message: dict[str, Any], text: str) -> None:
+    assert reply_to(message).text == text
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        ("stop", "end"),
+        ("tool_calls", "tool_calls"),
+        ("function_call", "tool_calls"),
+        ("length", "length"),
+        ("content_filter", "refused"),
+        ("zzz", "zzz"),
+        (None, None),
+    ],
+)
+def test_stop_reasons_have_one_vocabulary(finish: str | None, reason: str | None) -> None:
+    assert reply_to({"content": "a"}, finish).stop_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [("stop", "tool_calls"), (None, "tool_calls"), ("length", "length"), ("zzz", "zzz")],
+)
+def test_a_stop_with_calls_is_for_the_calls(finish: Any, reason: str) -> None:
+    message = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+    assert reply_to(message, finish).stop_reason == reason
+
+
+def test_a_refusal_is_the_text_of_a_refused_reply() -> None:
+    reply = reply_to({"content": None, "refusal": "I can't."})
+    assert (reply.text, reply.stop_reason) == ("I can't.", "refused")
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_reasoning_goes_back_to_the_server_that_sent_it(name: str) -> None:
+    reply = reply_to({"content": "a", name: "hm\ud800"})
+    assert reply.thinking == "hm\ufffd"
+    assert reply.raw == {"provider": "openai", name: "hm\ufffd"}
+    again = load_record(dump_record(reply))
+    assert write(again)[0] == {"role": "assistant", "content": "a", name: "hm\ufffd"}
+
+
+def test_empty_reasoning_goes_back_too_and_that_of_others_does_not() -> None:
+    call = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]
+    reply = reply_to({"content": None, "reasoning_content": "", "tool_calls": call})
+    assert reply.thinking is None
+    assert write(reply)[0]["reasoning_content"] == ""
+    for raw in ({"provider": "other", "reasoning_content": "x"}, [1], "x", None):
+        assert "reasoning_content" not in write(AssistantMessage("a", raw=raw))[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a": 1}'), ("", ""), (None, ""), (" ", " ")],
+)
+def test_arguments_are_text_whatever_the_server_sends(arguments: Any, text: str) -> None:
+    message = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": arguments}}]}
+    assert reply_to(message).tool_calls[0].arguments == text
+
+
+@pytest.mark.parametrize(
+    ("ids", "unique"),
+    [
+        (["", ""], ["call_0", "call_1"]),
+        (["a", "a"], ["a", "call_0"]),
+        ([None, "call_0"], ["call_1", "call_0"]),
+        (["call_0", "call_0", "call_1"], ["call_0", "call_2", "call_1"]),
+    ],
+)
+def test_every_call_gets_an_id_of_its_own(ids: list[Any], unique: list[str]) -> None:
+    wire = [{"id": call_id, "function": {"name": "f"}} for call_id in ids]
+    assert [call.id for call in reply_to({"tool_calls": wire}).tool_calls] == unique
+
+
+@pytest.mark.parametrize("message", [{"tool_calls": [None, {"function": 3}]}, {"tool_calls": 7}])
+def test_nonsense_in_a_reply_does_not_crash(message: dict[str, Any]) -> None:
+    assert all(call.name == "" for call in reply_to(message).tool_calls)
+
+
+def test_tokens_are_counted_once() -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "prompt_tokens_details": {"cached_tokens": 80},
+        "completion_tokens_details": {"reasoning_tokens": 30},
+    }
+    read = reply_to({"content": "a"}, usage=usage).usage
+    assert read == Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30)
+    assert read is not None
+    assert read.total_tokens == 150
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], 5])
+def test_no_usage_is_none(usage: Any) -> None:
+    assert reply_to({"content": "a"}, usage=usage).usage is None
+
+
+def test_usage_with_nulls_counts_as_zero() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": None, "prompt_tokens_details": None}
+    assert reply_to({"content": "a"}, usage=usage).usage == Usage(5, 0)
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize(
+    "scripted",
+    [
+        "Hello, world",
+        Reply("text", calls=[("weather", {"city": "Zürich 漢字"}), ("time", "{}")]),
+        Reply("so", thinking="let me think"),
+        Reply(thinking="", calls=[("time", {})]),
+        Reply(refusal="I can't."),
+        Reply("cut", finish="length", usage=None),
+        Reply("", finish="content_filter"),
+    ],
+)
+async def test_streamed_or_whole_the_message_is_the_same(scripted: Any) -> None:
+    async with OpenAIDouble([scripted] * 2) as server:
+        llm = model(server)
+        shown: list[Any] = []
+        streamed = await llm.ainvoke(HI, TOOLS, on_delta=shown.append)
+        whole = await llm.ainvoke(HI, TOOLS)
+    by_kind = {
+        kind: "".join(e.content for e in shown if type(e) is kind) for kind in set(map(type, shown))
+    }
+    assert by_kind.get(TextDeltaEvent, "") == streamed.text
+    assert by_kind.get(ThinkingDeltaEvent) == streamed.thinking
+    ids = [call.id for call in whole.tool_calls]
+    calls_ = [(call.name, call.arguments) for call in streamed.tool_calls]
+    assert calls_ == [(call.name, call.arguments) for call in whole.tool_calls]
+    assert len(set(ids)) == len(ids)
+    for field in ("text", "thinking", "usage", "stop_reason", "raw"):
+        assert getattr(streamed, field) == getattr(whole, field)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_a_chunk_with_usage_and_no_choices_may_come_anywhere(position: int) -> None:
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"delta": {"content": "a"}}]},
+        {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+    ]
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+    chunks.insert(position, {"choices": [], "usage": usage})
+    async with FaultServer([send(stream(*chunks))]) as server:
+        reply = await ChatOpenAI("m", base_url=server.url).ainvoke(HI, on_delta=lambda _: None)
+    assert (reply.text, reply.usage) == ("a", Usage(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="f", arguments=""),
+                call_chunk(index=0, arguments='{"x"'),
+                call_chunk(index=0, arguments=":1}"),
+            ],
+            [("a", "f", '{"x":1}')],
+            id="as documented",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="f"),
+                call_chunk(index=1, id="b", name="g"),
+                call_chunk(index=0, arguments="{}"),
+                call_chunk(index=1, arguments="[]"),
+            ],
+            [("a", "f", "{}"), ("b", "g", "[]")],
+            id="two calls interleaved",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="get_"),
+                call_chunk(index=0, name="weather"),
+            ],
+            [("a", "get_weather", "")],
+            id="name in pieces",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="f", arguments='{"x"'),
+                call_chunk(index=0, id="a", name="f", arguments=":1}"),
+                call_chunk(index=0, id="a", name="f", arguments=""),
+            ],
+            [("a", "f", '{"x":1}')],
+            id="id and name repeated",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="f", arguments="{}"),
+                call_chunk(index=0, id="b", name="f", arguments="{}"),
+            ],
+            [("a", "f", "{}"), ("b", "f", "{}")],
+            id="one index for two calls",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="", name="f", arguments='{"x":1}'),
+                call_chunk(index=0, id="", name="f", arguments='{"x":2}'),
+            ],
+            [("call_0", "f", '{"x":1}'), ("call_1", "f", '{"x":2}')],
+            id="one index and no ids for two calls",
+        ),
+        pytest.param(
+            [
+                call_chunk(id="a", name="f", arguments="{}"),
+                call_chunk(id="b", name="g", arguments="{}"),
+            ],
+            [("a", "f", "{}"), ("b", "g", "{}")],
+            id="no index",
+        ),
+        pytest.param(
+            [call_chunk(name="f", arguments='{"a'), call_chunk(arguments='":1}')],
+            [("call_0", "f", '{"a":1}')],
+            id="no index and no id",
+        ),
+        pytest.param(
+            [
+                {
+                    "choices": [
+                        {
+                            "delta": {
+                                "tool_calls": [
+                                    {"function": {"name": "f", "arguments": {"x": 1}}},
+                                    {"function": {"name": "g", "arguments": None}},
+                                ]
+                            }
+                        }
+                    ]
+                }
+            ],
+            [("call_0", "f", '{"x": 1}'), ("call_1", "g", "")],
+            id="two at once without index, arguments as an object and absent",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, id="a", name="f", arguments='{"x"'),
+                call_chunk(index=0, id="random", arguments=":1}"),
+            ],
+            [("a", "f", '{"x":1}')],
+            id="another id in each piece",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=0, name="f", arguments="{}"),
+                call_chunk(index=0, id="late", name="f"),
+            ],
+            [("late", "f", "{}")],
+            id="the id comes late",
+        ),
+        pytest.param(
+            [
+                call_chunk(index=1, id="b", name="g", arguments="{}"),
+                call_chunk(index=5, id="c", name="h", arguments="{}"),
+            ],
+            [("b", "g", "{}"), ("c", "h", "{}")],
+            id="gaps in the index",
+        ),
+    ],
+)
+def test_calls_are_put_together_as_servers_send_them(chunks: Any, expected: Any) -> None:
+    reply = assemble(*chunks, END)
+    assert [(c.id, c.name, c.arguments) for c in reply.tool_calls] == expected
+    assert reply.stop_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {},
+        {"choices": None},
+        {"choices": [{}]},
+        {"choices": [None]},
+        {"choices": [{"delta": None}]},
+        {"choices": [{"delta": {"tool_calls": None, "content": None}}]},
+        {"choices": [{"delta": {"tool_calls": [None, {"function": None}], "content": [3]}}]},
+        {"type": "ping"},
+    ],
+)
+def test_odd_chunks_do_not_crash(chunk: dict[str, Any]) -> None:
+    assert assemble(chunk, {"choices": [{"delta": {"content": "a"}}]}).text == "a"
+
+
+# ---- errors, settings, other doubles
+
+
+async def test_the_double_refuses_what_the_provider_would() -> None:
+    orphan = [*HI, ToolMessage("a", "time", "1")]
+    unanswered = [*HI, AssistantMessage(tool_calls=(ToolCall("a", "time"),)), *HI]
+    async with OpenAIDouble(["never"]) as server:
+        llm = model(server)
+        with pytest.raises(BadRequest, match="must be a response to a preceeding message"):
+            await llm.ainvoke(orphan, TOOLS)
+        with pytest.raises(BadRequest, match="must be followed by tool messages"):
+            await llm.ainvoke(unanswered, TOOLS)
+        with pytest.raises(BadRequest, match="last message"):
+            await llm.ainvoke([*HI, AssistantMessage("a")])
+        assert len(server.refusals) == 3
+        assert server.replies == ["never"]
+
+
+async def test_a_failure_then_an_answer() -> None:
+    async with OpenAIDouble([Failure(503), lambda body: body["messages"][0]["content"]]) as server:
+        assert (await model(server).ainvoke(HI)).text == "hi"
+        assert len(server.requests) == 2
+
+
+def test_the_address_comes_from_the_environment_or_is_that_of_openai(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    assert ChatOpenAI("m").base_url == "https://api.openai.com/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://local/v1/")
+    assert ChatOpenAI(model="m").base_url == "http://local/v1"
+    assert ChatOpenAI("m", base_url="http://here").base_url == "http://here"
+    assert ChatOpenAI("m").headers() == {"authorization": "Bearer k"}
+
+
+async def test_a_mocked_transport_is_enough() -> None:
+    body = {"choices": [{"message": {"content": "pong"}, "finish_reason": "stop"}]}
+    with respx.mock(base_url="https://api.openai.com/v1") as mock:
+        route = mock.post("/chat/completions").mock(return_value=httpx.Response(200, json=body))
+        llm = ChatOpenAI("m", api_key="sk-123456")
+        assert (await llm.ainvoke(HI)).text == "pong"
+        assert route.calls.last.request.headers["authorization"] == "Bearer sk-123456"
+        await llm.aclose()
+
+
+async def test_another_double_agrees() -> None:
+    llmock = pytest.importorskip("llmock.testing")
+    with llmock.LLMockServer() as server:
+        async with ChatOpenAI("gpt-4o", base_url=server.base_url("openai"), api_key="k") as llm:
+            for on_delta in (None, lambda _: None):
+                plain = await llm.ainvoke(HI, on_delta=on_delta)
+                assert plain.text
+                reply = await llm.ainvoke(HI, TOOLS, tool_choice="weather", on_delta=on_delta)
+                [call] = reply.tool_calls
+                assert (call.name, set(json.loads(call.arguments))) == ("weather", {"city"})
+                result = ToolMessage(call.id, call.name, "sunny")
+                await llm.ainvoke([*HI, reply, result], TOOLS, on_delta=on_delta)
+        await asyncio.sleep(0)

@@ -1,0 +1,87 @@
+"""Promise: a tool call runs at most once, and not at all if it is invalid or cut off."""
+
+import asyncio
+
+import pytest
+
+from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, ToolCall, tool
+from agentloop.models.scripted import call
+
+
+@pytest.fixture
+def ledger():
+    return []
+
+
+@pytest.fixture
+def pay(ledger):
+    @tool("Pay")
+    async def pay(amount: int) -> str:
+        ledger.append(amount)
+        return "paid"
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "{", "[]", '{"amount": "x"}', '{"amount": 1, "to": "me"}', "null", '"5"']
+)
+async def test_an_invalid_call_runs_zero_times(arguments, pay, ledger):
+    llm = ScriptedModel(AssistantMessage(tool_calls=(ToolCall("1", "pay", arguments),)), "ok")
+    await Agent(llm=llm, tools=[pay]).query("x")
+    assert ledger == []
+
+
+@pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])
+async def test_a_call_in_a_reply_that_ended_early_runs_zero_times(reason, pay, ledger):
+    cut = AssistantMessage(tool_calls=(ToolCall("1", "pay", '{"amount":1}'),), stop_reason=reason)
+    await Agent(llm=ScriptedModel(cut, "ok"), tools=[pay]).run("x")
+    assert ledger == []
+
+
+async def test_a_call_runs_once_however_often_the_run_is_taken_up(pay, ledger):
+    llm = ScriptedModel(call("pay", amount=1), RuntimeError("1"), RuntimeError("2"), "ok")
+    agent = Agent(llm=llm, tools=[pay])
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            await agent.run(None if agent.log else "x")
+    await agent.run()
+    assert ledger == [1]
+
+
+async def test_a_result_that_cannot_be_written_is_no_failure(ledger):
+    class Odd:
+        def __repr__(self):
+            raise ValueError("no repr")
+
+    @tool("Act")
+    async def act() -> object:
+        ledger.append(1)
+        return Odd()
+
+    llm = ScriptedModel(call("act"), "ok")
+    await Agent(llm=llm, tools=[act]).query("x")
+    assert not llm.requests[1].messages[-1].is_error
+    assert ledger == [1]
+
+
+async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(ledger):
+    begun = asyncio.Event()
+
+    async def act() -> str:
+        ledger.append(1)
+        begun.set()
+        await asyncio.Event().wait() if len(ledger) == 1 else None
+        return "done"
+
+    for idempotent, runs in ((False, 1), (True, 2)):
+        ledger.clear()
+        begun.clear()
+        made = tool("Act", name="act", idempotent=idempotent)(act)
+        agent = Loop(llm=ScriptedModel(call("act"), "ok"), tools=[made])
+        task = asyncio.create_task(agent.run("x"))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert (await agent.run()).text == "ok"
+        assert len(ledger) == runs

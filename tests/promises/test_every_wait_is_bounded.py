@@ -1,0 +1,74 @@
+"""Promise: nothing that refuses to end keeps a run, or the interpreter, from ending."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from agentloop import Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+
+def stubborn(release):
+    @tool("Refuse to stop")
+    async def refuse() -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    return refuse
+
+
+async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
+    release = asyncio.Event()
+    llm = ScriptedModel([call("refuse"), call("refuse")], "ok")
+    agent = Loop(llm=llm, tools=[stubborn(release)], cancel_grace=0.01)
+    task = asyncio.create_task(agent.run("x"))
+    while sum(type(record).__name__ == "ToolStart" for record in agent.log) < 2:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "did not stop" in caplog.text
+    assert await agent.query("go on") == "ok"
+    release.set()
+    await asyncio.sleep(0)
+
+
+async def test_closing_a_stream_does_so_too():
+    release = asyncio.Event()
+    agent = Loop(llm=ScriptedModel(call("refuse")), tools=[stubborn(release)], cancel_grace=0.01)
+    stream = agent.query_stream("x")
+    async for event in stream:
+        if type(event).__name__ == "ToolCallEvent":
+            break
+    waiting = asyncio.ensure_future(anext(stream))
+    while not any(type(record).__name__ == "ToolStart" for record in agent.log):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    release.set()
+    await asyncio.sleep(0)
+
+
+def test_a_hung_thread_does_not_keep_the_interpreter():
+    program = """
+import threading
+from agentloop import Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+@tool("Hang", timeout=0.01)
+def hang() -> None:
+    threading.Event().wait()
+
+llm = ScriptedModel(call("hang"), "ok")
+print(Loop(llm=llm, tools=[hang], cancel_grace=0.01).run_sync("x").text)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr

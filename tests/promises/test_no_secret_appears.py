@@ -1,0 +1,34 @@
+"""Promise: a key that was passed in appears in no repr, log, event, error or record."""
+
+import logging
+import traceback
+
+import pytest
+
+from agentloop import Agent, ChatOpenAI, ModelError, dump_record
+
+from ..doubles.openai_double import Failure, OpenAIDouble
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+async def test_a_provider_that_echoes_the_key_does_not_leak_it(status, caplog):
+    caplog.set_level(logging.DEBUG)
+    events = []
+    async with OpenAIDouble([Failure(status, f"bad key {KEY}")]) as server:
+        llm = ChatOpenAI("m", base_url=server.base_url, api_key=KEY, max_retries=0)
+        agent = Agent(llm=llm, listeners=[events.append])
+        with pytest.raises(ModelError) as caught:
+            await agent.run("hi")
+        assert KEY in str(server.headers)
+    told = [repr(agent), repr(llm), str(caught.value), repr(vars(caught.value)), repr(events)]
+    told += [caplog.text, "".join(traceback.format_exception(caught.value))]
+    told += [dump_record(record).decode() for record in agent.log]
+    assert not [text for text in told if KEY in text]
+
+
+def test_a_key_with_a_line_end_is_refused_without_showing_it():
+    with pytest.raises(ValueError, match="api_key") as caught:
+        ChatOpenAI("m", api_key=KEY + "\n")
+    assert KEY not in str(caught.value)

@@ -1,0 +1,65 @@
+"""Promise: a request repeats the one before it to the byte, but where an event says otherwise."""
+
+from itertools import pairwise
+
+from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, PruneEvent, tool
+
+from ..doubles.openai_double import OpenAIDouble, Reply, calls
+
+
+@tool("Look", ephemeral=2)
+async def look(n: int) -> str:
+    return f"{n} " + "word " * 100
+
+
+@tool("Note")
+async def note(text: str) -> str:
+    return text
+
+
+async def play(script, **settings):
+    """The requests of a run, as the server got them, and the events."""
+    async with OpenAIDouble(script) as server:
+        llm = ChatOpenAI("m", base_url=server.base_url, api_key="k")
+        agent = Agent(llm=llm, tools=[look, note], system_prompt="Be good.", **settings)
+        events = [event async for event in agent.query_stream("x")]
+        assert server.refusals == []
+        return server.requests, events
+
+
+def breaks(requests):
+    """How often a request does not begin with the whole one before it."""
+    return sum(
+        after["messages"][: len(before["messages"])] != before["messages"]
+        or after["tools"] != before["tools"]
+        or after.get("tool_choice") != before.get("tool_choice")
+        for before, after in pairwise(requests)
+    )
+
+
+async def test_without_pruning_every_request_begins_with_the_one_before():
+    script = [calls(("note", {"text": str(n)}), ("note", {"text": "é"})) for n in range(8)]
+    requests, _ = await play([*script, "", "done"])
+    assert len(requests) == 10
+    assert breaks(requests) == 0
+
+
+async def test_every_break_is_an_event():
+    requests, events = await play([*(calls(("look", {"n": n})) for n in range(8)), "done"])
+    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 6
+
+
+async def test_pruning_in_batches_breaks_it_less():
+    script = [*(calls(("look", {"n": n})) for n in range(30)), "done"]
+    requests, _ = await play(script, ephemeral_batch=8)
+    assert breaks(requests) == 3
+
+
+async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_event():
+    texts = ["word " * 300, "more " * 300]
+    script = [Reply(calls=[("note", {"text": text})], usage=None) for text in texts]
+    requests, events = await play(
+        [*script, "SUMMARY", "done"], compaction=CompactionConfig(context_window=1200)
+    )
+    assert breaks(requests[:3]) == 0
+    assert breaks(requests) == sum(isinstance(event, CompactionEvent) for event in events) == 1

@@ -1,0 +1,747 @@
+"""The loop's contract. The tests of every mixin inherit this class: a mixin has to keep it."""
+
+import asyncio
+import gc
+import threading
+from contextlib import aclosing
+
+import pytest
+
+from agentloop import (
+    AgentBusy,
+    AssistantMessage,
+    ChatModel,
+    Depends,
+    FinalResponseEvent,
+    HiddenUserMessageEvent,
+    Loop,
+    RunEnd,
+    ScriptedModel,
+    StepCompleteEvent,
+    StepStartEvent,
+    Stop,
+    SystemMessage,
+    TaskComplete,
+    TextDeltaEvent,
+    TextEvent,
+    ToolCall,
+    ToolCallEvent,
+    ToolError,
+    ToolMessage,
+    ToolResultEvent,
+    ToolsChangedEvent,
+    ToolStart,
+    Usage,
+    UsageEvent,
+    UserMessage,
+    current_agent,
+    current_call,
+    tool,
+    validate,
+)
+from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
+from agentloop.models.scripted import call
+
+
+@tool("Add two numbers")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@tool("Fail")
+async def fail(how: str = "") -> str:
+    raise LookupError(how)
+
+
+def shown(request):
+    """What a request showed the model, a line a message."""
+    return [message.text for message in request.messages]
+
+
+class TestLoop:
+    agent_class: type[Loop] = Loop
+
+    def make(self, *script, **settings):
+        """An agent of the class under test, its plain answers final, and its scripted model."""
+        llm = ScriptedModel(*script)
+        if "require_done_tool" in self.agent_class.__dataclass_fields__:
+            settings.setdefault("require_done_tool", False)
+        return self.agent_class(llm=llm, **settings), llm
+
+    # ---- the loop
+
+    async def test_a_plain_answer_ends_the_run(self):
+        agent, llm = self.make("hello")
+        result = await agent.run("hi")
+        assert (result.text, result.stop_reason, str(result)) == ("hello", "completed", "hello")
+        assert shown(llm.requests[0]) == ["hi"]
+
+    async def test_it_calls_tools_until_there_is_an_answer(self):
+        agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add])
+        assert await agent.query("2 + 3?") == "It is 5."
+        assert shown(llm.requests[1]) == ["2 + 3?", "", "5"]
+
+    async def test_the_system_prompt_comes_first_in_every_request(self):
+        agent, llm = self.make(call("add", a=1, b=1), "2", tools=[add], system_prompt="Be brief.")
+        await agent.query("x")
+        assert all(r.messages[0] == SystemMessage("Be brief.") for r in llm.requests)
+
+    async def test_the_next_question_goes_on_from_the_first(self):
+        agent, llm = self.make("one", "two")
+        await agent.query("a")
+        await agent.query("b")
+        assert shown(llm.requests[1]) == ["a", "one", "b"]
+
+    async def test_text_beside_tool_calls_is_kept(self):
+        reply = AssistantMessage("Let me add.", tool_calls=(call("add", a=1, b=1),))
+        agent, llm = self.make(reply, "2", tools=[add])
+        await agent.query("x")
+        assert "Let me add." in shown(llm.requests[1])
+
+    async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_order(self):
+        running, most = 0, 0
+        third = asyncio.Event()
+
+        @tool("Wait for the others")
+        async def meet(name: str) -> str:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if running == 3:
+                third.set()
+            await third.wait()
+            return name
+
+        calls = [call("meet", name=name) for name in "abc"]
+        agent, llm = self.make(calls, "ok", tools=[meet])
+        await agent.query("x")
+        assert most == 3
+        assert shown(llm.requests[1])[2:] == ["a", "b", "c"]
+
+    async def test_no_more_calls_than_max_parallel_run_at_once(self):
+        running, most = 0, 0
+
+        @tool("Count")
+        async def count(i: int) -> int:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return i
+
+        calls = [call("count", i=i) for i in range(200)]
+        agent, llm = self.make(calls, "ok", tools=[count], max_parallel=7)
+        await agent.query("x")
+        assert most == 7
+        assert shown(llm.requests[1])[2:] == [str(i) for i in range(200)]
+
+    async def test_a_tool_that_is_not_parallel_runs_alone(self):
+        running: list[str] = []
+        beside: list[list[str]] = []
+
+        async def step(name):
+            running.append(name)
+            await asyncio.sleep(0)
+            beside.append([*running]) if name.startswith("alone") else None
+            running.remove(name)
+
+        @tool("Shared")
+        async def shared(i: int) -> None:
+            await step(f"shared{i}")
+
+        @tool("Alone", parallel=False)
+        async def alone(i: int) -> None:
+            await step(f"alone{i}")
+
+        calls = [call(n, i=i) for i, n in enumerate(["shared", "alone", "alone", "shared"])]
+        agent, _ = self.make(calls, "ok", tools=[shared, alone])
+        await agent.query("x")
+        assert beside == [["alone1"], ["alone2"]]
+
+    async def test_a_forced_tool_is_forced_once(self):
+        agent, llm = self.make(call("add", a=1, b=1), "2", tools=[add], tool_choice="add")
+        await agent.query("x")
+        assert [r.tool_choice for r in llm.requests] == ["add", "auto"]
+
+    async def test_a_forced_tool_has_to_be_there(self):
+        agent, _ = self.make("x", tools=[add], tool_choice="sub")
+        with pytest.raises(ValueError, match="tool_choice='sub' names no tool"):
+            await agent.query("x")
+
+    # ---- limits and odd replies
+
+    async def test_at_the_limit_the_model_is_asked_what_was_done_and_what_is_missing(self):
+        def again(messages, tools):
+            return "half done" if messages[-1].text == OUT_OF_TURNS else call("add", a=1, b=1)
+
+        agent, llm = self.make(again, tools=[add], max_iterations=3)
+        result = await agent.run("x")
+        assert (result.text, result.stop_reason) == ("half done", "max_iterations")
+        assert len(llm.requests) == 4
+        assert llm.requests[-1].tool_choice == "none"
+        assert llm.requests[-1].tools == llm.requests[0].tools
+        assert validate(agent.messages[:-1]) == []
+
+    async def test_calls_at_the_limit_do_not_run(self):
+        ran = []
+
+        @tool("Note")
+        async def note(i: int) -> None:
+            ran.append(i)
+
+        agent, _ = self.make(lambda m, t: call("note", i=1), tools=[note], max_iterations=2)
+        assert (await agent.run("x")).stop_reason == "max_iterations"
+        assert ran == [1, 1]
+
+    async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
+        agent, llm = self.make(lambda m, t: " ")
+        result = await agent.run("x")
+        assert result.stop_reason == "no_progress"
+        assert len(llm.requests) == 4
+        assert shown(llm.requests[-1]) == ["x"] + 3 * [EMPTY_REPLY]
+
+    async def test_a_tool_call_after_a_nudge_is_progress(self):
+        replies = ["", "", call("add", a=1, b=1), "", "", "", "2"]
+        agent, _ = self.make(*replies, tools=[add])
+        assert await agent.query("x") == "2"
+
+    async def test_calls_of_a_reply_that_was_cut_off_do_not_run(self):
+        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(cut, "ok", tools=[fail])
+        assert await agent.query("x") == "ok"
+        assert shown(llm.requests[1])[-1] == CUT_OFF
+        assert not any(isinstance(record, ToolStart) for record in agent.log)
+
+    async def test_an_answer_that_was_cut_off_is_not_called_complete(self):
+        agent, _ = self.make(AssistantMessage("half an ans", stop_reason="length"))
+        result = await agent.run("x")
+        assert (result.text, result.stop_reason) == ("half an ans", "limit:length")
+
+    @pytest.mark.parametrize(
+        ("word", "reason"),
+        [("refused", "refused"), ("zzz", "unknown:zzz"), ("context_overflow", "context_overflow")],
+    )
+    async def test_a_reply_that_ended_badly_is_never_success(self, word, reason):
+        agent, _ = self.make(AssistantMessage("no", stop_reason=word))
+        assert (await agent.run("x")).stop_reason == reason
+
+    async def test_a_pause_goes_on(self):
+        agent, llm = self.make(AssistantMessage("wait", stop_reason="pause"), "done")
+        assert await agent.query("x") == "done"
+        assert isinstance(llm.requests[1].messages[-1], UserMessage)
+
+    async def test_call_ids_are_unique_whatever_the_model_sends(self):
+        same = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 2)
+        agent, _ = self.make(same, same, "ok", tools=[add])
+        await agent.query("x")
+        ids = [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
+        assert len(set(ids)) == 4
+
+    # ---- failures of tools
+
+    async def test_an_exception_becomes_a_line_for_the_model(self):
+        agent, llm = self.make(call("fail", how="nowhere\nsecond line"), "ok", tools=[fail])
+        assert await agent.query("x") == "ok"
+        assert llm.requests[1].messages[-1].is_error
+        assert shown(llm.requests[1])[-1] == "LookupError: nowhere"
+
+    async def test_a_tool_error_is_its_message_alone(self):
+        @tool("Look")
+        async def look() -> str:
+            raise ToolError("No such city; try Paris.")
+
+        agent, llm = self.make(call("look"), "ok", tools=[look])
+        await agent.query("x")
+        assert shown(llm.requests[1])[-1] == "No such city; try Paris."
+
+    async def test_on_tool_error_raise_ends_the_run_and_answers_the_call(self):
+        agent, _ = self.make(call("fail", how="x"), tools=[fail], on_tool_error="raise")
+        with pytest.raises(LookupError):
+            await agent.query("x")
+        assert validate(agent.messages) == []
+        assert agent.messages[-1].text == "LookupError: x"
+
+    async def test_an_unknown_tool_lists_names_that_are_close(self):
+        agent, llm = self.make(call("ad"), call("zzz"), "ok", tools=[add, fail])
+        await agent.query("x")
+        assert "'ad'" in shown(llm.requests[1])[-1]
+        assert shown(llm.requests[1])[-1].endswith("Did you mean: add?")
+        assert "add, fail" in shown(llm.requests[2])[-1]
+
+    async def test_wrong_arguments_do_not_run_the_tool(self):
+        agent, llm = self.make(call("add", a="x", b=1), "ok", tools=[add])
+        await agent.query("x")
+        assert "a:" in shown(llm.requests[1])[-1]
+        assert not any(isinstance(record, ToolStart) for record in agent.log)
+
+    async def test_one_failure_of_many_stops_no_other(self):
+        calls = [call("add", a=1, b=1), call("fail", how="x"), call("add", a=2, b=2)]
+        agent, llm = self.make(calls, "ok", tools=[add, fail])
+        await agent.query("x")
+        assert shown(llm.requests[1])[2:] == ["2", "LookupError: x", "4"]
+
+    async def test_a_tool_that_takes_too_long_is_an_error_result(self):
+        stopped = []
+
+        @tool("Hang", timeout=0.01)
+        async def hang() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.append(True)
+
+        agent, llm = self.make(call("hang"), "ok", tools=[hang])
+        assert await agent.query("x") == "ok"
+        assert "0.01 seconds" in shown(llm.requests[1])[-1]
+        assert stopped == [True]
+
+    async def test_a_tool_that_refuses_to_stop_is_left_behind(self):
+        release = asyncio.Event()
+
+        @tool("Refuse", timeout=0.01)
+        async def refuse() -> None:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        agent, llm = self.make(call("refuse"), "ok", tools=[refuse], cancel_grace=0.01)
+        assert await agent.query("x") == "ok"
+        assert "0.01 seconds" in shown(llm.requests[1])[-1]
+        release.set()
+        await asyncio.sleep(0)
+
+    @pytest.mark.parametrize("timeout", [None, 5])
+    async def test_a_tool_that_cancels_its_own_task_does_not_end_the_run(self, timeout):
+        @tool("Cancel the task", timeout=timeout)
+        async def odd() -> None:
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+        agent, llm = self.make([call("odd"), call("add", a=1, b=1)], "ok", tools=[odd, add])
+        assert await agent.query("x") == "ok"
+        assert llm.requests[1].messages[2].is_error
+        assert shown(llm.requests[1])[3] == "2"
+
+    async def test_a_cancelled_error_of_the_tool_itself_is_the_tools_error(self):
+        @tool("Cancel itself")
+        async def odd() -> None:
+            raise asyncio.CancelledError
+
+        agent, llm = self.make(call("odd"), "ok", tools=[odd])
+        assert await agent.query("x") == "ok"
+        assert shown(llm.requests[1])[-1] == "CancelledError"
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    @pytest.mark.parametrize("sync", [True, False])
+    async def test_exits_of_the_interpreter_propagate_and_leave_a_closed_log(self, error, sync):
+        async def leave() -> None:
+            raise error
+
+        def leave_sync() -> None:
+            raise error
+
+        leaving = tool("Leave", name="leave")(leave_sync if sync else leave)
+        agent, _ = self.make([call("leave"), call("add", a=1, b=1)], "ok", tools=[leaving, add])
+        with pytest.raises(error):
+            await agent.query("x")
+        assert [m.text for m in agent.messages[2:]] == [error.__name__, "2"]
+        assert await agent.query("go on") == "ok"
+
+    # ---- done and stop
+
+    async def test_task_complete_ends_the_run(self):
+        @tool("Finish")
+        async def finish_up(message: str) -> str:
+            raise TaskComplete(message, value=42)
+
+        agent, _ = self.make(call("finish_up", message="all done"), tools=[finish_up])
+        result = await agent.run("x")
+        assert (result.text, result.value, result.stop_reason) == ("all done", 42, "done")
+        assert agent.messages[-1].text == "all done"
+        assert not agent.messages[-1].is_error
+
+    async def test_siblings_of_a_done_call_are_answered_too(self):
+        @tool("Finish")
+        def finish_up(message: str) -> str:
+            raise TaskComplete(message)
+
+        calls = [
+            call("finish_up", message="1"),
+            call("add", a=1, b=1),
+            call("finish_up", message="2"),
+        ]
+        agent, _ = self.make(calls, "next", tools=[finish_up, add])
+        result = await agent.run("x")
+        assert result.text == "1"
+        assert [m.text for m in agent.messages[2:]] == ["1", "2", "2"]
+        assert await agent.query("more") == "next"
+
+    async def test_another_stop_outranks_done(self):
+        @tool("Finish")
+        async def finish_up() -> str:
+            raise TaskComplete("done")
+
+        @tool("Spend")
+        async def spend() -> str:
+            raise Stop("limit:cost", "too much")
+
+        agent, _ = self.make([call("finish_up"), call("spend")], "next", tools=[finish_up, spend])
+        result = await agent.run("x")
+        assert (result.stop_reason, result.text) == ("limit:cost", "too much")
+        assert await agent.query("more") == "next"
+
+    # ---- dependencies
+
+    async def test_a_tool_gets_its_agent_its_call_and_overrides(self):
+        def place() -> str:
+            return "production"
+
+        @tool("Where")
+        async def where(
+            at: str = Depends(place),
+            agent: Loop = Depends(current_agent),
+            this: ToolCall = Depends(current_call),
+        ) -> str:
+            return f"{at} {agent is given} {this.name}"
+
+        overrides = {place: lambda: "test"}
+        given, llm = self.make(call("where"), "ok", tools=[where], dependency_overrides=overrides)
+        await given.query("x")
+        assert shown(llm.requests[1])[-1] == "test True where"
+
+    # ---- one at a time, and copies
+
+    async def test_a_second_query_at_the_same_time_is_refused_at_once(self):
+        gate = asyncio.Event()
+
+        async def slow(messages, tools):
+            await gate.wait()
+            return "ok"
+
+        agent, llm = self.make(slow)
+        first = asyncio.create_task(agent.query("a"))
+        await asyncio.sleep(0)
+        with pytest.raises(AgentBusy, match="fork"):
+            await agent.query("b")
+        with pytest.raises(AgentBusy):
+            agent.clear_history()
+        gate.set()
+        assert await first == "ok"
+        assert [shown(r) for r in llm.requests] == [["a"]]
+
+    async def test_forks_share_the_settings_and_nothing_else(self):
+        template, llm = self.make(lambda messages, tools: messages[-1].text + "!", tools=[add])
+        answers = await asyncio.gather(*(template.fork().query(f"{i}") for i in range(20)))
+        assert answers == [f"{i}!" for i in range(20)]
+        assert template.log == []
+        assert all(len(request.messages) == 1 for request in llm.requests)
+
+    async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
+        agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])
+        await agent.query("x")
+        place = next(i for i, r in enumerate(agent.log) if isinstance(r, AssistantMessage)) + 1
+        before = list(agent.log)
+        twin = agent.fork(at=place)
+        assert await twin.query("again") == "other"
+        assert agent.log == before
+        assert shown(llm.requests[-1])[2].startswith("Not run")
+
+    async def test_history_is_loaded_sealed_and_without_system_messages(self):
+        agent, llm = self.make("ok", system_prompt="mine")
+        agent.load_history(
+            [SystemMessage("old"), UserMessage("a"), AssistantMessage(tool_calls=(call("add"),))]
+        )
+        await agent.query("b")
+        assert shown(llm.requests[0])[0:2] == ["mine", "a"]
+        assert validate(llm.requests[0].messages) == []
+        agent.clear_history()
+        assert agent.messages == []
+
+    async def test_the_callers_lists_and_ours_are_different_lists(self):
+        agent, _ = self.make("ok", "ok")
+        history = [UserMessage("a")]
+        agent.load_history(history)
+        agent.messages.append(UserMessage("sneaky"))
+        history.append(UserMessage("sneaky"))
+        assert len(agent.messages) == 1
+
+    # ---- going on
+
+    async def test_after_a_failed_request_run_tries_again(self):
+        agent, llm = self.make(RuntimeError("down"), "ok")
+        with pytest.raises(RuntimeError):
+            await agent.run("x")
+        assert agent.log[-1].stop_reason == "error"
+        assert (await agent.run()).text == "ok"
+        assert shown(llm.requests[1]) == ["x"]
+
+    async def test_asking_the_same_again_after_a_failure_does_not_repeat_it(self):
+        agent, llm = self.make(RuntimeError("down"), "ok", "ok again")
+        with pytest.raises(RuntimeError):
+            await agent.run("x")
+        await agent.run("x")
+        assert shown(llm.requests[1]) == ["x"]
+        await agent.run("x")
+        assert shown(llm.requests[2]) == ["x", "ok", "x"]
+
+    async def test_with_nothing_to_go_on_with_run_says_so(self):
+        agent, _ = self.make("ok")
+        with pytest.raises(ValueError, match="nothing to go on with"):
+            await agent.run()
+        await agent.run("x")
+        with pytest.raises(ValueError, match="nothing to go on with"):
+            await agent.run()
+        for empty in ("", "  ", []):
+            with pytest.raises(ValueError, match="prompt is empty"):
+                await agent.run(empty)
+
+    async def test_open_calls_run_when_they_never_started_and_not_when_they_may_have(self):
+        ran: list[str] = []
+
+        @tool("Once")
+        async def once(name: str) -> None:
+            ran.append(name)
+
+        @tool("Again", idempotent=True)
+        async def again(name: str) -> None:
+            ran.append(name)
+
+        agent, llm = self.make("ok", tools=[once, again])
+        calls = (
+            ToolCall("1", "once", '{"name":"waiting"}'),
+            ToolCall("2", "once", '{"name":"started"}'),
+            ToolCall("3", "again", '{"name":"idempotent"}'),
+        )
+        agent.log += [UserMessage("x"), AssistantMessage(tool_calls=calls)]
+        agent.log += [ToolStart("2"), ToolStart("3")]
+        assert (await agent.run()).text == "ok"
+        assert sorted(ran) == ["idempotent", "waiting"]
+        assert "may have had effects" in shown(llm.requests[0])[3]
+
+    async def test_a_new_prompt_closes_open_calls_for_good(self):
+        agent, llm = self.make("ok", tools=[add])
+        agent.log += [UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))]
+        await agent.run("never mind")
+        assert shown(llm.requests[0])[2].startswith("Not run")
+        assert any(isinstance(r, ToolMessage) for r in agent.log)
+
+    # ---- cancelling
+
+    async def test_a_cancel_keeps_finished_results_and_the_next_request_is_valid(self):
+        quick_done = asyncio.Event()
+
+        @tool("Quick")
+        async def quick() -> str:
+            quick_done.set()
+            return "finished"
+
+        @tool("Slow")
+        async def slow() -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+        agent, llm = self.make([call("slow"), call("quick")], "ok", tools=[quick, slow])
+        task = asyncio.create_task(agent.run("x"))
+        await quick_done.wait()
+        while not any(isinstance(record, ToolMessage) for record in agent.log):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert agent.log[-1] == RunEnd("cancelled", at=agent.log[-1].at)
+        assert await agent.query("and now?") == "ok"
+        assert "may have had effects" in shown(llm.requests[1])[2]
+        assert shown(llm.requests[1])[3] == "finished"
+
+    async def test_interrupt_ends_the_run_with_a_result_and_the_model_is_told(self):
+        agent, llm = self.make(call("wait"), "ok", tools=[])
+
+        @tool("Wait")
+        async def wait() -> None:
+            agent.interrupt("look at the other file")
+            await asyncio.Event().wait()
+
+        agent.tools = [wait]
+        result = await agent.run("x")
+        assert result.stop_reason == "interrupted"
+        assert asyncio.current_task().cancelling() == 0
+        assert await agent.query("go on") == "ok"
+        assert any("look at the other file" in text for text in shown(llm.requests[1]))
+        agent.interrupt()  # nothing runs: nothing happens
+
+    async def test_a_timeout_around_the_run_is_the_callers(self):
+        @tool("Wait")
+        async def wait() -> None:
+            await asyncio.Event().wait()
+
+        agent, _ = self.make(call("wait"), "ok", tools=[wait])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await agent.run("x")
+        assert asyncio.current_task().cancelling() == 0
+        assert await agent.query("again") == "ok"
+
+    # ---- events
+
+    async def test_the_events_of_a_run_in_their_order(self):
+        reply = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(9, 1))
+        agent, _ = self.make(reply, "2", tools=[add])
+        events = [event async for event in agent.query_stream("x")]
+        assert [type(event) for event in events] == [
+            UsageEvent,
+            StepStartEvent,
+            ToolCallEvent,
+            ToolResultEvent,
+            StepCompleteEvent,
+            TextDeltaEvent,
+            TextEvent,
+            FinalResponseEvent,
+        ]
+        called, answered = events[2], events[3]
+        assert (called.tool, called.args) == ("add", {"a": 1, "b": 1})
+        assert (answered.tool, answered.result, answered.is_error) == ("add", "2", False)
+        assert called.tool_call_id == answered.tool_call_id == events[1].step_id
+        assert events[-1] == FinalResponseEvent("2", "completed")
+
+    async def test_the_stream_has_the_result_and_the_same_transcript_as_run(self):
+        script = [call("add", a=1, b=1), "It is two."]
+        agent, _ = self.make(*script, tools=[add])
+        stream = agent.query_stream("x")
+        text = [e.content async for e in stream if isinstance(e, TextDeltaEvent)]
+        assert "".join(text) == stream.result.text == "It is two."
+        other, _ = self.make(*script, tools=[add])
+        await other.run("x")
+        assert other.messages == agent.messages
+
+    async def test_leaving_the_stream_at_a_call_prevents_it(self):
+        ran = []
+
+        @tool("Note")
+        async def note(i: int) -> None:
+            ran.append(i)
+
+        agent, llm = self.make([call("note", i=1), call("note", i=2)], "ok", tools=[note])
+        async for event in agent.query_stream("x"):
+            if isinstance(event, ToolCallEvent):
+                break
+        assert validate(agent.messages) == []
+        assert await agent.query("go on") == "ok"
+        assert ran == []
+        assert shown(llm.requests[1])[2].startswith("Not run")
+
+    async def test_an_error_in_the_readers_loop_and_aclose_end_the_run_too(self):
+        agent, _ = self.make("a b c", "ok", "fine", tools=[add])
+        with pytest.raises(ZeroDivisionError):
+            async for _ in agent.query_stream("x"):
+                _ = 1 / 0
+        gc.collect()
+        async with aclosing(agent.query_stream("y")) as stream:
+            await anext(stream)
+        assert await agent.query("z") == "fine"
+
+    async def test_a_stream_raises_what_the_run_raises(self):
+        agent, _ = self.make(RuntimeError("down"))
+        with pytest.raises(RuntimeError, match="down"):
+            [event async for event in agent.query_stream("x")]
+
+    async def test_a_listener_that_raises_kills_no_run(self, caplog):
+        heard = []
+
+        def bad(event):
+            raise ValueError("oops")
+
+        agent, _ = self.make("hi", listeners=[bad, heard.append])
+        assert await agent.query("x") == "hi"
+        assert FinalResponseEvent("hi") in heard
+        assert "a listener failed" in caplog.text
+
+    async def test_without_listeners_nothing_streams(self):
+        asked = []
+
+        class Model:
+            model = "m"
+
+            async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+                asked.append(on_delta)
+                return AssistantMessage("hi")
+
+        model: ChatModel = Model()
+        agent, _ = self.make()
+        agent.llm = model
+        await agent.query("x")
+        assert asked == [None]
+
+    async def test_a_nudge_is_an_event(self):
+        agent, _ = self.make("", "hi")
+        events = [event async for event in agent.query_stream("x")]
+        assert HiddenUserMessageEvent(EMPTY_REPLY) in events
+
+    async def test_a_change_of_the_tools_is_an_event(self):
+        agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
+        agent.listeners = [
+            lambda e: setattr(agent, "tools", [add, fail]) if isinstance(e, ToolResultEvent) else 0
+        ]
+        events = [event async for event in agent.query_stream("x")]
+        assert ToolsChangedEvent(["fail"], []) in events
+
+    # ---- usage, and the settings
+
+    async def test_usage_adds_up_over_runs_and_a_result_has_its_own(self):
+        used = [AssistantMessage(str(i), usage=Usage(10, i)) for i in (1, 2)]
+        agent, _ = self.make(*used)
+        assert (await agent.run("a")).usage == Usage(10, 1)
+        assert (await agent.run("b")).usage == Usage(10, 2)
+        assert agent.usage == Usage(20, 3)
+
+    def test_settings_are_checked_when_the_agent_is_made(self):
+        with pytest.raises(TypeError, match="chat model"):
+            self.agent_class(llm="gpt")
+        with pytest.raises(ValueError, match="at least 1"):
+            self.make(max_iterations=0)
+        with pytest.raises(ValueError, match="add"):
+            self.make(tools=[add, add])
+        with pytest.raises(TypeError, match="@tool"):
+            self.make(tools=[lambda: 1])
+        with pytest.raises(TypeError, match="max_iteration"):
+            self.make(max_iteration=3)
+
+    def test_a_class_body_changes_defaults(self):
+        class Mine(self.agent_class):
+            max_iterations = 3
+            tools = [add]
+
+        agent = Mine(llm=ScriptedModel("x"))
+        assert agent.max_iterations == 3
+        assert agent.tools == [add]
+        assert Mine(llm=ScriptedModel(), tools=[]).tools == []
+
+    def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
+        agent, _ = self.make(system_prompt="secret")
+        assert agent in {agent}
+        assert "secret" not in repr(agent)
+
+    # ---- without an event loop
+
+    def test_run_sync_is_for_scripts(self):
+        agent, _ = self.make("hi", "ho")
+        assert agent.run_sync("x").text == "hi"
+        assert agent.run_sync("y").text == "ho"  # a second event loop
+
+    async def test_run_sync_inside_async_code_says_what_to_do(self):
+        agent, _ = self.make("hi")
+        with pytest.raises(RuntimeError, match="await agent.run"):
+            agent.run_sync("x")
+
+    def test_an_agent_can_be_interrupted_from_another_thread(self):
+        agent, _ = self.make(call("wait"), tools=[])
+
+        @tool("Wait")
+        async def wait() -> None:
+            threading.Thread(target=agent.interrupt).start()
+            await asyncio.Event().wait()
+
+        agent.tools = [wait]
+        assert agent.run_sync("x").stop_reason == "interrupted"

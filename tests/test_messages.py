@@ -1,0 +1,157 @@
+"""Records: what goes to JSON comes back, whatever it is."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop.messages import (
+    AssistantMessage,
+    Decision,
+    FilePart,
+    ImagePart,
+    Reset,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    Summary,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolStart,
+    Unknown,
+    Usage,
+    UserMessage,
+    clean_text,
+    dump_record,
+    from_dict,
+    load_record,
+    to_dict,
+)
+
+texts = st.text(st.characters(codec="utf-8"))
+any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates too
+numbers = st.integers(0, 10**9)
+usages = st.builds(Usage, numbers, numbers, numbers, numbers, numbers)
+parts = st.one_of(
+    st.builds(TextPart, any_text),
+    st.builds(ImagePart, url=texts),
+    st.builds(ImagePart, data=st.binary(max_size=20), media_type=st.just("image/png")),
+    st.builds(FilePart, data=st.binary(max_size=20), media_type=texts.filter(bool), name=texts),
+)
+contents = any_text | st.lists(parts, min_size=1, max_size=3)
+calls = st.builds(ToolCall, any_text, any_text, any_text)
+raws = st.recursive(
+    st.none() | st.booleans() | numbers | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+records = st.one_of(
+    st.builds(UserMessage, contents, st.booleans()),
+    st.builds(
+        AssistantMessage,
+        any_text,
+        st.lists(calls, max_size=3).map(tuple),
+        st.none() | any_text,
+        st.none() | usages,
+        st.none() | texts,
+        raws,
+    ),
+    st.builds(ToolMessage, texts, texts, contents, st.booleans(), st.integers(0, 9)),
+    st.builds(SystemMessage, any_text),
+    st.builds(RunStart, at=st.floats(0, 1e10)),
+    st.builds(RunEnd, texts),
+    st.builds(ToolStart, texts),
+    st.builds(Reset),
+    st.builds(Summary, any_text, numbers, st.none() | usages),
+    st.builds(Decision, texts, st.booleans(), any_text),
+    st.builds(SideRequest, st.none() | usages),
+)
+
+
+@given(records)
+def test_every_record_comes_back_from_its_line(record):
+    line = dump_record(record)
+    assert b"\n" not in line
+    json.loads(line)  # strict JSON, for other readers too
+    again = load_record(line)
+    assert type(again) is type(record)
+    assert dump_record(again) == line
+
+
+def test_fields_at_their_default_are_not_written():
+    assert to_dict(UserMessage("hi")) == {"type": "user", "content": "hi"}
+
+
+def test_unknown_fields_survive_at_every_level():
+    data = {
+        "type": "assistant",
+        "content": "x",
+        "tool_calls": [{"id": "1", "name": "x", "arguments": "[]", "index": 4}],
+        "usage": {"input_tokens": 1, "audio_tokens": 9},
+        "mood": "good",
+    }
+    assert to_dict(from_dict(data)) == data
+
+
+def test_unknown_record_and_part_types_are_kept_whole():
+    assert load_record(b'{"type":"telepathy","x":[1]}') == Unknown({"type": "telepathy", "x": [1]})
+    line = b'{"type":"user","content":[{"type":"video","url":"u"}]}'
+    assert dump_record(load_record(line)) == line
+
+
+@pytest.mark.parametrize("line", [b"[]", b"7", b"{", b"\xff", b'{"type":"user"}', b""])
+def test_a_line_that_is_no_record_is_a_value_error(line):
+    with pytest.raises(ValueError, match=r".+"):
+        load_record(line)
+
+
+@pytest.mark.parametrize(
+    ("broken", "clean"),
+    [("a\ud800b", "a\ufffdb"), ("\ud83d\ude00", "😀"), ("\udc00", "\ufffd"), ("é", "é")],
+)
+def test_text_is_valid_utf_8_from_the_start(broken, clean):
+    assert clean_text(broken) == clean
+    assert UserMessage(broken).text == clean
+    assert AssistantMessage(broken, thinking=broken).thinking == clean
+    assert ToolMessage("1", "t", [broken]).text == clean
+    assert ToolCall("1", "t", broken).arguments == clean
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", " ", "null", "[]", '"x"', "5", '{"a":', "{'a': 1}", "[" * 10**5]
+)
+def test_on_the_wire_arguments_are_an_object_whatever_the_model_wrote(arguments):
+    call = ToolCall("1", "x", arguments)
+    assert call.arguments == arguments
+    assert call.wire_arguments == "{}"
+
+
+def test_good_arguments_go_on_the_wire_as_the_model_wrote_them():
+    assert ToolCall("1", "x", ' {"b": 1,\n"a":2} ').wire_arguments == ' {"b": 1,\n"a":2} '
+
+
+def test_usage_adds_up_and_counts_nothing_twice():
+    total = Usage(10, 5, cached_input_tokens=8, reasoning_tokens=3) + Usage(1, 1)
+    assert total == Usage(11, 6, cached_input_tokens=8, reasoning_tokens=3)
+    assert total.total_tokens == 17
+
+
+def test_parts_say_what_they_need():
+    with pytest.raises(ValueError, match="either url= or data="):
+        ImagePart()
+    with pytest.raises(ValueError, match="either url= or data="):
+        ImagePart(url="u", data=b"", media_type="image/png")
+    with pytest.raises(ValueError, match="media_type"):
+        FilePart(data=b"x")
+    with pytest.raises(TypeError, match="content is text or TextPart"):
+        UserMessage([{"type": "text"}])  # type: ignore[list-item]
+
+
+def test_records_are_frozen_and_hashable():
+    message = AssistantMessage("hi", raw={"a": [1]})
+    with pytest.raises(AttributeError):
+        message.content = "other"  # type: ignore[misc]
+    assert hash(message) == hash(AssistantMessage("hi", raw={"b": 2}))

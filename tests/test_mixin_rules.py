@@ -1,0 +1,132 @@
+"""The rules that every mixin keeps, so that any of them can be added, left out, and reordered."""
+
+import ast
+import importlib
+import inspect
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+import agentloop
+from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, Settings, tool
+from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.models.scripted import call
+
+from .test_loop import add
+
+SEAMS = {"context", "toolset", "call_model", "call_tools", "call_tool", "finish", "record"}
+FOLDER = Path(agentloop.__file__).parent / "mixins"
+FILES = sorted(path for path in FOLDER.glob("*.py") if path.name != "__init__.py")
+MIXINS = [
+    cls
+    for path in FILES
+    for cls in vars(importlib.import_module(f"agentloop.mixins.{path.stem}")).values()
+    if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
+]
+OWN = {"fork"}  # what Session may override besides
+
+
+def public(cls):
+    inherited = set() if cls in Loop.__mro__ else set(Loop.__dataclass_fields__)
+    return {name for name in vars(cls) if not name.startswith("_")} - inherited
+
+
+def test_there_are_mixins():
+    assert len(MIXINS) >= 3
+
+
+@pytest.mark.parametrize("mixin", MIXINS)
+class TestEveryMixin:
+    def test_it_derives_from_loop_and_works_alone(self, mixin):
+        assert Loop in mixin.__bases__
+        settings = {"require_done_tool": False} if hasattr(mixin, "require_done_tool") else {}
+        agent = mixin(llm=ScriptedModel("hi"), **settings)
+        assert agent.run_sync("x").text == "hi"
+
+    def test_it_overrides_seams_and_never_run(self, mixin):
+        inherited = {
+            name
+            for name in public(Loop) | public(Loop.__base__)
+            if callable(getattr(Loop, name, None))
+        }
+        assert public(mixin) & inherited <= SEAMS | OWN
+
+    def test_it_has_no_constructor(self, mixin):
+        source = inspect.getsource(mixin)
+        assert "def __init__" not in source
+        if "__post_init__" in source:
+            assert "super().__post_init__()" in source
+
+    def test_its_settings_are_typed_have_defaults_and_are_documented(self, mixin):
+        for name in mixin.__annotations__:
+            field = mixin.__dataclass_fields__[name]
+            assert not name.startswith("_"), "no hidden state"
+            assert field.kw_only
+            assert "MISSING" not in repr(field.default) or "MISSING" not in repr(
+                field.default_factory
+            )
+            assert f"{name}:" in mixin.__doc__
+
+    def test_a_seam_calls_super(self, mixin):
+        for node in ast.walk(ast.parse(inspect.getsource(mixin))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in SEAMS:
+                assert f"super().{node.name}(" in ast.unparse(node), node.name
+
+    def test_the_wrong_base_order_is_a_type_error(self, mixin):
+        with pytest.raises(TypeError, match="MRO|order"):
+            type("Wrong", (Loop, mixin), {})
+
+
+def test_no_public_name_is_defined_by_two_mixins():
+    names = [name for mixin in MIXINS for name in public(mixin) - SEAMS - OWN]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_settings_add_up_and_editors_see_them():
+    settings = inspect.signature(Agent).parameters
+    for mixin in MIXINS:
+        if issubclass(Agent, mixin):
+            assert set(mixin.__annotations__) <= set(settings)
+    assert issubclass(Agent, Settings)
+
+
+@tool("Look", ephemeral=1)
+async def look(n: int) -> str:
+    return f"{n} " + "word " * 200
+
+
+async def play(bases):
+    """A long conversation with text, tools, compaction; its answers and its requests."""
+    replies = iter(
+        [
+            call("look", n=1),
+            "hm",
+            call("look", n=2),
+            [call("look", n=3), call("add", a=1, b=2)],
+            call("done", message="first"),
+            call("look", n=4),
+            call("done", message="second"),
+        ]
+    )
+    llm = ScriptedModel(lambda m, t: "SUM" if m[-1].text == SUMMARY_PROMPT else next(replies))
+    agent = type("Any", bases, {})(
+        llm=llm,
+        tools=[look, add],
+        system_prompt="Be good.",
+        compaction=CompactionConfig(context_window=1000),
+        require_done_tool=True,
+        ephemeral_batch=100,  # pruning aside
+    )
+    answers = [await agent.query("one"), await agent.query("two")]
+    requests = [(tuple(r.messages), [t.name for t in r.tools], r.tool_choice) for r in llm.requests]
+    return answers, requests
+
+
+async def test_every_order_of_the_mixins_gives_the_same_answers_and_requests():
+    standard = [mixin for mixin in MIXINS if issubclass(Agent, mixin)]
+    first = await play((*standard, Loop))
+    assert first[0] == ["first", "second"]
+    assert any(m.text == SUMMARY_PROMPT for m, *_ in [(r[0][-1],) for r in first[1]])
+    for order in permutations(standard):
+        assert await play((*order, Loop)) == first

@@ -1,0 +1,101 @@
+"""The shape of the package: what may import what, what an import loads, how long files are."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "agentloop"
+FILES = sorted(PACKAGE.rglob("*.py"))
+CORE = [
+    path
+    for path in FILES
+    if path.parent == PACKAGE and path.name not in ("__init__.py", "agent.py")
+]
+PARTS = [path for path in FILES if path.parent.name in ("models", "mixins", "toolkits")]
+PARTS = [path for path in PARTS if path.name != "__init__.py"]
+
+
+def imports(path):
+    """The modules of ours that a file imports, as names such as "loop" or "models.http"."""
+    package = path.relative_to(PACKAGE).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - (node.level - 1)]
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            yield from (".".join([*base, name]) for name in names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agentloop"):
+            yield node.module.removeprefix("agentloop.")
+
+
+def ident(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", PARTS, ids=ident)
+def test_a_part_imports_the_core_and_no_sibling(path):
+    core = {file.stem for file in CORE}
+    allowed = core | ({"models.http"} if path.parent.name == "models" else set())
+    assert {name for name in imports(path) if name != "errors"} <= allowed
+
+
+@pytest.mark.parametrize("path", CORE, ids=ident)
+def test_the_core_imports_no_part(path):
+    assert not {name for name in imports(path) if "." in name or name in ("agent", "cli")}
+
+
+def test_messages_import_nothing_of_ours_at_run_time():
+    code = (
+        "import sys, types; m = types.ModuleType('agentloop'); m.__path__ = [sys.argv[1]];"
+        "sys.modules['agentloop'] = m; import agentloop.messages;"
+        "print(sorted(n for n in sys.modules if n.startswith('agentloop')))"
+    )
+    out = subprocess.check_output([sys.executable, "-c", code, PACKAGE], text=True)
+    assert out.strip() == "['agentloop', 'agentloop.messages']"
+
+
+def test_importing_an_agent_loads_nothing_heavy_and_opens_nothing():
+    code = (
+        "import sys\n"
+        "def guard(name, args):\n"
+        "    assert not name.startswith(('socket.', 'subprocess.')), (name, args)\n"
+        "    assert name != 'open' or not set('wax+') & set(str(args[1] or '')), (name, args)\n"
+        "sys.addaudithook(guard)\n"
+        "sys.dont_write_bytecode = True\n"
+        "from agentloop import Agent, tool\n"
+        "bad = {'httpx', 'tiktoken', 'mcp', 'openai', 'agentloop.cli'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("path", [*CORE, *PARTS], ids=ident)
+def test_a_file_begins_with_one_sentence_and_what_to_copy_with_it(path):
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert re.match(r"[^\n]+[.:][^\n]*\n\nCopy with: [^\n]+", doc), doc[:200]
+
+
+def test_the_files_stay_small():
+    lines = {ident(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert lines["loop.py"] <= 350
+    assert max(n for name, n in lines.items() if name.startswith("mixins/")) <= 150
+    assert max(lines.values()) <= 600
+    assert sum(lines[ident(path)] for path in CORE) <= 2800
+
+
+def test_every_public_name_is_there_and_documented():
+    import agentloop
+
+    for name in agentloop.__all__:
+        assert getattr(agentloop, name).__doc__ or not callable(getattr(agentloop, name)), name
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = agentloop.no_such_name
+
+
+def test_no_file_speaks_of_a_machine():
+    for path in [*FILES, ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]:
+        assert not re.search(r"/(root|home|work)/", path.read_text(encoding="utf-8")), path

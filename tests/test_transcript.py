@@ -1,0 +1,153 @@
+"""The view of a log is always a conversation that every provider accepts."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop.messages import (
+    AssistantMessage,
+    Decision,
+    RunEnd,
+    RunStart,
+    Summary,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    ToolStart,
+    UserMessage,
+)
+from agentloop.transcript import (
+    DENIED,
+    NEVER_STARTED,
+    OUTCOME_UNKNOWN,
+    call_states,
+    closing_results,
+    open_calls,
+    seal,
+    usage_of,
+    validate,
+    view,
+)
+
+A, B = ToolCall("a", "add"), ToolCall("b", "add")
+TASK = UserMessage("task")
+
+
+def asks(*calls):
+    return AssistantMessage(tool_calls=calls)
+
+
+def answers(call_id, text="ok"):
+    return ToolMessage(call_id, "add", text)
+
+
+ids = st.sampled_from(["", "a", "b", "c"])
+records = st.one_of(
+    st.builds(UserMessage, st.sampled_from(["", "hello"]), st.booleans()),
+    st.builds(
+        AssistantMessage,
+        st.sampled_from(["", " ", "text"]),
+        st.lists(st.builds(ToolCall, ids, st.just("add")), max_size=3).map(tuple),
+    ),
+    st.builds(ToolMessage, ids, st.just("add"), st.just("ok")),
+    st.builds(ToolStart, ids, at=st.just(0.0)),
+    st.builds(Decision, ids, st.booleans(), at=st.just(0.0)),
+    st.builds(Summary, st.just("sum"), st.integers(0, 12), at=st.just(0.0)),
+)
+logs = st.lists(records, max_size=12)
+
+
+@given(logs)
+def test_whatever_the_log_the_view_is_valid_once_the_user_speaks(log):
+    assert validate([*view(log), UserMessage("next")]) == []
+
+
+@given(logs)
+def test_sealing_is_idempotent_and_leaves_valid_messages_alone(log):
+    sealed = seal(log)
+    assert seal(sealed) == sealed
+
+
+@given(logs, st.randoms())
+def test_the_view_does_not_depend_on_the_time(log, random):
+    moved = [replace(r, at=random.random()) if hasattr(r, "at") else r for r in log]
+    assert view(moved) == view(log)
+
+
+def test_results_stand_behind_their_call_in_call_order_however_they_came():
+    log = [TASK, asks(A, B), answers("b", "2"), UserMessage("hurry"), answers("a", "1")]
+    assert [m.text for m in view(log)] == ["task", "", "1", "2", "hurry"]
+
+
+def test_an_open_call_is_answered_with_what_is_known_of_it():
+    c = ToolCall("c", "add")
+    log = [TASK, asks(A, B, c), ToolStart("b"), Decision("c", allowed=False)]
+    assert [m.text for m in view(log)[2:]] == [NEVER_STARTED, OUTCOME_UNKNOWN, DENIED]
+    assert call_states(log) == {"a": "waiting", "b": "started", "c": "denied"}
+    assert open_calls(log) == [A, B, c]
+    assert closing_results(log) == view(log)[2:]
+    assert all(m.is_error for m in closing_results(log))
+
+
+def test_second_results_and_results_without_a_call_are_left_out():
+    log = [answers("zzz"), TASK, asks(A), answers("a", "first"), answers("a", "second")]
+    assert [m.text for m in view(log)] == ["task", "", "first"]
+
+
+def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
+    empty = ToolCall("", "add")
+    log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty)]
+    sealed = view(log)
+    assert validate(sealed) == []
+    assert [m.text for m in sealed[2:4]] == ["1", "2"]
+    assert len({c.id for m in sealed if isinstance(m, AssistantMessage) for c in m.tool_calls}) == 5
+
+
+def test_marks_and_empty_replies_are_not_for_the_model():
+    log = [RunStart(), TASK, AssistantMessage(" \n"), AssistantMessage("hi"), RunEnd("completed")]
+    assert [m.text for m in view(log)] == ["task", "hi"]
+
+
+def test_after_a_summary_the_view_is_the_first_task_the_summary_and_the_rest():
+    log = [RunStart(), TASK, asks(A), answers("a"), asks(B), answers("b", "new"), Summary("S", 4)]
+    shown = view(log)
+    assert shown[0] == TASK
+    assert shown[1].text.endswith("S")
+    assert shown[1].hidden
+    assert [m.text for m in shown[2:]] == ["", "new"]
+    assert view([*log, UserMessage("more")])[-1].text == "more"
+
+
+def test_only_the_last_summary_counts():
+    log = [TASK, AssistantMessage("1"), Summary("old", 2), AssistantMessage("2"), Summary("new", 4)]
+    assert [m.text[-3:] for m in view(log)] == ["ask", "new"]
+
+
+def test_a_task_that_is_kept_anyway_is_not_shown_twice():
+    assert [m.text for m in view([TASK, Summary("S", 0)])][1:] == ["task"]
+
+
+def test_validate_says_what_a_provider_would_refuse():
+    bad = [AssistantMessage(), asks(A), UserMessage("x"), answers("a"), SystemMessage("s"), asks(A)]
+    problems = "\n".join(validate(bad))
+    for words in (
+        "neither text nor calls",
+        "calls without a result",
+        "no call before it waits for",
+        "not the first message",
+        "empty or used before",
+        "not from the user or a tool",
+    ):
+        assert words in " ".join(problems.split())
+
+
+def test_usage_counts_replies_summaries_and_side_requests():
+    from agentloop.messages import SideRequest, Usage
+
+    log = [
+        AssistantMessage("x", usage=Usage(1, 1)),
+        Summary("s", 0, Usage(2)),
+        SideRequest(Usage(4)),
+    ]
+    assert usage_of([*log, AssistantMessage("y"), SideRequest()]) == Usage(7, 1)
