@@ -84,7 +84,7 @@ def test_the_files_stay_small():
     assert lines["loop.py"] <= 350
     assert max(n for name, n in lines.items() if name.startswith("mixins/")) <= 150
     assert max(lines.values()) <= 600
-    assert sum(lines[ident(path)] for path in CORE) <= 2800
+    assert sum(lines[ident(path)] for path in CORE) <= 2850
 
 
 def test_every_public_name_is_there_and_documented():
