@@ -119,6 +119,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.function = function
         self._injected = injected(function, names)
         self._plan: Plan = {}
+        self._overrides = NO_OVERRIDES
         for dependency in self._injected.values():
             self._plan |= plan(dependency, names)
         parameters = parameters_for_the_model(name, function, self._injected, names)
@@ -144,6 +145,12 @@ class FunctionTool(Tool, Generic[P, R]):
         bound.function = MethodType(self.function, instance)
         return bound
 
+    def bind(self, overrides: Mapping[Function, Function]) -> FunctionTool[P, R]:
+        """This tool with dependency overrides of its own; those of an agent outrank them."""
+        bound = copy.copy(self)
+        bound._overrides = {**self._overrides, **overrides}
+        return bound
+
     def __eq__(self, other: object) -> bool:
         """Two looks at one bound method are the same tool, as they are the same method."""
         return isinstance(other, FunctionTool) and vars(self) == vars(other)
@@ -158,8 +165,8 @@ class FunctionTool(Tool, Generic[P, R]):
         self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
     ) -> Any:
         if not self._injected:
-            return await self._run(args)
-        resolver = Resolver(overrides, self._plan)
+            return await call_function(self.function, **args)
+        resolver = Resolver({**self._overrides, **overrides}, self._plan)
         return await run_and_close(resolver, lambda: self._run_with(resolver, args))
 
     async def _run_with(self, resolver: Resolver, args: dict[str, Any]) -> Any:
@@ -169,7 +176,7 @@ class FunctionTool(Tool, Generic[P, R]):
             async with resolver:
                 given = {name: await resolver.get(each) for name, each in self._injected.items()}
                 try:
-                    result = await self._run(args | given)
+                    result = await call_function(self.function, **(args | given))
                 except TaskComplete as done:
                     complete, result = done, done.text
         except ClosingFailed as error:  # the tool has had its effect: the model has to know
@@ -181,13 +188,6 @@ class FunctionTool(Tool, Generic[P, R]):
         if complete is not None:
             raise complete
         return result
-
-    async def _run(self, args: dict[str, Any]) -> Any:
-        function: Function = self.function
-        if inspect.iscoroutinefunction(function):
-            return await function(**args)
-        result = await in_thread(function, **args)
-        return await result if inspect.isawaitable(result) else result
 
 
 @overload
@@ -244,6 +244,14 @@ def check_unique_names(tools: Iterable[Any]) -> None:
                 "such as @tool(name=...)"
             )
         seen.add(each.name)
+
+
+async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any:
+    """What a function returns: awaited if it is async, else out of a thread of its own."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await in_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

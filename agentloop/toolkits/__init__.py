@@ -1,0 +1,1 @@
+"""What an agent can do: each file gives it some tools."""

@@ -1,0 +1,241 @@
+"""A tool that runs shell commands: bash. It is not a sandbox.
+
+Copy with: waiting.py, tools.py and what that names.
+
+    agent = Agent(llm=..., tools=Shell("project").tools)
+
+What keeps a command from doing harm is a container or a user account without rights. What is in
+here keeps an agent from hanging, from filling the memory, and from seeing your keys by accident.
+`dependency_overrides={shell: lambda: Shell(tmp_path)}` moves the tool into a test's folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Annotated, Any
+
+from ..depends import Depends
+from ..errors import ToolError
+from ..tools import Tool, call_function, in_thread, tool
+from ..waiting import within
+
+logger = logging.getLogger("agentloop")
+
+DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
+MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its start, half its end
+MAX_TIMEOUT = 3600.0
+DRAIN_SECONDS = 2.0  # to read what is left in the pipe when all processes are gone
+
+PLAIN = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # nothing that makes a second command of it
+SECRET_NAME = re.compile(
+    "KEY|TOKEN|SECRET|PASS|_PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|_PAT$", re.I
+)
+SECRET_VALUE = re.compile(r"://[^/\s@]+@")  # https://user:password@host
+
+KEEP_FOLDER = """trap 'pwd -P > "$0"' EXIT; eval "$1\""""
+
+
+class Shell:
+    """A shell that starts in a folder, and stays in the one that a command changed to.
+
+    It is not a sandbox: a command can do what your user can, which includes files outside of the
+    folder, the network, and (from /proc, on Linux) the environment of the program itself.
+
+    root: the folder where it starts. A folder outside of it is not kept for the next command.
+    allow: what may run; None is everything. A command of plain words has to match one of these
+        patterns as a whole (*, ?, [abc]): "git status", "ls *". One with anything else in it, such
+        as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns choose
+        programs and not files, and "git *", "find *" or "python *" can run any program there is.
+    approve: called with the tool's name and its exact arguments before each command; plain (it runs
+        in a thread) or async. Anything but True denies: an error, and no answer in time, too.
+    approve_timeout: how many seconds it may take.
+    env: variables to add. The others are this program's, without those that look like secrets.
+
+    The folder is kept in the Shell: give agents that work side by side one each.
+    """
+
+    def __init__(
+        self,
+        root: str | Path = ".",
+        *,
+        allow: Sequence[str] | None = None,
+        approve: Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None = None,
+        approve_timeout: float = 300.0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root = self.cwd = Path(root).resolve(strict=True)
+        if not self.root.is_dir():
+            raise NotADirectoryError(f"a shell starts in a folder, and {str(root)!r} is none")
+        if isinstance(allow, str):
+            raise TypeError("allow= takes a list of patterns, such as ['git status', 'ls *']")
+        self.allow, self.env = allow, dict(env or {})
+        self.approve, self.approve_timeout = approve, approve_timeout
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tool `bash`, at work in this shell."""
+        return [bash.bind({shell: lambda: self})]
+
+    def check(self, command: str) -> None:
+        """ToolError unless the patterns allow a command."""
+        if self.allow is None or command in self.allow:
+            return
+        if not PLAIN.fullmatch(command):
+            problem = "it has more in it than plain words"
+        elif not any(fnmatchcase(command, pattern) for pattern in self.allow):
+            problem = "it matches none of them"
+        else:
+            return
+        raise ToolError(f"Not run: allowed are only {list(self.allow)}, and {problem}.")
+
+    async def ask(self, name: str, **arguments: Any) -> None:
+        """ToolError unless `approve` says True, in time; nothing if there is nobody to ask."""
+        if self.approve is None:
+            return
+        try:
+            question = call_function(self.approve, name, arguments)
+            answer = await within(self.approve_timeout, question, grace=1.0)
+        except Exception:
+            logger.warning("approve failed, which denies %s", name, exc_info=True)
+            answer = False
+        if answer is not True:
+            raise ToolError(DENIED)
+
+    async def run(self, command: str, timeout: float) -> str:
+        """What a command prints, and how it ended. What it leaves running is killed."""
+        if not self.cwd.is_dir():
+            self.cwd = self.root
+        with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            folder = Path(temporary, "cwd")
+            process = self._start(command, folder)
+            output = _Output()
+            reading = asyncio.ensure_future(in_thread(output.read, process.stdout))
+            try:
+                code = await within(timeout, in_thread(process.wait), grace=1.0)
+            except TimeoutError:
+                code = None
+            finally:
+                _kill_group(process)
+                await asyncio.wait([reading], timeout=DRAIN_SECONDS)
+                reading.cancel()
+            text = output.text()
+            if code is None:
+                raise ToolError(f"{text}\n[Killed: not finished after {timeout:g} seconds.]")
+            return "\n".join([text, *self._notes(code, folder)])
+
+    def _start(self, command: str, folder: Path) -> subprocess.Popen[bytes]:
+        program = shutil.which("bash") or shutil.which("sh")
+        line = [program, "-c", KEEP_FOLDER, str(folder), command] if program else command
+        try:
+            return subprocess.Popen(
+                line,
+                shell=not program,  # Windows without a bash: the shell that is there
+                cwd=self.cwd,
+                env=clean_environment() | self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(f"The command cannot be started: {error}") from error
+
+    def _notes(self, code: int, folder: Path) -> list[str]:
+        """How it ended, and where: that is where the next command starts."""
+        notes = [f"[Exit code {code}.]" if code > 0 else f"[Killed by signal {-code}.]"] * bool(
+            code
+        )
+        with suppress(OSError, ValueError):
+            here = Path(os.fsdecode(folder.read_bytes()).rstrip("\r\n"))
+            if here.is_relative_to(self.root) and here.is_dir():
+                self.cwd = here
+            else:
+                notes.append(f"[The next command starts in {self.cwd} again, not in {here}.]")
+        return notes
+
+
+def shell() -> Shell:
+    """The dependency that `bash` asks for. It is always replaced, or it says how."""
+    raise LookupError(
+        "no shell is set: use tools=Shell('path').tools, or "
+        "dependency_overrides={shell: lambda: Shell('path')}"
+    )
+
+
+@tool(parallel=False)
+async def bash(
+    command: str, timeout: float = 120.0, *, sh: Annotated[Shell, Depends(shell)]
+) -> str:
+    """Runs a shell command and returns what it prints. There is no input: use options like --yes.
+
+    The next command starts in the folder where this one ended. Variables do not last, and nothing
+    runs on in the background. Long output loses its middle. This is not a sandbox: a command acts
+    on the real system, with the rights of the user who runs this program.
+
+    Args:
+        command: The command, as for bash -c.
+        timeout: After so many seconds it is killed.
+    """
+    if not 0 < timeout <= MAX_TIMEOUT:
+        raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
+    sh.check(command)
+    await sh.ask("bash", command=command, timeout=timeout)
+    return await sh.run(command, timeout)
+
+
+def clean_environment() -> dict[str, str]:
+    """This program's environment without what looks like a secret, by its name or its value."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not SECRET_NAME.search(name) and not SECRET_VALUE.search(value)
+    }
+
+
+class _Output:
+    """The start and the end of a stream, however long it is."""
+
+    def __init__(self) -> None:
+        self.head, self.tail, self.size = bytearray(), bytearray(), 0
+
+    def read(self, stream: IO[bytes] | None) -> None:
+        assert stream is not None
+        half = MAX_OUTPUT // 2
+        with stream:
+            while chunk := os.read(stream.fileno(), 1 << 16):
+                self.size += len(chunk)
+                room = half - len(self.head)
+                self.head += chunk[:room]
+                self.tail = (self.tail + chunk[room:])[-half:]
+
+    def text(self) -> str:
+        cut = self.size - len(self.head) - len(self.tail)
+        middle = f"\n[... {cut:,} bytes are left out ...]\n".encode() if cut else b""
+        kept = bytes(self.head) + middle + bytes(self.tail)
+        return kept.decode(errors="replace").rstrip() or "[No output.]"
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kills what a command has started, and it itself if it still runs.
+
+    A process that has left the group (setsid, a service) escapes.
+    """
+    if sys.platform == "win32":
+        with suppress(OSError, subprocess.TimeoutExpired):
+            line = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+            subprocess.run(line, capture_output=True, timeout=5, check=False)
+    else:
+        with suppress(ProcessLookupError, PermissionError):  # all gone; macOS: only zombies left
+            os.killpg(process.pid, signal.SIGKILL)

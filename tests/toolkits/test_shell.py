@@ -1,0 +1,329 @@
+"""Shell: commands that end, whose output fits, and that run only if they may."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop import Agent, ScriptedModel, ToolError
+from agentloop.models.scripted import call
+from agentloop.toolkits import shell as module
+from agentloop.toolkits.shell import Shell, bash, shell
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the commands are for a POSIX shell"
+)
+
+
+@pytest.fixture
+def sh(tmp_path):
+    (tmp_path / "root").mkdir()
+    return Shell(tmp_path / "root")
+
+
+@pytest.fixture(params=["bash", "sh"])
+def program(request, monkeypatch):
+    path = shutil.which(request.param)
+    monkeypatch.setattr(
+        module.shutil, "which", lambda name: path if name == request.param else None
+    )
+
+
+async def refused(awaitable):
+    with pytest.raises(ToolError) as raised:
+        await awaitable
+    return str(raised.value)
+
+
+def is_gone(pid):
+    """Whether a process has ended, be it that nobody has asked for its exit code yet."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def gone(pid):
+    """Returns when a process has ended; the test's own time limit bounds it."""
+    while not is_gone(pid):
+        await asyncio.sleep(0.01)
+    return True
+
+
+class TestBash:
+    async def test_an_agent_runs_commands(self, sh):
+        llm = ScriptedModel(call("bash", command="echo hello > a.txt; cat a.txt"), "done")
+        assert await Agent(llm=llm, tools=sh.tools).query("go") == "done"
+        assert llm.requests[-1].messages[-1].text == "hello"
+        assert (sh.root / "a.txt").read_text() == "hello\n"
+
+    async def test_it_returns_output_errors_and_the_exit_code(self, sh, program):
+        assert await bash("echo out; echo err >&2; exit 3", sh=sh) == "out\nerr\n[Exit code 3.]"
+        assert await bash("true", sh=sh) == "[No output.]"
+        assert "[Killed by signal 9.]" in await bash("kill -9 $$", sh=sh)
+        assert "[Exit code 2.]" in await bash("if", sh=sh) or "yntax" in await bash("if", sh=sh)
+
+    async def test_the_folder_is_kept_from_call_to_call(self, sh, program):
+        await bash("mkdir -p 'a b/c' && cd 'a b'", sh=sh)
+        assert await bash("pwd", sh=sh) == str(sh.root / "a b")
+        await bash("cd c && exit 1", sh=sh)
+        assert await bash("pwd", sh=sh) == str(sh.root / "a b/c")
+
+    async def test_a_folder_outside_of_the_root_is_not_kept(self, sh):
+        assert f"starts in {sh.root} again" in await bash("cd /", sh=sh)
+        assert await bash("pwd", sh=sh) == str(sh.root)
+        os.symlink("/", sh.root / "link")
+        await bash("cd link", sh=sh)
+        assert await bash("pwd", sh=sh) == str(sh.root)
+
+    async def test_a_folder_that_vanished_is_left_for_the_root(self, sh):
+        await bash("mkdir a && cd a", sh=sh)
+        (sh.root / "a").rmdir()
+        assert await bash("pwd", sh=sh) == str(sh.root)
+
+    async def test_there_is_no_input(self, sh):
+        assert await bash("cat; echo end", sh=sh) == "end"
+
+    async def test_variables_that_look_like_secrets_are_dropped(self, sh, monkeypatch):
+        for name in (
+            *("OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "MYSQL_PWD", "aws_secret_access"),
+            *("GOOGLE_APPLICATION_CREDENTIALS", "SSH_AUTH_SOCK", "GITHUB_PAT", "PGPASSFILE"),
+        ):
+            monkeypatch.setenv(name, "sk-very-secret")
+        monkeypatch.setenv("DATABASE_URL", "postgres://me:sk-very-secret@host/db")
+        monkeypatch.setenv("HARMLESS", "value")
+        sh.env["TEST_TOKEN"] = "given"
+        text = await bash("env; echo path=$PATH", sh=sh)
+        assert "sk-very-secret" not in text
+        assert "HARMLESS=value" in text
+        assert "TEST_TOKEN=given" in text
+        assert f"path={os.environ['PATH']}" in text
+
+    async def test_endless_output_keeps_its_start_and_its_end(self, sh):
+        output = await bash("echo start; yes | head -c 50000000; echo end", sh=sh)
+        assert output.startswith("start\ny")
+        assert output.endswith("y\nend")
+        assert "bytes are left out" in output
+        assert len(output) < module.MAX_OUTPUT + 100
+
+    async def test_output_that_never_ends_is_bounded_in_time_and_size(self, sh):
+        error = await refused(bash("yes", timeout=0.3, sh=sh))
+        assert "not finished after 0.3 seconds" in error
+        assert len(error) < module.MAX_OUTPUT + 200
+
+    async def test_output_that_is_no_text_is_shown_as_well_as_it_can_be(self, sh):
+        assert await bash(r"printf 'a\377b'", sh=sh) == "a\ufffdb"
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "sleep 1000 & echo $! > pipe; wait",
+            "trap '' TERM HUP; sleep 1000 & echo $! > pipe; wait",
+        ],
+    )
+    async def test_a_timeout_kills_the_whole_group_and_keeps_what_was_said(
+        self, sh, monkeypatch, command
+    ):
+        os.mkfifo(sh.root / "pipe")
+        started: list[int] = []
+
+        async def out_of_time(seconds, work, *, grace):  # as soon as the child has started
+            waiting = asyncio.ensure_future(work)
+            started.append(int(await asyncio.to_thread((sh.root / "pipe").read_text)))
+            waiting.cancel()
+            raise TimeoutError
+
+        monkeypatch.setattr(module, "within", out_of_time)
+        error = await refused(bash(f"echo hello; {command}", sh=sh))
+        assert error == "hello\n[Killed: not finished after 120 seconds.]"
+        assert await gone(started[0])
+
+    async def test_what_runs_in_the_background_ends_with_its_command(self, sh):
+        assert await gone(int(await bash("sleep 1000 & echo $!", sh=sh)))
+
+    @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
+    async def test_a_process_that_left_the_group_does_not_hold_the_call_up(self, sh, monkeypatch):
+        monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
+        child = "setsid sh -c 'echo $$ > pid; exec sleep 1000' &"
+        await bash(f"{child} while ! [ -s pid ]; do :; done", sh=sh)
+        os.kill(int((sh.root / "pid").read_text()), signal.SIGKILL)
+
+    async def test_a_cancel_kills_the_whole_group(self, sh):
+        os.mkfifo(sh.root / "pipe")
+        task = asyncio.create_task(bash("sleep 1000 & echo $! > pipe; wait", sh=sh))
+        pid = int(await asyncio.to_thread((sh.root / "pipe").read_text))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await gone(pid)
+
+    async def test_an_interrupted_agent_leaves_no_process(self, sh):
+        os.mkfifo(sh.root / "pipe")
+        llm = ScriptedModel(call("bash", command="sleep 1000 & echo $! > pipe; wait"))
+        agent = Agent(llm=llm, tools=sh.tools)
+        task = asyncio.create_task(agent.run("go"))
+        pid = int(await asyncio.to_thread((sh.root / "pipe").read_text))
+        agent.interrupt()
+        assert (await task).stop_reason == "interrupted"
+        assert await gone(pid)
+
+    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e9])
+    async def test_a_timeout_that_is_none_is_refused(self, sh, timeout):
+        assert "number of seconds" in await refused(bash("touch ran", timeout=timeout, sh=sh))
+        assert os.listdir(sh.root) == []
+
+    async def test_a_command_that_cannot_start_says_so(self, sh):
+        assert "cannot be started" in await refused(bash("echo \0", sh=sh))
+        assert "cannot be started" in await refused(bash("x" * 5_000_000, sh=sh))
+
+    async def test_calls_of_one_turn_run_one_after_the_other(self, sh):
+        llm = ScriptedModel(
+            [call("bash", command="mkdir a; cd a"), call("bash", command="touch here")], "done"
+        )
+        await Agent(llm=llm, tools=sh.tools).query("go")
+        assert (sh.root / "a/here").exists()
+
+    async def test_an_override_moves_bound_tools_and_bare_ones(self, sh, tmp_path):
+        (tmp_path / "other").mkdir()
+        for name, tools in (("a", sh.tools), ("b", [bash])):
+            llm = ScriptedModel(call("bash", command=f"touch {name}"), "done")
+            other = {shell: lambda: Shell(tmp_path / "other")}
+            await Agent(llm=llm, tools=tools, dependency_overrides=other).query("go")
+        assert sorted(os.listdir(tmp_path / "other")) == ["a", "b"]
+        assert os.listdir(sh.root) == []
+
+    async def test_without_a_shell_the_error_says_how_to_set_one(self):
+        llm = ScriptedModel(call("bash", command="true"), "done")
+        await Agent(llm=llm, tools=[bash]).query("go")
+        assert "Shell('path').tools" in llm.requests[-1].messages[-1].text
+
+    async def test_without_bash_or_sh_the_shell_of_the_system_is_used(self, sh, monkeypatch):
+        monkeypatch.setattr(module.shutil, "which", lambda name: None)
+        assert await bash("echo hello", sh=sh) == "hello"
+
+    def test_it_says_that_it_is_no_sandbox(self):
+        assert "not a sandbox" in module.__doc__
+        assert "not a sandbox" in Shell.__doc__
+
+
+OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
+
+
+class TestAllow:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "ls; touch ran",
+            "ls\ntouch ran",
+            "ls\r\ntouch ran",
+            "ls && touch ran",
+            "ls & touch ran",
+            "ls | tee ran",
+            "ls $(touch ran)",
+            "ls `touch ran`",
+            'ls "$(touch ran)"',
+            "ls <(touch ran)",
+            "ls > ran",
+            "ls a >> ran",
+            "ls ${x:=$(touch ran)}",
+            "ls $'\\n' touch ran",
+            "ls a\\\ntouch ran",
+            "ls\0; touch ran",
+            "ls\u2028touch ran",
+            "touch ran",
+            " touch ran",
+            "LS=1 touch ran",
+            "lsx; touch ran",
+            "",
+        ],
+    )
+    async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh, command):
+        sh.allow = ["ls", "ls *"]
+        assert "Not run" in await refused(bash(command, sh=sh))
+        assert os.listdir(sh.root) == []
+
+    async def test_a_command_of_plain_words_runs(self, sh):
+        sh.allow = ["ls", "echo *"]
+        assert await bash("ls", sh=sh) == "[No output.]"
+        assert await bash("echo 'a b' --x=1,2 ./c", sh=sh) == "a b --x=1,2 ./c"
+
+    async def test_a_whole_command_with_operators_has_to_be_in_the_list_as_it_is(self, sh):
+        sh.allow = ["echo a | wc -c", "echo *|*"]
+        assert (await bash("echo a | wc -c", sh=sh)).strip() == "2"
+        assert "plain words" in await refused(bash("echo a | wc -l", sh=sh))
+
+    async def test_an_empty_list_allows_nothing(self, sh):
+        sh.allow = []
+        assert "Not run" in await refused(bash("true", sh=sh))
+
+    def test_a_string_is_no_list(self, tmp_path):
+        with pytest.raises(TypeError, match="list of patterns"):
+            Shell(tmp_path, allow="ls *")
+
+    @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))
+    def test_no_operator_gets_past_a_pattern_wherever_it_is(self, before, operator, after):
+        with pytest.raises(ToolError):
+            Shell(allow=["*"]).check(before + operator + after)
+
+    async def test_what_is_not_allowed_is_not_asked_about(self, sh):
+        asked = []
+        sh.allow, sh.approve = ["ls"], lambda *args: asked.append(args) is None
+        await refused(bash("touch ran", sh=sh))
+        assert asked == []
+
+
+async def nobody(name, arguments):
+    await asyncio.Event().wait()
+
+
+def raising(name, arguments):
+    raise RuntimeError("no terminal")
+
+
+class TestApproval:
+    @pytest.mark.parametrize(
+        "approve",
+        [raising, nobody, lambda n, a: None, lambda n, a: 1, lambda n, a: "y", lambda: True],
+    )
+    async def test_anything_but_true_denies_and_nothing_runs(self, sh, approve):
+        sh.approve, sh.approve_timeout = approve, 0.05
+        assert "Denied" in await refused(bash("touch ran", sh=sh))
+        assert os.listdir(sh.root) == []
+
+    async def test_it_is_asked_with_the_exact_arguments(self, sh):
+        asked = []
+
+        async def approve(name, arguments):
+            asked.append((name, arguments))
+            return True
+
+        sh.approve = approve
+        await bash(" touch  ran ", sh=sh)
+        assert asked == [("bash", {"command": " touch  ran ", "timeout": 120.0})]
+        assert os.listdir(sh.root) == ["ran"]
+
+    async def test_a_cancel_while_it_is_asked_runs_nothing(self, sh):
+        asked = asyncio.Event()
+
+        async def approve(name, arguments):
+            asked.set()
+            await asyncio.Event().wait()
+
+        sh.approve = approve
+        task = asyncio.create_task(bash("touch ran", sh=sh))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert os.listdir(sh.root) == []
