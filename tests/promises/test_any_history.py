@@ -1,0 +1,213 @@
+"""Promise: whatever is done to an agent, and in whatever order, its next request is valid.
+
+One state machine in the place of many examples: questions, replies with calls of every kind,
+cancels, left streams, interrupts, forks, summaries, prunes, and restarts from the saved log.
+"""
+
+import asyncio
+import json
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    CompactionConfig,
+    Depends,
+    ScriptedModel,
+    Summary,
+    SystemMessage,
+    TaskComplete,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    current_call,
+    dump_record,
+    load_record,
+    tool,
+    validate,
+)
+from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.models.openai import write_messages
+
+NAMES = ["works", "fails", "hangs", "page", "finish", "unknown"]
+ARGUMENTS = ["{}", "", "null", "[]", '{"x": 1}', '{"x":', '"{}"', '{"text": "\\ud83d"}']
+calls = st.builds(
+    ToolCall, st.sampled_from(["", "a", "b"]), st.sampled_from(NAMES), st.sampled_from(ARGUMENTS)
+)
+replies = st.builds(
+    AssistantMessage,
+    st.sampled_from(["", " ", "text", "half \ud83d"]),
+    st.lists(calls, max_size=4).map(tuple),
+    stop_reason=st.sampled_from([None] * 6 + ["length", "refused", "pause", "zzz"]),
+)
+scripts = st.lists(replies | st.just(RuntimeError("down")), max_size=5)
+prompts = st.sampled_from(["question", "question", "other", "\ud83d\ude00"])
+
+
+class AnyHistory(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.ledger: Counter[tuple[int, str]] = Counter()  # by agent and call
+        self.script = iter(())
+        self.llm = ScriptedModel(self.answer)
+        self.checked = 0
+        machine = self
+
+        @tool("Works")
+        async def works(x: int = 0, call: ToolCall = Depends(current_call)) -> str:
+            machine.ledger[machine.generation, call.id] += 1
+            await asyncio.sleep(0)
+            return f"{x}"
+
+        @tool("Fails")
+        def fails(text: str = "") -> str:
+            raise ValueError(text or "\ud83d")
+
+        @tool("Hangs", timeout=0.001)
+        async def hangs() -> None:
+            await asyncio.Event().wait()
+
+        @tool("Page", ephemeral=1)
+        async def page() -> str:
+            return "word " * 40
+
+        @tool("Finish")
+        async def finish() -> None:
+            raise TaskComplete("finished")
+
+        self.generation = 0
+        self.agent = Agent(
+            llm=self.llm,
+            tools=[works, fails, hangs, page, finish],
+            system_prompt="Be good.",
+            max_iterations=4,
+            compaction=CompactionConfig(context_window=600),
+        )
+
+    def answer(self, messages, tools):
+        if messages[-1].text == SUMMARY_PROMPT:
+            return "SUMMARY"
+        return next(self.script, AssistantMessage("the end"))
+
+    def play(self, work, script):
+        """Run something to its end with these replies of the model."""
+        self.script = iter(script)
+        try:
+            self.loop.run_until_complete(work)
+        except RuntimeError as error:
+            assert str(error) == "down"  # noqa: PT017
+
+    # ---- what may happen
+
+    @rule(prompt=prompts, script=scripts)
+    def ask(self, prompt, script):
+        self.play(self.agent.run(prompt), script)
+
+    @rule(script=scripts)
+    def go_on(self, script):
+        async def run():
+            try:
+                await self.agent.run()
+            except ValueError as error:
+                assert "nothing to go on with" in str(error)  # noqa: PT017
+
+        self.play(run(), script)
+
+    @rule(prompt=prompts, script=scripts, turns=st.integers(0, 25))
+    def cancel(self, prompt, script, turns):
+        async def run():
+            task = asyncio.ensure_future(self.agent.run(prompt))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception():
+                raise task.exception()
+
+        self.play(run(), script)
+
+    @rule(prompt=prompts, script=scripts, turns=st.integers(0, 25))
+    def interrupt(self, prompt, script, turns):
+        async def run():
+            task = asyncio.ensure_future(self.agent.run(prompt))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            self.agent.interrupt("wait")
+            await task
+
+        self.play(run(), script)
+
+    @rule(prompt=prompts, script=scripts, events=st.integers(0, 8))
+    def leave_the_stream(self, prompt, script, events):
+        async def run():
+            async with self.agent.query_stream(prompt) as stream:
+                for _ in range(events):
+                    await anext(stream, None)
+
+        self.play(run(), script)
+
+    @rule(share=st.floats(0, 1))
+    def fork(self, share):
+        self.agent = self.agent.fork(at=round(share * len(self.agent.log)))
+        self.generation += 1
+
+    @rule()
+    def restart_from_the_saved_log(self):
+        lines = [dump_record(record) for record in self.agent.log]
+        assert all(json.loads(line) for line in lines)
+        self.agent = self.agent.fork(at=0)
+        self.agent.log += [load_record(line) for line in lines]
+        assert [dump_record(record) for record in self.agent.log] == lines
+
+    @precondition(lambda self: self.agent.messages)
+    @rule()
+    def load_the_messages(self):
+        before = self.agent.messages
+        self.agent.load_history(before)
+        assert self.agent.messages == before
+        self.generation += 1
+
+    @precondition(lambda self: self.agent.log)
+    @rule(data=st.data())
+    def summarize_by_hand(self, data):
+        keep = data.draw(st.integers(0, len(self.agent.log)))
+        self.agent.record(Summary("by hand", keep))
+
+    # ---- what holds all the time
+
+    @invariant()
+    def the_view_is_valid_and_the_log_too(self):
+        assert validate([*self.agent.messages, UserMessage("next")]) == []
+        shown = self.loop.run_until_complete(self.agent.context())
+        assert shown == self.loop.run_until_complete(self.agent.context())
+
+    @invariant()
+    def every_request_was_one_that_providers_accept(self):
+        for request in self.llm.requests[self.checked :]:
+            assert validate(request.messages) == []
+            assert request.messages[0] == SystemMessage("Be good.")
+            wire = json.dumps(write_messages(request.messages, "system"), allow_nan=False)
+            wire.encode()
+        self.checked = len(self.llm.requests)
+
+    @invariant()
+    def no_call_ran_twice(self):
+        assert max(self.ledger.values(), default=0) <= 1
+
+    @invariant()
+    def no_call_has_two_results_that_are_shown(self):
+        results = [m.tool_call_id for m in self.agent.messages if isinstance(m, ToolMessage)]
+        assert len(results) == len(set(results))
+
+    def teardown(self):
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
