@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
-Copy with: the other files of this folder, without agent.py.
+Copy with: the other files of this folder, but not __init__.py and agent.py.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
 them and calls `super()`: requests and calls go from the left of a class line to the right, views
@@ -101,10 +101,18 @@ class Loop(Runs):
     _steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        if not hasattr(self.llm, "ainvoke"):
+        if isinstance(self.llm, type) or not hasattr(self.llm, "ainvoke"):
             raise TypeError(f"llm= needs a chat model, such as ChatOpenAI(...), not {self.llm!r}")
         if self.max_iterations < 1 or self.max_parallel < 1:
             raise ValueError("max_iterations and max_parallel have to be at least 1")
+        if self.on_tool_error not in ("return", "raise"):
+            raise ValueError(f"on_tool_error is 'return' or 'raise', not {self.on_tool_error!r}")
+        for dependency, override in (self.dependency_overrides or {}).items():
+            if not callable(override):
+                name = getattr(dependency, "__name__", dependency)
+                raise TypeError(
+                    f"dependency_overrides[{name}] has to be a function: lambda: {override!r:.40}"
+                )
         check_unique_names(self.tools)
 
     # ---- the loop
@@ -213,9 +221,9 @@ class Loop(Runs):
         tools = {tool.name: tool for tool in self._offered}
         if call.name in tools:
             return tools[call.name]
-        near = get_close_matches(call.name, tools, n=3) or list(tools)
-        names = ", ".join(near) if near else "there are no tools"
-        raise ToolError(f"There is no tool named {call.name!r:.80}. Did you mean: {names}?")
+        near = get_close_matches(call.name, tools, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(tools)}."
+        raise ToolError(f"There is no tool named {call.name!r:.80}. {hint}")
 
     def nudge(self, text: str) -> None:
         """Say something to the model as a hidden user message, so that the run goes on.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -29,6 +30,7 @@ from .messages import (
     RunStart,
     Stop,
     SystemMessage,
+    ToolMessage,
     Usage,
     UserMessage,
 )
@@ -37,6 +39,8 @@ from .stream import EventStream
 from .transcript import closing_results, last_message, open_calls, seal, usage_of, view
 
 logger = logging.getLogger("agentloop")
+
+recording = threading.RLock()  # for mixins whose `record` is called from several threads
 
 INTERRUPTED = "The user interrupted you here."
 
@@ -85,11 +89,9 @@ class Runs(Settings, ABC):
 
     def run_sync(self, prompt: str | Sequence[Part] | None = None) -> Result:
         """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.run(prompt))
-        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+        if _in_event_loop():
+            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+        return asyncio.run(self.run(prompt))
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
@@ -117,6 +119,11 @@ class Runs(Settings, ABC):
         System messages are left out: the system prompt is a setting.
         """
         self._refuse_if_busy()
+        for message in messages:
+            if type(message) not in (SystemMessage, UserMessage, AssistantMessage, ToolMessage):
+                raise TypeError(
+                    f"history is messages, such as UserMessage('hi'), not {message!r:.80}"
+                )
         self.log.clear()
         self.record(Reset())
         for message in seal(messages):
@@ -223,3 +230,11 @@ class Runs(Settings, ABC):
             return False
         self.tell(self._interrupt)
         return True
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -29,6 +29,11 @@ class Settings(_Typed):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}: __init__ is made from the settings, and yours would be lost in a "
+                "subclass; use __post_init__ and call super().__post_init__() in it"
+            )
         own = inspect.get_annotations(cls)
         nearest: dict[
             str, Field[Any]
@@ -40,7 +45,8 @@ class Settings(_Typed):
         for name, inherited in nearest.items():
             if name not in cls._sets:
                 setattr(cls, name, inherited)
-            elif isinstance(value := vars(cls).get(name), list | dict | set):
+        for name in cls._sets:
+            if isinstance(value := vars(cls).get(name), list | dict | set):
                 setattr(cls, name, field(default_factory=partial(copy, value)))
         types = {name: inherited.type for name, inherited in nearest.items()} | own
         cls.__annotations__ = types  # dataclass() sees annotated names only

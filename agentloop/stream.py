@@ -1,6 +1,6 @@
 """The events of one run as an async iterator that stays in step with its reader.
 
-Copy with: waiting.py.
+Copy with: events.py, messages.py, waiting.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
+from .events import Event
 from .waiting import outcome, reap
 
 R = TypeVar("R")
@@ -35,7 +36,7 @@ class EventStream(Generic[R]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> Event:
         if self._ended:
             raise StopAsyncIteration
         if self._task is None:
@@ -50,7 +51,7 @@ class EventStream(Generic[R]):
             raise
         self._taken = True
         if event is not _END:
-            return event
+            return cast(Event, event)
         self._ended = True
         if isinstance(result := self._task.result(), BaseException):
             raise result

@@ -74,6 +74,10 @@ class Tool:
                 f"tool name {name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
                 'choose another one, such as @tool(name="search")'
             )
+        if type(timeout) not in (int, float, type(None)) or (timeout is not None and timeout <= 0):
+            raise ValueError(f"tool {name!r}: timeout is a number of seconds, not {timeout!r}")
+        if ephemeral < 0:
+            raise ValueError(f"tool {name!r}: ephemeral is how many results stay, not {ephemeral}")
         self.name = name
         self.description = description
         self.parameters = parameters or {"type": "object", "properties": {}}
@@ -234,6 +238,8 @@ def _names_around(frame: FrameType | None) -> dict[str, Any]:
 
 def check_unique_names(tools: Iterable[Any]) -> None:
     """TypeError for what is no tool, ValueError for two tools of one name."""
+    if isinstance(tools, Tool) or not hasattr(tools, "__iter__"):
+        raise TypeError(f"tools= takes a list of tools, not {tools!r:.80}")
     seen: set[str] = set()
     for each in tools:
         if not isinstance(each, Tool):

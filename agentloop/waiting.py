@@ -53,7 +53,7 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
     finally:
         await reap([task], grace)
     if not in_time and (task.cancelled() or not task.done()):
-        raise TimeoutError(f"not finished within {seconds:g} seconds")
+        raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
     if isinstance(result := task.result(), BaseException):
         raise result
     return result

@@ -20,6 +20,7 @@ from agentloop import (
     Agent,
     ChatOpenAI,
     Depends,
+    ModelError,
     TextEvent,
     ToolCallEvent,
     ToolError,
@@ -78,8 +79,8 @@ async def work(root: Path, task: str, model: str, base_url: str | None) -> None:
         match event:
             case ToolCallEvent(tool=name, args=args):
                 print(f"> {name} {args}")
-            case ToolResultEvent(result=result):
-                print("  " + result.strip().replace("\n", "\n  "))
+            case ToolResultEvent(tool=name, result=result):
+                print(f"  {name}: " + result.strip().replace("\n", "\n  "))
             case TextEvent(content=text):
                 print(text)
             case _:
@@ -96,7 +97,7 @@ def main() -> None:
     base_url = os.environ.get("OPENAI_BASE_URL")
     if given.folder or base_url or os.environ.get("OPENAI_API_KEY"):
         if not (given.folder and given.folder.is_dir()):
-            options.error("name a folder to work in")
+            options.error(f"there is no folder {given.folder or 'named'}: name one to work in")
         server = nullcontext(base_url)
     else:
         print("No OPENAI_API_KEY and no OPENAI_BASE_URL: the model's words are a script, served")
@@ -104,7 +105,10 @@ def main() -> None:
         given.folder = make_project()
         server = loopback(SCRIPT)
     with server as base_url:
-        asyncio.run(work(given.folder, given.task, given.model, base_url))
+        try:
+            asyncio.run(work(given.folder, given.task, given.model, base_url))
+        except (ModelError, ValueError) as error:
+            raise SystemExit(f"{type(error).__name__}: {error}") from None
     print(f"The folder: {given.folder}")
 
 

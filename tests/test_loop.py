@@ -266,8 +266,8 @@ class TestLoop:
         agent, llm = self.make(call("ad"), call("zzz"), "ok", tools=[add, fail])
         await agent.query("x")
         assert "'ad'" in shown(llm.requests[1])[-1]
-        assert shown(llm.requests[1])[-1].endswith("Did you mean: add?")
-        assert "add, fail" in shown(llm.requests[2])[-1]
+        assert shown(llm.requests[1])[-1].endswith("Did you mean add?")
+        assert shown(llm.requests[2])[-1].endswith("There are: add, fail.")
 
     async def test_wrong_arguments_do_not_run_the_tool(self):
         agent, llm = self.make(call("add", a="x", b=1), "ok", tools=[add])
@@ -459,6 +459,12 @@ class TestLoop:
         assert validate(llm.requests[0].messages) == []
         agent.clear_history()
         assert agent.messages == []
+
+    async def test_history_that_is_no_messages_is_refused(self):
+        agent, _ = self.make("ok")
+        for junk in (["hi"], [{"role": "user", "content": "hi"}]):
+            with pytest.raises(TypeError, match="UserMessage"):
+                agent.load_history(junk)
 
     async def test_the_callers_lists_and_ours_are_different_lists(self):
         agent, _ = self.make("ok", "ok")
@@ -705,6 +711,14 @@ class TestLoop:
             self.make(tools=[add, add])
         with pytest.raises(TypeError, match="@tool"):
             self.make(tools=[lambda: 1])
+        with pytest.raises(TypeError, match="takes a list"):
+            self.make(tools=add)
+        with pytest.raises(TypeError, match="chat model"):
+            self.agent_class(llm=ScriptedModel)
+        with pytest.raises(ValueError, match="on_tool_error"):
+            self.make(on_tool_error="raises")
+        with pytest.raises(TypeError, match=r"dependency_overrides\[current_call\]"):
+            self.make(dependency_overrides={current_call: 5})
         with pytest.raises(TypeError, match="max_iteration"):
             self.make(max_iteration=3)
 
@@ -717,6 +731,21 @@ class TestLoop:
         assert agent.max_iterations == 3
         assert agent.tools == [add]
         assert Mine(llm=ScriptedModel(), tools=[]).tools == []
+
+    def test_lists_in_a_class_body_are_copied_for_each_agent(self):
+        class Mine(self.agent_class):
+            seen: list[str] = []
+
+        one, two = Mine(llm=ScriptedModel()), Mine(llm=ScriptedModel())
+        one.seen.append("x")
+        assert two.seen == []
+
+    def test_a_constructor_of_ones_own_is_refused(self):
+        with pytest.raises(TypeError, match="__post_init__"):
+
+            class Mine(self.agent_class):
+                def __init__(self):
+                    pass
 
     def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
         agent, _ = self.make(system_prompt="secret")

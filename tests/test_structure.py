@@ -14,7 +14,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 CORE = [
     path
     for path in FILES
-    if path.parent == PACKAGE and path.name not in ("__init__.py", "agent.py")
+    if path.parent == PACKAGE
+    and path.name not in ("__init__.py", "__main__.py", "agent.py", "store.py")
 ]
 PARTS = [path for path in FILES if path.parent.name in ("models", "mixins", "toolkits")]
 PARTS = [path for path in PARTS if path.name != "__init__.py"]

@@ -1072,3 +1072,14 @@ async def test_task_complete_is_no_failure_to_the_dependencies():
     with pytest.raises(TaskComplete):
         await finish.execute({})
     assert seen == ["commit"]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [({"timeout": "10"}, "timeout"), ({"timeout": 0}, "timeout"), ({"ephemeral": -1}, "ephemeral")],
+)
+def test_wrong_options_name_the_tool_and_the_option(options, word):
+    with pytest.raises(ValueError, match=f"tool 'look': {word}"):
+
+        @tool("Look", **options)
+        def look() -> None: ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent, UsageEvent
@@ -48,7 +48,7 @@ class CompactionConfig:
 
     threshold_ratio: float = 0.80
     context_window: int = 128_000
-    prompt: str = SUMMARY_PROMPT
+    prompt: str = field(default=SUMMARY_PROMPT, repr=False)
     enabled: bool = True
 
     def __post_init__(self) -> None:
@@ -63,6 +63,13 @@ class Compaction(Loop):
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.compaction) not in (CompactionConfig, type(None)):
+            raise TypeError(
+                f"compaction= takes CompactionConfig(...) or None, not {self.compaction!r}"
+            )
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction

@@ -68,6 +68,7 @@ def done_tool(output_type: Any = None) -> Tool:
     def hand_over(result: Any) -> None:
         raise TaskComplete(to_json(result).decode(), value=result)
 
+    hand_over.__name__ = "output_type"  # what an error is about
     hand_over.__annotations__["result"] = output_type
     named = tool(DONE_DESCRIPTION, name="done")
     return named(done) if output_type is None else named(hand_over)

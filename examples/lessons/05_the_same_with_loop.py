@@ -6,7 +6,7 @@ This lesson gives it the script and the functions of lesson 4 and compares what 
 `ScriptedModel` is the library's own stand-in for a model. It is as strict as a provider: a list
 of messages that one would refuse is an error here too.
 
-Try: change a reply of SCRIPT in lesson 4 and run this again. What would make the lists differ?
+Try: give two calls of SCRIPT in lesson 4 the same id. Which providers would mind, and who mends it?
 """
 
 import json

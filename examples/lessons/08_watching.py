@@ -50,5 +50,5 @@ async def main():
 
 if __name__ == "__main__":
     asyncio.run(main())
-    print(f"Notice: the log is that of any run; it holds {len(agent.messages)} messages.")
+    print(f"Notice: the conversation is that of any run; it holds {len(agent.messages)} messages.")
     print("Notice: the text came in pieces, and then once more as a whole.")

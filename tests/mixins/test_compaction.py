@@ -161,6 +161,11 @@ class TestCompaction(test_loop.TestLoop):
         await Compaction(llm=llm, tools=[read], compaction=off).query("x")
         assert len(llm.requests) == 2
 
+    @pytest.mark.parametrize("wrong", [True, 0.8, {}])
+    def test_the_setting_is_checked(self, wrong):
+        with pytest.raises(TypeError, match="CompactionConfig"):
+            Compaction(llm=ScriptedModel(), compaction=wrong)
+
     def test_the_ratio_is_checked(self):
         with pytest.raises(ValueError, match="threshold_ratio"):
             CompactionConfig(threshold_ratio=80)
