@@ -20,6 +20,7 @@ from .errors import (
     Overloaded,
     RateLimited,
     ServerError,
+    SessionLocked,
     ToolError,
 )
 from .events import (
@@ -70,8 +71,12 @@ from .messages import (
 from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
+from .mixins.inbox import Inbox, every
+from .mixins.session import Session
 from .models.scripted import ScriptedModel
+from .saved import sessions
 from .settings import Settings
+from .store import FileStore
 from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, validate, view
 
@@ -110,9 +115,11 @@ __all__ = [
     "Ephemeral",
     "Event",
     "FilePart",
+    "FileStore",
     "FinalResponseEvent",
     "HiddenUserMessageEvent",
     "ImagePart",
+    "Inbox",
     "Loop",
     "Message",
     "ModelError",
@@ -127,6 +134,8 @@ __all__ = [
     "RunStart",
     "ScriptedModel",
     "ServerError",
+    "Session",
+    "SessionLocked",
     "Settings",
     "SideRequest",
     "StepCompleteEvent",
@@ -156,9 +165,11 @@ __all__ = [
     "current_agent",
     "current_call",
     "dump_record",
+    "every",
     "load_record",
     "open_calls",
     "seal",
+    "sessions",
     "tool",
     "validate",
     "view",

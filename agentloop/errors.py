@@ -10,6 +10,10 @@ class AgentBusy(RuntimeError):
     """One agent runs one query at a time; `fork()` gives an independent copy."""
 
 
+class SessionLocked(RuntimeError):
+    """A session is open in one agent at a time; `fork()` gives it a copy of its own."""
+
+
 class ToolError(Exception):
     """An expected failure of a tool: the model reads the message, and nothing else of it."""
 

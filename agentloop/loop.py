@@ -47,7 +47,7 @@ OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
     "Say what you have done, what you found, and what is still missing."
 )
-CUT_OFF = "Not run: the reply was cut off before it was complete. Do it in smaller pieces."
+CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pieces."
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
@@ -97,7 +97,7 @@ class Loop(Runs):
     max_result_chars: int = 100_000
     on_tool_error: Literal["return", "raise"] = "return"
 
-    _offered: Sequence[Tool] = field(default=(), init=False)
+    _offered: Sequence[Tool] | None = field(default=None, init=False)
     _steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -114,6 +114,7 @@ class Loop(Runs):
                     f"dependency_overrides[{name}] has to be a function: lambda: {override!r:.40}"
                 )
         check_unique_names(self.tools)
+        self.tools = list(self.tools)
 
     # ---- the loop
 
@@ -149,12 +150,12 @@ class Loop(Runs):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
-        streams = request.purpose == "step" and (self._queue is not None or self.listeners)
+        listened = self.listeners or (self._run is not None and self._run.queue is not None)
         return await self.llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
-            on_delta=self.emit if streams else None,
+            on_delta=self.emit if listened and request.purpose == "step" else None,
         )
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
@@ -194,9 +195,9 @@ class Loop(Runs):
             if was_cancelled(error):
                 raise
             text = describe_error(error)  # the tool's own doing, not the end of the run
-        except Stop:
+        except (Stop, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             if self.on_tool_error == "raise":
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
@@ -218,10 +219,10 @@ class Loop(Runs):
 
     def tool(self, call: ToolCall) -> Tool:
         """The tool that a call names, among those on offer. ToolError if there is none."""
-        tools = {tool.name: tool for tool in self._offered}
+        tools = {tool.name: tool for tool in self._offered or ()}
         if call.name in tools:
             return tools[call.name]
-        near = get_close_matches(call.name, tools, n=3)
+        near = get_close_matches(call.name[:64], tools, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(tools)}."
         raise ToolError(f"There is no tool named {call.name!r:.80}. {hint}")
 
@@ -249,12 +250,13 @@ class Loop(Runs):
         """Run the calls that an earlier run left open; not those that may have run already."""
         if not (calls := open_calls(self.log)):
             return None
-        tools, states = {tool.name: tool for tool in self._offer()}, call_states(self.log)
+        states = call_states(self.log)
+        idempotent = {tool.name for tool in self._offer() if tool.idempotent}
         again = [
             call
             for call in calls
             if states[call.id] == "waiting"
-            or (states[call.id] == "started" and call.name in tools and tools[call.name].idempotent)
+            or (states[call.id] == "started" and call.name in idempotent)
         ]
         for result in closing_results(self.log):
             if all(result.tool_call_id != call.id for call in again):
@@ -266,10 +268,10 @@ class Loop(Runs):
         """This turn's tools. Its calls are resolved against this snapshot."""
         tools = tuple(self.toolset())
         check_unique_names(tools)
-        names, before = [tool.name for tool in tools], [tool.name for tool in self._offered]
+        names, before = [tool.name for tool in tools], [tool.name for tool in self._offered or ()]
         if tool_choice not in ("auto", "required", "none", *names):
             raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
-        if before and tools != self._offered:
+        if self._offered is not None and tools != self._offered:
             added, removed = set(names) - set(before), set(before) - set(names)
             self.emit(events.ToolsChangedEvent(sorted(added), sorted(removed)))
         self._offered = tools
@@ -286,16 +288,17 @@ class Loop(Runs):
             self.emit(events.ThinkingEvent(reply.thinking))
         if reply.text.strip():
             self.emit(events.TextEvent(reply.text))
-        if reply.stop_reason == "refused":
-            raise Stop("refused", reply.text)
-        if reply.stop_reason not in (None, "end", "tool_calls", *UNFINISHED):
-            raise Stop(f"unknown:{reply.stop_reason}", reply.text)
-        return reply
+        if self._run is not None and self._run.is_cancelled():
+            raise asyncio.CancelledError  # which the model has swallowed
+        if reply.stop_reason in (None, "end", "tool_calls", *UNFINISHED):
+            return reply
+        self._do_not_run(reply)
+        word = reply.stop_reason
+        raise Stop(word if word == "refused" else f"unknown:{word}", reply.text)
 
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
         """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
-        for call in reply.tool_calls:
-            self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
+        self._do_not_run(reply)
         if reply.tool_calls:
             return None
         if reply.stop_reason == "pause":
@@ -303,21 +306,32 @@ class Loop(Runs):
             return None
         return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
 
+    def _do_not_run(self, reply: AssistantMessage) -> None:
+        for call in reply.tool_calls:
+            self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
+
     async def _answer(self, call: ToolCall) -> None:
         """Tell of a call, run it, and record its result as soon as there is one."""
+        run = self._run
+        if run is None or run.halted:
+            return
         await self._announce(call)
+        if run.halted:
+            return
         start, failure = time.perf_counter(), None
         try:
             message = await self.call_tool(call)
         except BaseException as error:
-            open_ = call_states(self.log)[call.id] == "waiting"
-            if was_cancelled(error) or (
-                isinstance(error, Stop) and error.reason != "done" and open_
-            ):
+            never_started = call_states(self.log)[call.id] == "waiting"
+            not_done = not isinstance(error, Stop) or error.reason != "done"
+            if was_cancelled(error) or (isinstance(error, Stop) and not_done and never_started):
                 raise  # the call stays open: the view says of it what is known
             failure = error
+            run.halted = not_done
             text = error.text if isinstance(error, Stop) else describe_error(error)
             message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
+        if self._run is not run:
+            return  # it was left behind, and the run that asked for it has ended
         self.record(message)
         took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
         self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
@@ -330,11 +344,11 @@ class Loop(Runs):
         self._steps += 1
         self.emit(events.StepStartEvent(call.id, call.name, self._steps))
         self.emit(events.ToolCallEvent(call.name, call.parsed or {}, call.id))
-        if self._queue is not None:
-            await self._queue.join()
+        if self._run is not None and self._run.queue is not None:
+            await self._run.queue.join()
 
     def _may_overlap(self, call: ToolCall) -> bool:
-        return all(tool.parallel for tool in self._offered if tool.name == call.name)
+        return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
         """Out of turns: one more request, without calls, for what was done and what is missing."""

@@ -106,6 +106,8 @@ def _freeze_content(message: UserMessage | ToolMessage) -> None:
     if isinstance(message.content, str):
         _clean(message, "content")
         return
+    if not isinstance(cast(Any, message.content), list | tuple):
+        raise TypeError(f"content is text, or a list of parts; got {message.content!r:.80}")
     parts = tuple(TextPart(part) if isinstance(part, str) else part for part in message.content)
     for part in parts:
         if type(part) not in (TextPart, ImagePart, FilePart, Unknown):
@@ -384,9 +386,15 @@ class Stop(Exception):
 
 
 class TaskComplete(Stop):
-    """What a done tool raises: the task is finished, and `message` is the answer."""
+    """What a done tool raises: the task is finished, and `message` is the answer.
 
-    def __init__(self, message: str = "", value: Any = None) -> None:
+    A message that is no text becomes the value, and its JSON the text.
+    """
+
+    def __init__(self, message: Any = "", value: Any = None) -> None:
+        if not isinstance(message, str):
+            value = message if value is None else value
+            message = "" if message is None else to_json(message, fallback=repr).decode()
         super().__init__("done", message, value)
 
 
@@ -503,7 +511,10 @@ def load_record(line: str | bytes) -> Any:
     data = from_json(line)
     if not isinstance(data, dict):
         raise ValueError(f"a record is a JSON object, not {type(data).__name__}")
-    return from_dict(cast(dict[str, Any], data))
+    try:
+        return from_dict(cast(dict[str, Any], data))
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a record cannot be read: {error}") from None
 
 
 def _clean_deep(value: Any) -> Any:

@@ -14,7 +14,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from .errors import AgentBusy
@@ -30,6 +30,7 @@ from .messages import (
     RunStart,
     Stop,
     SystemMessage,
+    TextPart,
     ToolMessage,
     Usage,
     UserMessage,
@@ -45,6 +46,23 @@ recording = threading.RLock()  # for mixins whose `record` is called from severa
 INTERRUPTED = "The user interrupted you here."
 
 
+@dataclass(slots=True)
+class Run:
+    """A run that goes on."""
+
+    task: asyncio.Task[Any]
+    queue: asyncio.Queue[Any] | None  # to the reader of query_stream
+    cancels: int  # that the task had before
+    interrupt: str | None = None
+    halted: bool = False  # no further call starts
+
+    def goes_on(self) -> bool:
+        return not (self.task.done() or self.task.get_loop().is_closed())
+
+    def is_cancelled(self) -> bool:
+        return self.task.cancelling() > self.cancels
+
+
 class Runs(Settings, ABC):
     """What can be run on a prompt.
 
@@ -56,9 +74,7 @@ class Runs(Settings, ABC):
     cancel_grace: float = 5.0
 
     log: list[Record] = field(default_factory=list[Record], init=False)
-    _task: asyncio.Task[Any] | None = field(default=None, init=False)  # the run's, if one goes on
-    _queue: asyncio.Queue[Any] | None = field(default=None, init=False)  # to query_stream's reader
-    _interrupt: str | None = field(default=None, init=False)
+    _run: Run | None = field(default=None, init=False)  # the one that goes on
 
     @abstractmethod
     async def work(self) -> Result:
@@ -74,7 +90,7 @@ class Runs(Settings, ABC):
         Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
         nothing to work on. After an error, `run()` tries again.
         """
-        return await self._run(prompt, None)
+        return await self._start(prompt, None)
 
     async def query(self, prompt: str | Sequence[Part]) -> str:
         """The answer to a prompt, as text."""
@@ -85,7 +101,7 @@ class Runs(Settings, ABC):
 
         No tool starts before its ToolCallEvent has been dealt with: leaving there prevents it.
         """
-        return EventStream(lambda queue: self._run(prompt, queue), 2 * self.cancel_grace)
+        return EventStream(lambda queue: self._start(prompt, queue), 2 * self.cancel_grace)
 
     def run_sync(self, prompt: str | Sequence[Part] | None = None) -> Result:
         """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
@@ -98,10 +114,10 @@ class Runs(Settings, ABC):
 
         The model is told of it, and the note. Does nothing if no run is going on. Thread-safe.
         """
-        if (task := self._task) is None:
+        if (run := self._run) is None or run.interrupt is not None:
             return
-        self._interrupt = f"{INTERRUPTED} {note or ''}".strip()
-        task.get_loop().call_soon_threadsafe(lambda: self._task is task and task.cancel())
+        run.interrupt, run.halted = f"{INTERRUPTED} {note or ''}".strip(), True
+        run.task.get_loop().call_soon_threadsafe(lambda: self._run is run and run.task.cancel())
 
     @property
     def messages(self) -> list[Message]:
@@ -143,7 +159,7 @@ class Runs(Settings, ABC):
         twin = copy.copy(self)
         log = self.log[:at]
         twin.log = [*log, *closing_results(log)]
-        twin._task = twin._queue = twin._interrupt = None
+        twin._run = None
         return twin
 
     def emit(self, event: Any) -> None:
@@ -153,8 +169,8 @@ class Runs(Settings, ABC):
                 listener(event)
             except Exception:
                 logger.exception("a listener failed on %s", type(event).__name__)
-        if self._queue is not None:
-            self._queue.put_nowait(event)
+        if self._run is not None and self._run.queue is not None:
+            self._run.queue.put_nowait(event)
 
     def tell(self, text: str, **extra: Any) -> None:
         """Put a hidden user message into the conversation."""
@@ -163,28 +179,29 @@ class Runs(Settings, ABC):
 
     # ---- how a run begins and ends
 
-    async def _run(
+    async def _start(
         self, prompt: str | Sequence[Part] | None, queue: asyncio.Queue[Any] | None
     ) -> Result:
-        if (task := self._task) is not None and task.cancelling():  # a dropped stream, on its way
-            await asyncio.wait([task], timeout=2 * self.cancel_grace)
+        if self._run is not None and self._run.is_cancelled():  # a dropped stream, on its way out
+            await asyncio.wait([self._run.task], timeout=2 * self.cancel_grace)
         self._refuse_if_busy()
-        self._task, self._queue, self._interrupt = asyncio.current_task(), queue, None
+        task = asyncio.current_task()
+        assert task is not None
+        run = self._run = Run(task, queue, task.cancelling())
         try:
             start = len(self.log)
             self._begin(prompt)
-            result = await self._to_its_end()
+            result = await self._to_its_end(run)
             result = replace(
                 result, usage=usage_of(self.log[start:]), pending=tuple(open_calls(self.log))
             )
             self.emit(FinalResponseEvent(result.text, result.stop_reason))
             return result
         finally:
-            self._task = self._queue = None
+            self._run = None
 
     def _refuse_if_busy(self) -> None:
-        task = self._task
-        if task is not None and not (task.done() or task.get_loop().is_closed()):
+        if self._run is not None and self._run.goes_on():
             raise AgentBusy(
                 "this agent is running a query: await it (or close its stream) first, "
                 "or give each query a copy of its own with agent.fork()"
@@ -198,7 +215,8 @@ class Runs(Settings, ABC):
             self.record(RunStart())
             return
         message = UserMessage(prompt)
-        if not message.content or (isinstance(prompt, str) and not prompt.strip()):
+        only_text = isinstance(prompt, str) or all(isinstance(part, TextPart) for part in prompt)
+        if only_text and not message.text.strip():
             raise ValueError("the prompt is empty: say what to do")
         self.record(RunStart())
         for result in closing_results(self.log):
@@ -206,30 +224,24 @@ class Runs(Settings, ABC):
         if last_message(self.log) != message:  # asked again after an error: it is there already
             self.record(message)
 
-    async def _to_its_end(self) -> Result:
+    async def _to_its_end(self, run: Run) -> Result:
         """Work, and mark in the log how it ended."""
         try:
             result = await self.work()
         except Stop as stop:
             result = Result(stop.text, stop.value, stop.reason)
         except asyncio.CancelledError:
-            if not self._was_interrupted():
+            # If interrupt() alone cancelled the task, it is cancelled no more.
+            if run.interrupt is None or run.task.uncancel() > run.cancels:
                 self.record(RunEnd("cancelled"))
                 raise
+            self.tell(run.interrupt)
             result = Result(stop_reason="interrupted")
         except BaseException:
             self.record(RunEnd("error"))
             raise
         self.record(RunEnd(result.stop_reason))
         return result
-
-    def _was_interrupted(self) -> bool:
-        """Whether interrupt() alone cancelled the task, which is then cancelled no more."""
-        task = asyncio.current_task()
-        if self._interrupt is None or task is None or task.uncancel() > 0:
-            return False
-        self.tell(self._interrupt)
-        return True
 
 
 def _in_event_loop() -> bool:

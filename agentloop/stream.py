@@ -61,8 +61,8 @@ class EventStream(Generic[R]):
     async def aclose(self) -> None:
         """Cancel the run if it is still going, and wait until it has closed its log."""
         self._ended = True
-        if self._task is not None:
-            await reap([self._task], self._grace)
+        if self._task is not None and await reap([self._task], self._grace):
+            raise asyncio.CancelledError
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 
-from .messages import AssistantMessage, Content, Message, TextPart, Usage
+from .messages import AssistantMessage, Content, Message, Record, Summary, TextPart, Usage
 
 if TYPE_CHECKING:
     from .tools import Tool
@@ -77,3 +77,13 @@ def request_tokens(
     last = replies[-1]
     rate = max(1.0, reported.input_tokens / max(1, sum(sizes[:last]) + fixed))
     return reported.total_tokens + round(rate * sum(sizes[last + 1 :]))
+
+
+def last_report(log: Sequence[Record]) -> Usage | None:
+    """What the provider reported for the newest reply, unless a summary has come since."""
+    for record in reversed(log):
+        if isinstance(record, Summary):
+            return None
+        if isinstance(record, AssistantMessage):
+            return record.usage if record.usage and record.usage.input_tokens else None
+    return None

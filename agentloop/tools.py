@@ -39,6 +39,7 @@ from .docstrings import parse_docstring
 from .errors import ToolError
 from .messages import TaskComplete
 from .results import as_text, clip, describe_error
+from .waiting import cancel_this_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -267,24 +268,25 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     few enough that slow tools hold each other up.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[tuple[R] | BaseException] = loop.create_future()
+    ended = asyncio.Event()
     context = contextvars.copy_context()
-
-    def deliver(outcome: tuple[R] | BaseException) -> None:
-        if not future.done():  # else its waiter was cancelled
-            future.set_result(outcome)
+    outcome: list[tuple[R] | BaseException] = []
 
     def work() -> None:
-        outcome: tuple[R] | BaseException
         try:
-            outcome = (context.run(function, *args, **kwargs),)
+            outcome.append((context.run(function, *args, **kwargs),))
         except BaseException as error:
-            outcome = error
+            outcome.append(error)
         with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(deliver, outcome)
+            loop.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=work, name=f"tool {name_of(function)}", daemon=True).start()
-    outcome = await future
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome[0]
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        if not outcome:
+            raise
+        cancel_this_task()  # it has ended just now: its result first, then the cancel
+    if isinstance(result := outcome[0], BaseException):
+        raise result
+    return result[0]

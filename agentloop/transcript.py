@@ -70,7 +70,7 @@ def seal(records: Iterable[Record | Message]) -> list[Message]:
     records = list(records)
     states = call_states(records)
     messages: list[Message] = []
-    places: defaultdict[str, deque[tuple[int, str]]] = defaultdict(deque)  # for results, by call
+    places: defaultdict[str, deque[tuple[int, ToolCall]]] = defaultdict(deque)  # of open calls
     seen: set[str] = set()
     for record in records:
         match record:
@@ -78,18 +78,21 @@ def seal(records: Iterable[Record | Message]) -> list[Message]:
                 reply = with_unique_ids(record, seen)
                 messages.append(reply)
                 for asked, call in zip(calls, reply.tool_calls, strict=True):
-                    places[asked.id].append((len(messages), call.id))
-                    messages.append(_sealed(call, states[asked.id]))
+                    places[asked.id].append((len(messages), call))
+                    messages.append(reply)  # until there is a result
             case ToolMessage(tool_call_id=asked_id) if places[asked_id]:
-                at, call_id = places[asked_id].popleft()
-                same = call_id == asked_id
-                messages[at] = record if same else replace(record, tool_call_id=call_id)
+                at, call = places[asked_id].popleft()
+                same = call.id == asked_id
+                messages[at] = record if same else replace(record, tool_call_id=call.id)
             case AssistantMessage() if not record.text.strip():
                 pass
             case UserMessage() | AssistantMessage() | SystemMessage():
                 messages.append(record)
             case _:  # marks
                 pass
+    for asked_id, still_open in places.items():
+        for at, call in still_open:
+            messages[at] = _sealed(call, states[asked_id])
     return messages
 
 
@@ -100,8 +103,8 @@ def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage
     """
     calls: list[ToolCall] = []
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", 1
-        while call_id in seen or not call_id:
+        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        while call_id in seen:
             n += 1
             call_id = f"{call.id or 'call'}_{n}"
         seen.add(call_id)

@@ -42,18 +42,27 @@ async def settle(
 
 
 async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
-    """What `work` returns, or TimeoutError after `seconds`. Work that ends while it is stopped
-    counts as finished, and work that does not stop is left behind `grace` seconds later."""
+    """What `work` returns, or TimeoutError after `seconds`.
+
+    Work that ends while it is being stopped counts as finished: its result comes first, and a
+    cancel at the next await. Work that does not stop is left behind `grace` seconds later.
+    """
     if seconds is None:
         return await work
     task = asyncio.ensure_future(outcome(work))
-    in_time = False
+    in_time = cancelled = False
     try:
         in_time = bool((await asyncio.wait([task], timeout=seconds))[0])
-    finally:
-        await reap([task], grace)
-    if not in_time and (task.cancelled() or not task.done()):
+    except asyncio.CancelledError:
+        cancelled = True
+    cancelled = await reap([task], grace) or cancelled
+    finished = task.done() and not task.cancelled()
+    if cancelled and not finished:
+        raise asyncio.CancelledError
+    if not in_time and not finished:
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
+    if cancelled:
+        cancel_this_task()
     if isinstance(result := task.result(), BaseException):
         raise result
     return result
@@ -72,23 +81,30 @@ async def outcome(work: Awaitable[T]) -> T | BaseException:
         return error
 
 
-async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> None:
+async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
     """Cancel tasks and wait until they have ended, but no longer than `grace` seconds.
 
-    A cancel of the waiting task itself does not shorten this: it is on its way out already.
+    Whether the waiting task itself was cancelled meanwhile, which does not shorten this.
     """
     for task in tasks:
         task.cancel()
-    loop = asyncio.get_running_loop()
+    loop, cancelled = asyncio.get_running_loop(), False
     end = loop.time() + grace
     while pending := [task for task in tasks if not task.done()]:
         if (left := end - loop.time()) <= 0:
             logger.warning("%d task(s) did not stop within %g seconds", len(pending), grace)
-            return
+            break
         try:
             await asyncio.wait(pending, timeout=left)
         except asyncio.CancelledError:
-            continue
+            cancelled = True
+    return cancelled
+
+
+def cancel_this_task() -> None:
+    """Let the next await raise CancelledError."""
+    if (task := asyncio.current_task()) is not None:
+        task.cancel()
 
 
 def was_cancelled(error: BaseException) -> bool:

@@ -11,25 +11,35 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-Turn: TypeAlias = str | Sequence[tuple[str, dict[str, Any]]]
-"""What the model says in one turn: text, or calls as (tool, arguments)."""
+Call: TypeAlias = tuple[str, dict[str, Any]]
+Turn: TypeAlias = str | Sequence[str | Call]
+"""What the model says in one turn: text, calls as (tool, arguments), or both."""
 
 
 @contextmanager
-def loopback(script: Sequence[Turn]) -> Iterator[str]:
+def loopback(
+    script: Sequence[Turn], *, bodies: list[bytes] | None = None, pause: float = 0.0
+) -> Generator[str]:
     """Serves the script, on a free port of 127.0.0.1; gives the base URL for a chat model.
 
     Which turn is due is the number of assistant messages that the request holds.
+
+    bodies: gets the body of each request, as it came.
+    pause: seconds from one piece of a streamed reply to the next.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.loads(content)
+            if bodies is not None:
+                bodies.append(content)
             turn = sum(message["role"] == "assistant" for message in body["messages"])
             if not self.path.endswith("/chat/completions") or turn >= len(script):
                 return self.send_error(404, "the script ends before this request")
@@ -39,20 +49,22 @@ def loopback(script: Sequence[Turn]) -> Iterator[str]:
                 chunks: list[dict[str, Any]] = [
                     {"choices": [{"index": 0, "delta": delta}]} for delta in _deltas(message)
                 ]
-                end = {"index": 0, "delta": {}, "finish_reason": _finish(message)}
+                end: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": _finish(message)}
                 chunks += [{"choices": [end]}, {"choices": [], "usage": usage}]
                 lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-                return self._send("text/event-stream", "".join([*lines, "data: [DONE]\n\n"]))
+                return self._send("text/event-stream", *lines, "data: [DONE]\n\n")
             choice = {"index": 0, "message": message, "finish_reason": _finish(message)}
             reply = {"object": "chat.completion", "choices": [choice], "usage": usage}
             return self._send("application/json", json.dumps(reply))
 
-        def _send(self, kind: str, text: str) -> None:
-            self.send_response(200)
+        def _send(self, kind: str, *pieces: str) -> None:
+            self.send_response(200)  # in HTTP/1.0, where a body lasts until the connection ends
             self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
-            self.wfile.write(text.encode())
+            with suppress(ConnectionError):  # who reads may leave in the middle
+                for piece in pieces:
+                    self.wfile.write(piece.encode())
+                    time.sleep(pause)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
@@ -67,17 +79,18 @@ def loopback(script: Sequence[Turn]) -> Iterator[str]:
 
 
 def _message(turn: Turn, number: int) -> dict[str, Any]:
-    if isinstance(turn, str):
-        return {"role": "assistant", "content": turn}
+    said = [turn] if isinstance(turn, str) else turn
+    text = "".join(each for each in said if isinstance(each, str))
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
     calls = [
         {
             "id": f"call_{number}_{i}",
             "type": "function",
             "function": {"name": name, "arguments": json.dumps(arguments)},
         }
-        for i, (name, arguments) in enumerate(turn)
+        for i, (name, arguments) in enumerate(each for each in said if not isinstance(each, str))
     ]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
+    return message | {"tool_calls": calls} if calls else message
 
 
 def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -25,11 +25,10 @@ from ..messages import (
     Stop,
     Summary,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from ..results import as_content
-from ..tokens import request_tokens
+from ..tokens import last_report, message_tokens, request_tokens
 
 logger = logging.getLogger("agentloop")
 
@@ -39,6 +38,8 @@ SUMMARY_PROMPT = (
     "where it matters; what was done and found, with names, paths, numbers and identifiers; what "
     "failed; what is left to do next."
 )
+MIN_GAIN = 0.1  # of the context window: for less, a summary is not worth its request
+FAILED = {"compaction": "failed"}
 SHORT_RESULT = 2_000  # characters of each tool result, when the conversation itself is too long
 
 
@@ -52,8 +53,10 @@ class CompactionConfig:
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold_ratio <= 1:
-            raise ValueError(f"threshold_ratio is a share from 0 to 1, not {self.threshold_ratio}")
+        if not 0 < self.threshold_ratio <= 1 or self.context_window < 1:
+            raise ValueError(
+                f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
+            )
 
 
 class Compaction(Loop):
@@ -76,23 +79,27 @@ class Compaction(Loop):
         if config is None or not config.enabled or request.purpose != "step":
             return await super().call_model(request)
         size = request_tokens(request.messages, request.tools, reported=last_report(self.log))
-        if size >= config.threshold_ratio * config.context_window:
-            request = await self.compact(request, config, size) or request
+        keep = first_unseen(self.log)
+        worth = tokens_to_gain(self.log, keep) >= MIN_GAIN * config.context_window
+        if worth and size >= config.threshold_ratio * config.context_window:
+            request = await self.compact(request, keep, size) or request
         try:
             return await super().call_model(request)
         except ContextWindowExceeded:
+            # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
-            if (retry := await self.compact(shorter, config, size)) is None:
+            if (retry := await self.compact(shorter, new_prompt(self.log), size)) is None:
                 raise
         return await super().call_model(retry)
 
-    async def compact(
-        self, request: Request, config: CompactionConfig, size: int
-    ) -> Request | None:
-        """Summarize and give the request that goes on from there; None if that came to nothing."""
-        if (keep := first_unseen(self.log)) == 0:
+    async def compact(self, request: Request, keep: int, size: int) -> Request | None:
+        """Summarize up to record `keep` and give the request that goes on from there.
+
+        None if there is nothing to summarize, or if it came to nothing.
+        """
+        if keep == 0 or self.compaction is None:
             return None
-        ask = UserMessage(config.prompt, hidden=True)
+        ask = UserMessage(self.compaction.prompt, hidden=True)
         choice = "auto" if request.tool_choice == "auto" else "none"  # a forced tool would answer
         side = Request([*request.messages, ask], request.tools, choice, purpose="compaction")
         try:
@@ -101,12 +108,13 @@ class Compaction(Loop):
             raise
         except Exception as error:
             logger.warning("the conversation could not be summarized: %s", error)
+            self.record(SideRequest(extra=FAILED))
             return None
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage))
         if not reply.text.strip() or reply.stop_reason not in (None, "end", "tool_calls"):
             logger.warning("the summary was empty or cut off; the conversation stays as it is")
-            self.record(SideRequest(reply.usage))
+            self.record(SideRequest(reply.usage, extra=FAILED))
             return None
         self.record(Summary(reply.text, keep, reply.usage))
         request = replace(request, messages=await self.context())
@@ -125,14 +133,31 @@ def first_unseen(log: Sequence[Record]) -> int:
     return at - 1 if isinstance(reply, AssistantMessage) and reply.tool_calls else at
 
 
-def last_report(log: Sequence[Record]) -> Usage | None:
-    """What the provider reported for the newest reply, unless a summary has come since."""
-    for record in reversed(log):
+def new_prompt(log: Sequence[Record]) -> int:
+    """Where the prompt begins that the model has not answered yet; the log's end without one."""
+    at = len(log)
+    while at and not isinstance(log[at - 1], AssistantMessage | ToolMessage):
+        at -= 1
+    return at
+
+
+def tokens_to_gain(log: Sequence[Record], keep: int) -> int:
+    """The tokens before record `keep` that a summary would replace: those that came since the last
+    summary, or since one failed. The first task stays in any case."""
+    begin = next((at + 1 for at, record in enumerate(log) if isinstance(record, UserMessage)), 0)
+    for at in range(len(log) - 1, -1, -1):
+        record = log[at]
         if isinstance(record, Summary):
-            return None
-        if isinstance(record, AssistantMessage):
-            return record.usage
-    return None
+            begin = record.keep
+            break
+        if isinstance(record, SideRequest) and (record.extra or {}).get("compaction"):
+            begin = at
+            break
+    return sum(
+        message_tokens(record)
+        for record in log[begin:keep]
+        if isinstance(record, UserMessage | AssistantMessage | ToolMessage)
+    )
 
 
 def shorten(messages: Sequence[Message]) -> list[Message]:

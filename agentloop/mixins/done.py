@@ -51,7 +51,7 @@ class DoneTool(Loop):
         if answer is None or answer.stop_reason != "completed" or not self._must_be_done():
             return answer
         names = ["done"] if self.output_type is not None else _done_names(self.toolset())
-        self.nudge(self.done_nudge.format(tool=" or ".join(names)))
+        self.nudge(self.done_nudge.replace("{tool}", " or ".join(names)))
         return None
 
     def _must_be_done(self) -> bool:

@@ -142,8 +142,8 @@ class TestCompaction(test_loop.TestLoop):
 
     async def test_what_the_provider_reports_counts_more_than_the_estimate(self):
         dear = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(900, 10))
-        llm = play(dear, "done")
-        agent = Compaction(llm=llm, tools=[add], compaction=SMALL)
+        llm = play(call("read", n=1), dear, "done")
+        agent = Compaction(llm=llm, tools=[add, read], compaction=SMALL)
         assert await agent.query("x") == "done"
         assert any(isinstance(record, Summary) for record in agent.log)
 
@@ -172,3 +172,36 @@ class TestCompaction(test_loop.TestLoop):
 
     def test_nothing_is_unseen_in_an_empty_log(self):
         assert first_unseen([]) == 0
+
+    async def test_a_provider_that_reports_zero_tokens_is_compacted_all_the_same(self):
+        def free(n):
+            return AssistantMessage(tool_calls=(call("read", n=n),), usage=Usage())
+
+        agent = Compaction(llm=play(*map(free, range(4)), "done"), tools=[read], compaction=SMALL)
+        assert await agent.query("x") == "done"
+        assert any(isinstance(record, Summary) for record in agent.log)
+
+    async def test_results_that_no_request_can_hold_do_not_wedge_the_agent(self):
+        def answer(messages, tools):
+            if sum(len(message.text) for message in messages) > 20_000:
+                return ContextWindowExceeded("too long")
+            if messages[-1].text == SUMMARY_PROMPT:
+                return "SUMMARY"
+            return "fine" if len(messages) > 1 else [call("huge")] * 8
+
+        @tool("Huge")
+        async def huge() -> str:
+            return "x" * 10_000
+
+        agent = Compaction(llm=ScriptedModel(answer), tools=[huge])
+        assert await agent.query("x") == "fine"
+        assert await agent.query("again") == "fine"
+
+    @pytest.mark.parametrize("summary", ["SUMMARY", ""])
+    async def test_a_window_that_is_always_full_does_not_cost_a_summary_a_turn(self, summary):
+        llm = play(*(call("add", a=n, b=n) for n in range(20)), "done", summary=summary)
+        agent = Compaction(
+            llm=llm, tools=[add], compaction=SMALL, system_prompt="word " * 1000, max_iterations=30
+        )
+        assert await agent.query("x") == "done"
+        assert len(llm.requests) <= 21 + 6

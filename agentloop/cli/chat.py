@@ -1,0 +1,300 @@
+"""A conversation with a coding agent in a terminal: shown as it comes, asked before it acts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .. import events
+from ..agent import Agent
+from ..errors import ModelError
+from ..loop import ChatModel
+from ..messages import Result
+from ..toolkits.files import Workspace
+from ..toolkits.shell import Shell
+from .terminal import BOLD, CYAN, DIM, GREEN, RED, Terminal, cut, exact, one_line
+
+SYSTEM_PROMPT = (
+    "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
+    "there before you change it, change no more than the task needs, and run the tests if there "
+    "are any. Say briefly, in plain text without Markdown, what you did and what you found."
+)
+HELP = """\
+/retry  go on after an error, or after Ctrl-C
+/usage  how many tokens this conversation took
+/clear  begin a new conversation
+/exit   leave; Ctrl-D does it too
+Ctrl-C stops an answer; the conversation goes on. Twice, it leaves."""
+MARKS = {"old_text": ("-", RED), "new_text": ("+", GREEN), "content": ("+", GREEN)}
+NOBODY = "(Nobody can be asked here, so this is denied. --yes allows whatever the model wants.)"
+
+
+class Chat:
+    """One conversation. Use it with `with`: it takes Ctrl-C and an event loop as long as it lasts.
+
+    root: the folder to work in.
+    yes: allow everything, unasked.
+    shows_text: whether the model's text goes to the terminal as it comes.
+    """
+
+    def __init__(
+        self,
+        llm: ChatModel,
+        root: Path,
+        terminal: Terminal,
+        *,
+        yes: bool = False,
+        shows_text: bool = True,
+    ) -> None:
+        approve = None if yes else self.approve
+        self.workspace = Workspace(root, approve=approve)
+        self.shell = Shell(root, approve=approve)
+        tools = [*self.workspace.tools, *self.shell.tools]
+        self.agent = Agent(llm=llm, tools=tools, system_prompt=SYSTEM_PROMPT)
+        self.terminal, self.shows_text = terminal, shows_text
+        self._runner = asyncio.Runner()
+        self._always: set[str] = set()  # what the user has said "always" to
+        self._state = "idle"  # or "answering", "asking", "stopping"
+        self._to_be_stopped = False
+        self._can_retry = False
+        self._streamed = False  # whether the present reply's text has been shown
+        self._open: dict[str, str] = {}  # the calls without a result: what to call each
+        self._side_by_side = False
+
+    def __enter__(self) -> Self:
+        self._handler = signal.signal(signal.SIGINT, self._on_ctrl_c)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            # the model leaves a client that it was given open
+            if (client := getattr(self.agent.llm, "client", None)) is not None:
+                self._runner.run(client.aclose())
+            self._runner.close()
+        finally:
+            signal.signal(signal.SIGINT, self._handler)
+
+    # ---- from prompt to answer
+
+    def talk(self) -> int:
+        """Prompt and answer in turn until the user leaves; returns the exit status."""
+        with suppress(ImportError):  # Windows has none, and its console no need of it
+            import_module("readline")  # from here on, input() has line editing and a history
+        leaving = False
+        while True:
+            self.terminal.end_line()
+            try:
+                line = input("> ").strip()
+                leaving = False
+            except EOFError:
+                self.terminal.say("")
+                return 0
+            except KeyboardInterrupt:
+                self.terminal.say("")
+                if leaving:
+                    return 0
+                leaving = True
+                self.terminal.say("(Ctrl-C once more leaves.)", DIM)
+                continue
+            match line:
+                case "":
+                    pass
+                case "/exit" | "/quit":
+                    return 0
+                case "/help":
+                    self.terminal.say(HELP)
+                case "/clear":
+                    self.agent.clear_history()
+                    self.workspace.seen.clear()
+                    self._can_retry = False
+                    self.terminal.say("(A new conversation.)", DIM)
+                case "/usage":
+                    self.terminal.say(tokens(self.agent), DIM)
+                case "/retry" if not self._can_retry:
+                    self.terminal.say("(There is nothing to retry.)", DIM)
+                case "/retry":
+                    self.answer(None)
+                case _ if line.startswith("/") and line[1:].isalpha():
+                    self.terminal.say(f"(There is no {line}; /help lists what there is.)", DIM)
+                case _:
+                    self.answer(line)
+
+    def answer(self, prompt: str | None) -> Result | None:
+        """The answer, shown as it comes; without a prompt, the one that did not come to its end.
+
+        None if the model failed. A second Ctrl-C raises KeyboardInterrupt.
+        """
+        self._state, self._to_be_stopped, self._streamed = "answering", False, False
+        self._side_by_side = False
+        self._open.clear()
+        result: Result | None = None
+        try:
+            result = self._runner.run(self._answer(prompt))
+        except ModelError as error:
+            self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
+        finally:
+            self._state = "idle"
+            self.terminal.end_line()
+        reason = result.stop_reason if result else "error"
+        self._can_retry = reason in ("error", "interrupted")
+        if reason == "interrupted":
+            self.terminal.say("(Stopped. What was done stays done.)", DIM)
+        elif reason not in ("error", "completed", "done"):
+            self.terminal.say(f"(This ended early: {reason}.)", DIM)
+        return result
+
+    async def _answer(self, prompt: str | None) -> Result | None:
+        async with self.agent.query_stream(prompt) as stream:
+            async for event in stream:
+                if self._to_be_stopped:
+                    self._stop()
+                self._show(event)
+        return stream.result
+
+    # ---- Ctrl-C
+
+    def _on_ctrl_c(self, number: int, frame: object) -> None:
+        if self._state != "answering":
+            raise KeyboardInterrupt  # at the prompt, at a question, or for the second time
+        self._stop()
+
+    def _stop(self) -> None:
+        self._state, self._to_be_stopped = "stopping", False
+        self.agent.interrupt()
+
+    # ---- what is shown
+
+    def _show(self, event: events.Event) -> None:
+        match event:
+            case events.TextDeltaEvent(content=piece):
+                if not self._streamed:
+                    self.terminal.end_line()  # of the thinking before it
+                self._streamed = True
+                self._text(piece)
+            case events.TextEvent(content=text):
+                if not self._streamed:  # some servers do not stream
+                    self._text(text)
+                self._streamed = False
+                self.terminal.end_line()
+            case events.ThinkingDeltaEvent(content=piece):
+                if self.terminal.colour:  # else one could not tell it from the answer
+                    self.terminal.text(piece, DIM)
+            case events.ThinkingEvent():
+                self.terminal.end_line()
+            case events.ToolCallEvent(tool=tool, args=args, tool_call_id=call_id):
+                self._streamed = False
+                line = f"{tool} {arguments_of(args)}"
+                self.terminal.line(f"* {line}", CYAN)
+                self._open[call_id] = cut(one_line(line), 40)
+                self._side_by_side |= len(self._open) > 1
+            case events.ToolResultEvent(tool=tool, result=result, tool_call_id=call_id):
+                name = self._open.pop(call_id, tool)
+                which = f"{name}: " * self._side_by_side  # these come in any order
+                self._side_by_side &= bool(self._open)
+                style = RED if event.is_error else DIM
+                self.terminal.line(f"  {which}{outline(tool, result)}", style)
+            case events.CompactionEvent(tokens_before=before, tokens_after=after):
+                self.terminal.say(f"(Summarized: {before:,} tokens are now {after:,}.)", DIM)
+            case _:
+                pass
+
+    def _text(self, text: str) -> None:
+        if self.shows_text:
+            self.terminal.text(text)
+
+    # ---- approval
+
+    async def approve(self, tool: str, arguments: dict[str, Any]) -> bool:
+        """Whether the user allows a call.
+
+        The event loop stands still until they have answered, on purpose: so nothing else is
+        printed, started or timed out meanwhile.
+        """
+        key, scope = self._scope(tool, arguments)
+        if self._state != "answering" or self._to_be_stopped:
+            return False
+        if key in self._always:
+            return True
+        if not self.terminal.asks:
+            self.terminal.say(NOBODY, DIM)
+            return False
+        self._state = "asking"
+        try:
+            return self._ask(tool, arguments, key, scope)
+        except KeyboardInterrupt:
+            # Denied first, and stopped when that is in the log: so the model knows that this
+            # call has done nothing.
+            self.terminal.say("")
+            self._to_be_stopped = True
+            return False
+        finally:
+            self._state = "answering"
+
+    def _scope(self, tool: str, arguments: dict[str, Any]) -> tuple[str, str]:
+        """What "always" is to cover: as a key, and in words."""
+        if tool == "bash":
+            command = json.dumps([str(self.shell.cwd), arguments["command"]])
+            return command, "this very command in this folder"
+        return "files", "each write and edit of a file in this folder"
+
+    def _ask(self, tool: str, arguments: dict[str, Any], key: str, scope: str) -> bool:
+        folder = f" in {self.shell.cwd}" if tool == "bash" else ""
+        self.terminal.say(f"May it call {tool}{folder}?", BOLD)
+        for name, value in arguments.items():
+            self._show_argument(name, value if isinstance(value, str) else as_json(value))
+        self.terminal.say(f"  (always: {scope}, until you leave)", DIM)
+        while True:
+            answer = self.terminal.ask("  yes, no or always? y/n/a > ")
+            if answer in ("a", "always"):
+                self._always.add(key)
+            if answer in ("y", "yes", "a", "always"):
+                return True
+            if answer in ("n", "no", ""):
+                return False
+
+    def _show_argument(self, name: str, text: str) -> None:
+        """All of an argument: nobody is to allow what they have not seen."""
+        mark, style = MARKS.get(name, ("|", ""))
+        spelled = " (what cannot be shown is spelled out)" if exact(text) != text else ""
+        self.terminal.say(f"  {name}:{spelled}", DIM)
+        self.terminal.block(text, f"  {mark} ", style)
+
+
+def arguments_of(args: dict[str, Any]) -> str:
+    """Arguments in a line: the one that matters most without its name."""
+    first = next((name for name in ("command", "path", "pattern") if name in args), None)
+    words = [str(args[first])] if first else []
+    rest = {name: value for name, value in args.items() if name != first}
+    return " ".join([*words, *(f"{name}={as_json(value)}" for name, value in rest.items())])
+
+
+def outline(tool: str, result: str) -> str:
+    """A result in a line: of a command's output the end, of everything else the beginning."""
+    lines = [line.strip() for line in result.split("\n") if line.strip()]
+    if len(lines) < 2:
+        return "".join(lines) or "(nothing)"
+    if tool == "bash":
+        return f"{len(lines)} lines, the last: {'  '.join(lines[-2:])}"
+    return f"{len(lines)} lines, the first: {lines[0]}"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def tokens(agent: Agent) -> str:
+    """What a conversation has used so far."""
+    usage = agent.usage
+    cached = f", {usage.cached_input_tokens:,} of them cached" * bool(usage.cached_input_tokens)
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"

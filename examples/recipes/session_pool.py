@@ -1,0 +1,76 @@
+"""A server's open sessions: a few stay open, the one used longest ago is closed.
+
+Opening a session reads its file and takes its lock. A server that talks with a thousand people
+keeps the last hundred open. Two requests for one session wait for each other; requests for
+different sessions run side by side.
+"""
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from agentloop import Agent, ScriptedModel
+from agentloop.mixins.session import Session
+
+
+class SessionPool:
+    """Agents by the name of their session. `make(name)` opens one; about `size` stay open."""
+
+    def __init__(self, make: Callable[[str], Session], size: int = 100) -> None:
+        self.make, self.size = make, size
+        self.agents: dict[str, Session] = {}  # the one used longest ago comes first
+        self.turns: dict[str, asyncio.Lock] = {}
+        self.users: Counter[str] = Counter()  # requests that use a session or wait for it
+
+    @asynccontextmanager
+    async def agent(self, name: str) -> AsyncIterator[Session]:
+        """The agent of a session, for one request at a time."""
+        self.users[name] += 1
+        try:
+            async with self.turns.setdefault(name, asyncio.Lock()):
+                agent = self.agents.pop(name, None) or self.make(name)
+                self.agents[name] = agent
+                yield agent
+        finally:
+            self.users[name] -= 1
+            self.close_idle(self.size)
+
+    def close_idle(self, keep: int = 0) -> None:
+        """Close sessions that nobody uses until only `keep` are open."""
+        for name in [name for name in self.agents if not self.users[name]]:
+            if len(self.agents) > keep:
+                del self.turns[name], self.users[name]
+                self.agents.pop(name).close()
+
+    async def __aenter__(self) -> "SessionPool":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close_idle()
+
+
+class MyAgent(Session, Agent):
+    """An agent with sessions."""
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+
+        def make(name: str) -> MyAgent:
+            llm = ScriptedModel(lambda messages, tools: f"That was message {len(messages)}.")
+            return MyAgent(llm=llm, session=name, session_dir=folder)
+
+        async def ask(pool: SessionPool, name: str) -> None:
+            async with pool.agent(name) as agent:
+                print(f"{name}: {await agent.query('Hello')}")
+
+        async with SessionPool(make, size=2) as pool:
+            for names in ("anna", "ben", "carla", "anna"), ("anna", "ben"):
+                await asyncio.gather(*(ask(pool, name) for name in names))
+                print("open:", *pool.agents)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,130 @@
+"""A program in a pseudo-terminal, read and typed at as a person would."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 30.0
+RUN = (  # takes the terminal for its own, so that Ctrl-C is a signal, and becomes agentloop
+    "import fcntl, runpy, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "runpy.run_module('agentloop', run_name='__main__', alter_sys=True)"
+)
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+def environment(**more):
+    """This one's environment without a key, a server, or settings of a terminal."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OPENAI", "PYTEST")) and name not in ("COLUMNS", "NO_COLOR")
+    }
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm"} | more
+
+
+class Screen:
+    """`python -m agentloop` with these arguments.
+
+    `output` is all that it wrote, `plain` the same without colours.
+    """
+
+    def __init__(self, *arguments, cwd, columns=80, **env):
+        self.master, terminal = pty.openpty()
+        self.resize(columns)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, *arguments],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            cwd=cwd,
+            env=environment(**env),
+            start_new_session=True,
+        )
+        os.close(terminal)
+        self.output = self.plain = ""
+        self._read_to = 0
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(SECONDS)
+        os.close(self.master)
+
+    def _read(self):
+        content = b""
+        while True:
+            try:
+                piece = os.read(self.master, 65536)
+            except OSError:  # Linux: nobody has the terminal open any more
+                piece = b""
+            with self._changed:
+                content += piece
+                self.output = content.decode(errors="replace")
+                self.plain = re.sub(r"\x1b\[\d*m", "", self.output)
+                self._changed.notify_all()
+            if not piece:
+                return
+
+    def expect(self, text):
+        """Waits until the text is on the screen, after what was expected before it."""
+        end = time.monotonic() + SECONDS
+        with self._changed:
+            while (at := self.plain.find(text, self._read_to)) < 0:
+                left = end - time.monotonic()
+                if left < 0 or not self._reader.is_alive():
+                    raise AssertionError(f"no {text!r} in {self.plain[self._read_to :]!r}")
+                self._changed.wait(min(left, 0.5))
+            seen = self.plain[self._read_to : at]
+            self._read_to = at + len(text)
+            return seen
+
+    def type(self, keys):
+        os.write(self.master, keys.encode())
+
+    def press_ctrl_c(self):
+        """Types it once the program waits for something.
+
+        Python looks at a signal before it starts to wait, or while it does; between the two, the
+        signal goes unnoticed until the next key. People do not type that fast.
+        """
+        status = Path(f"/proc/{self.process.pid}/stat")
+        if status.exists():  # Linux
+            wait_for(lambda: status.read_text().rpartition(")")[2].split()[0] == "S")
+        self.type(CTRL_C)
+
+    def enter(self, line):
+        self.type(line + "\r")
+
+    def resize(self, columns, rows=24):
+        """Tells the terminal's size to the system, which tells the program with SIGWINCH."""
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def status(self):
+        """The exit status, once the program has ended and all its output is here."""
+        status = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        return status
+
+
+def wait_for(condition):
+    """Waits until a condition that no output tells of holds."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,373 @@
+"""The chat, driven through a real pseudo-terminal."""
+
+import os
+import re
+import shlex
+import threading
+
+import pytest
+
+pytest.importorskip("termios", reason="there are no pseudo-terminals here")
+
+from tests.cli.held_double import HeldDouble
+from tests.cli.screen import CTRL_D, Screen, wait_for
+
+LEDGER = ("bash", {"command": "echo ran >> ledger"})
+PROMPT, QUESTION = "> ", "y/n/a > "
+
+
+@pytest.fixture
+def chat(tmp_path):
+    """Starts a chat with a server, in an empty folder, and waits for the prompt."""
+    screens = []
+
+    def start(server, *arguments, **options):
+        screen = Screen("--base-url", server.base_url, *arguments, cwd=tmp_path, **options)
+        screens.append(screen)
+        screen.expect("/help says more.")
+        screen.expect(PROMPT)
+        return screen
+
+    yield start
+    for screen in screens:
+        screen.__exit__()
+
+
+def leave(screen):
+    screen.enter("/exit")
+    assert screen.status() == 0
+
+
+def lines_of(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def results(request):
+    return [message["content"] for message in request["messages"] if message["role"] == "tool"]
+
+
+def said(request):
+    return [message["content"] for message in request["messages"] if message["role"] == "user"]
+
+
+def test_text_appears_before_the_reply_is_complete(chat):
+    hold = threading.Event()
+    with HeldDouble(["the first half, ", hold, "the second half"]) as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("the first half, ")
+        assert "second" not in screen.plain
+        hold.set()
+        screen.expect("the second half\r\n")
+        screen.expect(PROMPT)
+        leave(screen)
+
+
+def test_thinking_is_dimmed_and_left_out_where_there_is_no_colour(chat):
+    turn = [{"reasoning_content": "let me"}, {"reasoning_content": " see"}, "fine"]
+    with HeldDouble(turn, turn) as server:
+        for env, thinking in (
+            ({}, "\x1b[2mlet me\x1b[0m\x1b[2m see\x1b[0m\r\nfine"),
+            ({"NO_COLOR": "1"}, "fine"),
+        ):
+            screen = chat(server, **env)
+            screen.enter("go")
+            screen.expect("fine\r\n")
+            leave(screen)
+            assert thinking in screen.output
+            assert ("\x1b[2m" in screen.output) == ("NO_COLOR" not in env)
+
+
+def test_what_is_allowed_runs_and_what_is_denied_does_not(chat, tmp_path):
+    write = ("write", {"path": "new.txt", "content": "one\n\ttwo\n"})
+    with HeldDouble([LEDGER], [LEDGER], [write], "done") as server:
+        screen = chat(server)
+        screen.enter("go")
+        assert "| echo ran >> ledger\r\n" in screen.expect(QUESTION)
+        screen.enter("y")
+        screen.expect(QUESTION)
+        assert lines_of(tmp_path / "ledger") == ["ran"]
+        screen.enter("n")
+        shown = screen.expect(QUESTION)
+        assert "  + one\r\n" in shown
+        assert "  +     two\r\n" in shown
+        screen.enter("maybe")  # is asked again
+        screen.expect(QUESTION)
+        screen.enter("")
+        screen.expect("done\r\n")
+        leave(screen)
+        assert lines_of(tmp_path / "ledger") == ["ran"]
+        assert not (tmp_path / "new.txt").exists()
+        first, second, third = results(server.requests[-1])
+        assert first == "[No output.]"
+        assert second.startswith("Denied")
+        assert third.startswith("Denied")
+
+
+def test_always_covers_what_it_says_and_nothing_else(chat, tmp_path):
+    edit = ("edit", {"path": "a", "old_text": "1", "new_text": "2"})
+    other = ("bash", {"command": "echo ran >> ledger && true"})
+    write = ("write", {"path": "b", "content": "3"})
+    (tmp_path / "a").write_text("1")
+    with HeldDouble([LEDGER], [LEDGER], [other], [edit], [write], "done") as server:
+        screen = chat(server)
+        screen.enter("go")
+        assert "always: this very command in this folder, until you" in screen.expect(QUESTION)
+        screen.enter("a")
+        assert "| echo ran >> ledger && true\r\n" in screen.expect(QUESTION)
+        assert lines_of(tmp_path / "ledger") == ["ran"] * 2
+        screen.enter("n")
+        shown = screen.expect(QUESTION)
+        assert "  - 1\r\n" in shown
+        assert "  + 2\r\n" in shown
+        assert "always: each write and edit of a file in this folder" in shown
+        screen.enter("always")
+        screen.expect("done\r\n")
+        leave(screen)
+        assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("2", "3")
+        assert lines_of(tmp_path / "ledger") == ["ran"] * 2
+
+
+def test_always_for_a_command_ends_where_its_folder_does(chat, tmp_path):
+    (tmp_path / "sub").mkdir()
+    move = ("bash", {"command": "cd sub"})
+    with HeldDouble([LEDGER], [move], [LEDGER], "done") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect(QUESTION)
+        screen.enter("a")
+        screen.expect(QUESTION)
+        screen.enter("y")
+        assert f"in {tmp_path / 'sub'}?" in screen.expect(QUESTION)
+        screen.enter("n")
+        screen.expect("done\r\n")
+        leave(screen)
+        assert not (tmp_path / "sub" / "ledger").exists()
+
+
+def test_with_yes_nothing_is_asked(chat, tmp_path):
+    with HeldDouble([LEDGER], "done") as server:
+        screen = chat(server, "--yes")
+        screen.enter("go")
+        assert QUESTION not in screen.expect("done\r\n")
+        leave(screen)
+        assert lines_of(tmp_path / "ledger") == ["ran"]
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(chat, tmp_path):
+    hold = threading.Event()
+    with HeldDouble(["wait for it ", hold, LEDGER], "done") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("wait for it ")
+        for line in ("y", "a", "yes"):
+            screen.enter(line)
+            screen.expect(f"{line}\r\n")  # the terminal has it, and echoes it
+        hold.set()
+        screen.expect(QUESTION)
+        screen.enter("n")
+        screen.expect("done\r\n")
+        leave(screen)
+        assert results(server.requests[-1])[0].startswith("Denied")
+        assert not (tmp_path / "ledger").exists()
+
+
+def test_ctrl_c_stops_a_reply_and_the_conversation_goes_on(chat):
+    hold = threading.Event()
+    with HeldDouble(["half of it", hold, " never"], "fine") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("half of it")
+        screen.press_ctrl_c()
+        screen.expect("(Stopped.")
+        screen.expect(PROMPT)
+        screen.enter("something else")
+        screen.expect("fine\r\n")
+        leave(screen)
+        hold.set()
+        assert said(server.requests[-1]) == [
+            "go",
+            "The user interrupted you here.",
+            "something else",
+        ]
+
+
+def test_ctrl_c_stops_a_tool_and_what_it_started(chat, tmp_path):
+    command = "echo $$ > pid; sleep 300; echo ran >> ledger"
+    with HeldDouble([("bash", {"command": command})], "fine") as server:
+        screen = chat(server, "--yes")
+        screen.enter("go")
+        wait_for(lambda: lines_of(tmp_path / "pid"))
+        screen.press_ctrl_c()
+        screen.expect("(Stopped.")
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(lines_of(tmp_path / "pid")[0]), 0)
+        screen.enter("/retry")
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert "outcome is unknown" in results(server.requests[-1])[0]
+        assert said(server.requests[-1])[-1] == "The user interrupted you here."
+        assert not (tmp_path / "ledger").exists()
+
+
+def test_ctrl_c_at_a_question_denies_and_stops(chat, tmp_path):
+    with HeldDouble([LEDGER, LEDGER], "fine") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect(QUESTION)
+        screen.press_ctrl_c()
+        assert QUESTION not in screen.expect("(Stopped.")
+        screen.expect(PROMPT)
+        screen.enter("go on")
+        screen.expect("fine\r\n")
+        leave(screen)
+        first, second = results(server.requests[-1])
+        assert first.startswith("Denied")
+        assert second.startswith(("Denied", "Not run"))
+        assert not (tmp_path / "ledger").exists()
+
+
+def test_the_end_of_input_denies(chat, tmp_path):
+    with HeldDouble([LEDGER], "fine") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect(QUESTION)
+        screen.type(CTRL_D)
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert not (tmp_path / "ledger").exists()
+
+
+def test_lines_are_cut_to_the_width_that_the_terminal_has_now(chat):
+    hold = threading.Event()
+    wide = ("read", {"path": "x" * 200})
+    with HeldDouble([wide], ["now it changes", hold, wide], "done") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("now it changes")
+        screen.resize(30)
+        hold.set()
+        screen.expect("done\r\n")
+        leave(screen)
+        calls = [line for line in screen.plain.split("\r\n") if line.startswith("* read")]
+        assert [len(line) for line in calls] == [79, 29]
+        assert all(line.endswith("...") for line in calls)
+
+
+def test_a_question_shows_all_of_a_long_argument(chat):
+    command = f"echo {'x' * 500} # the end"
+    with HeldDouble([("bash", {"command": command})], "done") as server:
+        screen = chat(server, columns=60)
+        screen.enter("go")
+        shown = screen.expect(QUESTION)
+        pieces = re.findall(r"^  \| (.*)\r$", shown, re.MULTILINE)
+        assert "".join(pieces[:-1]) == command
+        assert max(map(len, pieces)) <= 60
+        screen.enter("n")
+        screen.expect("done\r\n")
+        leave(screen)
+
+
+HOSTILE = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt.exe\u2066\u200b\r"
+
+
+def test_nothing_hostile_reaches_the_terminal(chat, tmp_path):
+    printed = f"printf %s {shlex.quote(HOSTILE)}"
+    script = [
+        [*HOSTILE, "the text\n", (HOSTILE, {HOSTILE: HOSTILE})],  # a delta for each character
+        [("bash", {"command": printed})],
+        [("write", {"path": f"{HOSTILE}.txt", "content": HOSTILE})],
+        "the end",
+        [400, f"refused {HOSTILE}"],
+    ]
+    with HeldDouble(*script, models=[HOSTILE]) as server:
+        screen = chat(server)
+        screen.enter("go")
+        shown = screen.expect(QUESTION)
+        assert r"\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b2J\u202etxt.exe\u2066\u200b" in shown
+        assert "what cannot be shown is spelled out" in shown
+        screen.enter("y")
+        screen.expect(QUESTION)
+        screen.enter("a")
+        screen.expect("the end\r\n")
+        screen.enter("again")
+        screen.expect("The model failed: ")
+        leave(screen)
+    ours = re.sub(r"\x1b\[(\d*m|\?2004[hl]|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.output)
+    ours = re.sub(r"\r+\n|^\r|\r(?=> )|(?<=> )\r", "", ours)
+    assert not re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
+    assert "]52;" in ours  # spelled out
+    assert len(list(tmp_path.iterdir())) == 1  # the file is there, under its own bad name
+
+
+def test_after_an_error_the_conversation_goes_on(chat):
+    with HeldDouble([400, "no such thing"], "fine", "better") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("The model failed: ChatOpenAI('m'): 400: no such thing\r\n")
+        screen.expect(PROMPT)
+        screen.enter("/retry")
+        screen.expect("fine\r\n")
+        screen.enter("/retry")
+        screen.expect("nothing to retry")
+        screen.enter("another")
+        screen.expect("better\r\n")
+        leave(screen)
+        assert [said(request) for request in server.requests] == [["go"]] * 2 + [["go", "another"]]
+
+
+def test_the_commands(chat):
+    with HeldDouble("one", "two") as server:
+        screen = chat(server)
+        screen.enter("/help")
+        screen.expect("/clear")
+        screen.enter("/nonsense")
+        screen.expect("There is no /nonsense")
+        screen.enter("/etc/hosts is a file")  # no command
+        screen.expect("one\r\n")
+        screen.enter("/usage")
+        screen.expect(" tokens in")
+        screen.enter("/clear")
+        screen.expect("A new conversation")
+        screen.enter("hello")
+        screen.expect("two\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["hello"]
+
+
+def test_ways_to_leave(chat):
+    with HeldDouble() as server:
+        screen = chat(server)
+        screen.type(CTRL_D)
+        assert screen.status() == 0
+        screen = chat(server)
+        screen.type("half a line")
+        screen.expect("half a line")
+        screen.press_ctrl_c()
+        screen.expect("once more leaves")
+        screen.expect(PROMPT)
+        screen.press_ctrl_c()
+        assert screen.status() == 0
+
+
+def test_without_a_model_the_demo_is_offered(tmp_path):
+    with Screen("--ports", "", cwd=tmp_path) as screen:
+        assert "OPENAI_API_KEY" in screen.expect("See the demo now? y/n > ")
+        screen.enter("n")
+        assert screen.status() == 2
+    with Screen("--ports", "", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
+        screen.expect("See the demo now? y/n > ")
+        screen.enter("y")
+        screen.expect("The test passes.")
+        assert screen.status() == 0
+
+
+def test_a_prompt_is_answered_once_and_may_ask(tmp_path):
+    with HeldDouble([LEDGER], "done") as server:
+        options = ["--base-url", server.base_url, "--prompt", "go"]
+        with Screen(*options, cwd=tmp_path) as screen:
+            screen.expect(QUESTION)
+            screen.enter("y")
+            screen.expect("done\r\n")
+            assert screen.status() == 0
+    assert lines_of(tmp_path / "ledger") == ["ran"]

@@ -1,0 +1,168 @@
+"""`python -m agentloop` without a terminal: one prompt, pipes, exit statuses, finding a model."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from agentloop.cli.main import choose, first_model
+from tests.cli.held_double import HeldDouble
+
+pytest.importorskip("termios", reason="the environment below is made for POSIX")
+from tests.cli.screen import ROOT, environment
+
+WRITE = ("write", {"path": "new.txt", "content": "new\n"})
+
+
+def run(*arguments, cwd, stdin="", **env):
+    return subprocess.run(
+        [sys.executable, "-m", "agentloop", *arguments],
+        cwd=cwd,
+        input=stdin,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):
+    (tmp_path / "a").write_text("x")
+    with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.") as server:
+        done = run("--base-url", server.base_url, "--prompt", "what is in a?", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "It is x.\n")
+    assert done.stderr == "* read a\n  1 x\n"
+
+
+def test_piped_input_is_the_prompt_or_added_to_it(tmp_path):
+    with HeldDouble("one", "two") as server:
+        assert run("--base-url", server.base_url, cwd=tmp_path, stdin="piped").stdout == "one\n"
+        options = ["--base-url", server.base_url, "--prompt", "given"]
+        assert run(*options, cwd=tmp_path, stdin="piped").stdout == "two\n"
+    assert server.requests[0]["messages"][-1]["content"] == "piped"
+    assert server.requests[1]["messages"][-1]["content"] == "given\n\npiped"
+
+
+@pytest.mark.parametrize("yes", [False, True])
+def test_without_a_terminal_only_yes_allows(tmp_path, yes):
+    with HeldDouble([WRITE], "done") as server:
+        options = ["--base-url", server.base_url, "--prompt", "go", *["--yes"] * yes]
+        done = run(*options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert (tmp_path / "new.txt").exists() == yes
+    assert ("--yes allows" in done.stderr) == (not yes)
+
+
+def test_exit_statuses(tmp_path):
+    with HeldDouble([400, "no"]) as server:
+        done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "The model failed: ChatOpenAI('m'): 400: no\n"
+    assert run("--base-url", "localhost:1", "--prompt", "go", cwd=tmp_path).returncode == 2
+    assert run("--prompt", " ", cwd=tmp_path).returncode == 2
+    assert run("--nonsense", cwd=tmp_path).returncode == 2
+    done = run("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "130 interrupted" in done.stdout
+
+
+def test_an_interrupted_answer_is_130(tmp_path):
+    hold = threading.Event()
+    with HeldDouble(["half", hold]) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agentloop", "--base-url", server.base_url, "--prompt", "go"],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert server.arrived.acquire(timeout=30)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        hold.set()
+    assert (process.returncode, out.strip()) == (130, "")
+    assert "(Stopped." in err
+
+
+def test_without_a_model_it_says_which_ways_there_are(tmp_path):
+    done = run("--prompt", "go", "--ports", "", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    for way in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "--base-url", "agentloop demo"):
+        assert way in done.stderr
+
+
+def test_a_local_server_is_found(tmp_path):
+    with ExitStack() as stack:
+        silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))  # never answers
+        other = stack.enter_context(HeldDouble(listing="<html>"))
+        endless = stack.enter_context(HeldDouble(listing="[" * 2_000_000))
+        server = stack.enter_context(HeldDouble("found", "again", models=["embed-1", "chat-2"]))
+        ports = [silent.getsockname()[1], other.port, endless.port, server.port]
+        listed = ",".join(map(str, ports))
+        done = run(
+            "--prompt", "go", "--ports", listed, cwd=tmp_path, http_proxy="http://127.0.0.1:9"
+        )
+        assert (done.returncode, done.stdout) == (0, "found\n"), done.stderr
+        done = run("--prompt", "go", "--ports", listed, "--model", "mine", cwd=tmp_path)
+        assert done.stdout == "again\n"
+    assert [request["model"] for request in server.requests] == ["chat-2", "mine"]
+
+
+def test_with_a_key_no_server_is_looked_for(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "k-1234")
+    with HeldDouble() as server:
+        llm, _ = choose(None, None, {server.port: "it"})
+        assert llm.base_url == "https://api.openai.com/v1"
+        llm, _ = choose(None, server.base_url, {})
+        assert (llm.base_url, llm.model) == (server.base_url, "m")
+        assert [headers.get("authorization") for headers in server.headers] == ["Bearer k-1234"]
+
+
+def test_the_first_model_is_one_to_talk_to():
+    assert first_model(["text-Embedding-3", "a", "b"]) == "a"
+    assert first_model(["nomic-embed"]) is None
+
+
+def test_a_conversation_with_tools_against_a_server_of_others(tmp_path):
+    testing = pytest.importorskip("llmock.testing")
+    from llmock.scenarios import Reply, ToolCall
+
+    (tmp_path / "a.txt").write_text("x")
+    with testing.LLMockServer() as server:
+        calls = (
+            ToolCall("read", {"path": "a.txt"}),
+            ToolCall("bash", {"command": "echo ran >> ledger"}),
+        )
+        server.state.scenarios.add(Reply(tool_calls=calls))
+        options = ["--base-url", server.base_url("openai"), "--model", "x", "--yes"]
+        done = run(*options, "--prompt", "look at a.txt", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert done.stderr.startswith("* read a.txt\n  1 x\n* bash echo ran >> ledger\n")
+    assert (tmp_path / "ledger").read_text() == "ran\n"
+
+
+def test_no_library_file_imports_the_command_line():
+    for path in (ROOT / "agentloop").rglob("*.py"):
+        if path.parent.name != "cli" and path.name != "__main__.py":
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"(from|import) [\w.]*\bcli\b", text), path
+
+
+def test_it_can_be_imported_where_there_is_no_posix():
+    code = (
+        "import sys\n"
+        "for name in ('termios', 'readline', 'fcntl', 'pty', 'tty', 'resource'):\n"
+        "    sys.modules[name] = None\n"
+        "import agentloop.cli.main, agentloop.cli.chat, agentloop.cli.demo\n"
+        "assert 'httpx' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,0 +1,112 @@
+"""What reaches a terminal: safe text, lines of its width."""
+
+import io
+import logging
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop.cli.chat import arguments_of, outline
+from agentloop.cli.terminal import Log, Terminal, columns, cut, exact, one_line, pieces, safe
+
+ALL = [chr(code) for code in range(sys.maxunicode + 1)]
+CONTROLS = [c for c in ALL if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
+TURNS = [c for c in ALL if unicodedata.bidirectional(c) in ("LRE", "RLE", "PDF", "LRO", "RLO")]
+TURNS += [c for c in ALL if unicodedata.bidirectional(c) in ("LRI", "RLI", "FSI", "PDI")]
+MARKS = "\u200e\u200f\u061c"
+
+
+def test_nothing_that_a_terminal_obeys_passes():
+    for character in {*CONTROLS, *TURNS, *MARKS} - {"\n", "\t"}:
+        for made in (safe, exact, one_line):
+            shown = made(f"a{character}b")
+            assert shown.isascii(), character
+            assert shown.isprintable(), character
+    assert safe("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\tb") == r"a\n b"
+
+
+def test_what_cannot_be_seen_is_spelled_out():
+    for character in "\u00ad\u200b\u2060\ufeff\u3164\U000e0041\U000e0100\u2028":
+        assert safe(character).isascii(), character
+    for joiner in "\u200c\u200d":
+        assert safe(joiner) == joiner
+        assert exact(joiner).isascii()
+
+
+def test_line_ends_are_what_they_are():
+    assert safe("one\r\ntwo\rthree") == "one\ntwo\\rthree"
+    assert exact("one\r\ntwo") == "one\\r\ntwo"
+
+
+def test_a_sequence_that_is_cut_anywhere_stays_harmless():
+    stream = io.StringIO()
+    terminal = Terminal(stream)
+    for piece in "\x1b]52;c;ZXZpbA==\x07\x1b[2J":
+        terminal.text(piece)
+    assert stream.getvalue() == r"\x1b]52;c;ZXZpbA==\x07\x1b[2J"
+
+
+@given(st.text(), st.integers(min_value=2, max_value=50))
+def test_pieces_fit_and_are_the_whole(text, width):
+    line = one_line(text)
+    assert "".join(pieces(line, width)) == line
+    assert all(columns(piece) <= width for piece in pieces(line, width))
+    if width > 4:
+        assert columns(cut(line, width)) <= width
+
+
+def test_wide_and_combining_characters_are_counted_as_shown():
+    assert columns("abc") == 3
+    assert columns("\u65e5\u672c") == 4  # two that take two columns each
+    assert columns("e\u0301") == 1
+    assert cut("\u65e5\u672c\u8a9e", 5) == "\u65e5..."
+
+
+def test_no_line_of_a_block_can_pose_as_a_question():
+    stream = io.StringIO()
+    Terminal(stream).block("yes\n" + " " * 200 + "yes, no or always? y/n/a > ", "  | ")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("  | ") for line in lines)
+
+
+def test_a_line_begins_at_the_left():
+    stream = io.StringIO()
+    terminal = Terminal(stream)
+    terminal.text("half")
+    terminal.line("a line")
+    terminal.text("done\n")
+    terminal.end_line()
+    assert stream.getvalue() == "half\na line\ndone\n"
+
+
+def test_what_is_logged_is_safe_and_short():
+    stream = io.StringIO()
+    log = Log(Terminal(stream))
+    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, "bad \x1b[2J", (), None))
+    log.handle(logging.LogRecord("httpx", logging.INFO, "", 1, "GET /", (), None))
+    log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, "again", (), None))
+    assert stream.getvalue() == "(bad \\x1b[2J)\n(again)\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        ({"command": "ls -l", "timeout": 5}, "ls -l timeout=5"),
+        ({"old_text": "a\n", "path": "b"}, 'b old_text="a\\n"'),
+        ({}, ""),
+    ],
+)
+def test_arguments_in_a_line(args, line):
+    assert arguments_of(args) == line
+
+
+def test_a_result_in_a_line():
+    assert outline("read", "") == "(nothing)"
+    assert outline("read", "one\n") == "one"
+    assert outline("read", "one\n\ntwo\nthree") == "3 lines, the first: one"
+    assert outline("bash", "one\ntwo\n[Exit code 1.]") == "3 lines, the last: two  [Exit code 1.]"

@@ -1,0 +1,366 @@
+"""Inbox: what is sent reaches the model, in this run or in the next, and once."""
+
+import asyncio
+import threading
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    CompactionConfig,
+    FinalResponseEvent,
+    HiddenUserMessageEvent,
+    ImagePart,
+    Reset,
+    RunEnd,
+    RunStart,
+    ScriptedModel,
+    TextPart,
+    Unknown,
+    UserMessage,
+    tool,
+    validate,
+)
+from agentloop.mixins.inbox import Inbox, every, unread
+from agentloop.mixins.session import Session
+from agentloop.models.scripted import call
+
+from .. import test_loop
+from ..test_loop import add, shown
+
+
+class Steered(Inbox, Agent):
+    """The plain case."""
+
+
+def sending(agent_of, text="and be quick", **kwargs):
+    """A tool that sends a message to its agent."""
+
+    @tool("Send", name="send")
+    async def send() -> str:
+        agent_of().send(text, **kwargs)
+        return "sent"
+
+    return send
+
+
+class TestInbox(test_loop.TestLoop):
+    agent_class = Inbox
+
+    async def test_a_message_comes_before_the_next_model_call(self):
+        agent, llm = self.make(call("send"), "ok")
+        agent.tools = [sending(lambda: agent)]
+        await agent.query("x")
+        assert shown(llm.requests[1]) == ["x", "", "sent", "and be quick"]
+        assert validate(llm.requests[1].messages) == []
+        assert not llm.requests[1].messages[-1].hidden
+
+    async def test_among_several_calls_it_comes_after_all_results(self):
+        agent, llm = self.make([call("add", a=1, b=1), call("send"), call("add", a=2, b=2)], "ok")
+        agent.tools = [add, sending(lambda: agent)]
+        await agent.query("x")
+        assert shown(llm.requests[1])[2:] == ["2", "sent", "4", "and be quick"]
+
+    async def test_messages_keep_their_order_and_come_once(self):
+        agent, llm = self.make(call("add", a=1, b=1), call("add", a=1, b=1), "ok", tools=[add])
+        agent.listeners = [
+            lambda event: (
+                [agent.send(f"{n}") for n in range(3)]
+                if type(event).__name__ == "ToolResultEvent" and len(llm.requests) == 1
+                else None
+            )
+        ]
+        await agent.query("x")
+        assert shown(llm.requests[1])[3:] == ["0", "1", "2"]
+        assert shown(llm.requests[2])[3:6] == ["0", "1", "2"]
+        assert len(shown(llm.requests[2])) == 8
+
+    async def test_a_message_during_a_model_call_comes_after_its_reply(self):
+        replies = iter([call("add", a=1, b=1), "ok"])
+
+        def reply(messages, tools):
+            if len(messages) == 1:
+                agent.send("wait")
+            return next(replies)
+
+        agent, llm = self.make(reply, tools=[add])
+        await agent.query("x")
+        assert shown(llm.requests[1]) == ["x", "", "2", "wait"]
+
+    async def test_earlier_messages_never_change(self):
+        agent, llm = self.make(call("send"), call("send"), "ok")
+        agent.tools = [sending(lambda: agent)]
+        await agent.query("x")
+        first, second, third = (request.messages for request in llm.requests)
+        assert second[: len(first)] == first
+        assert third[: len(second)] == second
+
+    async def test_twice_in_a_row_the_context_is_the_same(self):
+        agent, _ = self.make("ok", "ok", reminders=[every(1, "remember")])
+        await agent.query("x")
+        agent.send("y")
+        assert await agent.context() == await agent.context()
+
+    # ---- hidden messages and other content
+
+    async def test_a_hidden_message_is_a_reminder_and_an_event(self):
+        agent, llm = self.make(call("send"), "ok")
+        agent.tools = [sending(lambda: agent, "remember", hidden=True)]
+        events = [event async for event in agent.query_stream("x")]
+        assert HiddenUserMessageEvent("remember") in events
+        assert llm.requests[1].messages[-1].hidden
+
+    async def test_images_can_be_sent(self):
+        image = ImagePart(data=b"png", media_type="image/png")
+        agent, llm = self.make("ok", "seen")
+        await agent.query("x")
+        agent.send([TextPart("Look"), image])
+        await agent.run()
+        assert llm.requests[1].messages[-1].content == (TextPart("Look"), image)
+
+    def test_an_empty_message_is_an_error(self):
+        agent, _ = self.make()
+        for empty in ("", "  ", []):
+            with pytest.raises(ValueError, match="message is empty"):
+                agent.send(empty)
+        assert agent.log == []
+
+    # ---- between runs
+
+    async def test_a_message_that_comes_too_late_opens_the_next_run(self):
+        def last(messages, tools):
+            agent.send("one more thing")
+            return "done"
+
+        agent, llm = self.make(last, "that too")
+        assert (await agent.run("x")).text == "done"
+        assert (await agent.run()).text == "that too"
+        assert shown(llm.requests[1]) == ["x", "done", "one more thing"]
+        with pytest.raises(ValueError, match="nothing to go on with"):
+            await agent.run()
+
+    async def test_it_comes_before_the_next_prompt_if_there_is_one(self):
+        agent, llm = self.make("done", "ok")
+        agent.listeners = [
+            lambda e: agent.send("late") if e == FinalResponseEvent("done") else None
+        ]
+        await agent.run("x")
+        await agent.run("y")
+        assert shown(llm.requests[1]) == ["x", "done", "late", "y"]
+
+    async def test_an_idle_agent_keeps_it_for_its_next_run(self):
+        agent, llm = self.make("ok", "ok")
+        agent.send("first of all")
+        assert (await agent.run()).text == "ok"
+        agent.send("and then")
+        await agent.query("this")
+        assert shown(llm.requests[1]) == ["first of all", "ok", "and then", "this"]
+
+    @pytest.mark.parametrize("how", ["error", "cancel", "interrupt", "break"])
+    async def test_however_the_run_ends_it_is_there_in_the_next(self, how):
+        async def reply(messages, tools):
+            if len(llm.requests) > 1:
+                return "ok"
+            agent.send("do not forget")
+            if how == "error":
+                raise RuntimeError("down")
+            if how == "interrupt":
+                agent.interrupt()
+            started.set()
+            return await asyncio.Event().wait()
+
+        started = asyncio.Event()
+        agent, llm = self.make(reply)
+        if how == "break":
+            stream = agent.query_stream("x")
+            reader = asyncio.create_task(anext(stream))
+            await started.wait()
+            reader.cancel()
+            await asyncio.wait([reader])
+        else:
+            run = asyncio.create_task(agent.run("x"))
+            if how == "cancel":
+                await started.wait()
+                run.cancel()
+            await asyncio.wait([run])
+            run.cancelled() or run.exception()
+        assert (await agent.run()).text == "ok"
+        assert "do not forget" in shown(llm.requests[1])
+        assert unread(agent.log) == []
+
+    async def test_a_message_while_calls_wait_for_an_answer_leaves_them_open(self):
+        calls = (call("add", a=1, b=1),)
+        agent, llm = self.make("ok", tools=[add])
+        agent.log += [UserMessage("x"), AssistantMessage(tool_calls=calls), RunEnd("cancelled")]
+        agent.send("go ahead")
+        await agent.run()
+        assert shown(llm.requests[0]) == ["x", "", "2", "go ahead"]
+
+    async def test_a_cleared_history_has_no_messages_waiting(self):
+        agent, llm = self.make("ok")
+        agent.send("old")
+        agent.clear_history()
+        await agent.query("x")
+        assert shown(llm.requests[0]) == ["x"]
+        assert isinstance(agent.log[0], Reset)
+
+    # ---- threads
+
+    def test_messages_from_many_threads_all_arrive_once(self):
+        def send(n):
+            for i in range(50):
+                agent.send(f"{n}.{i}")
+
+        threads = [threading.Thread(target=send, args=(n,)) for n in range(8)]
+
+        async def reply(messages, tools):
+            if not threads[0].ident:
+                for thread in threads:
+                    thread.start()
+            alive = any(thread.is_alive() for thread in threads)
+            return call("add", a=1, b=1) if alive else "ok"
+
+        agent, llm = self.make(reply, tools=[add], max_iterations=100_000)
+        agent.run_sync("x")
+        agent.send("end")
+        agent.run_sync()
+        texts = [m.text for m in llm.requests[-1].messages if isinstance(m, UserMessage)]
+        assert sorted(texts) == sorted(
+            ["x", "end", *(f"{n}.{i}" for n in range(8) for i in range(50))]
+        )
+        for n in range(8):
+            assert [t for t in texts if t.startswith(f"{n}.")] == [f"{n}.{i}" for i in range(50)]
+
+    # ---- reminders on schedule
+
+    async def test_a_reminder_comes_every_n_turns(self):
+        script = [call("add", a=1, b=1)] * 5
+        agent, llm = self.make(*script, "ok", tools=[add], reminders=[every(2, "remember")])
+        await agent.query("x")
+        counts = [shown(request).count("remember") for request in llm.requests]
+        assert counts == [0, 0, 1, 1, 2, 2]
+        assert shown(llm.requests[2])[-1] == "remember"
+        assert llm.requests[2].messages[-1].hidden
+
+    async def test_its_turns_are_counted_in_the_log_so_a_new_agent_goes_on_counting(self):
+        agent, _ = self.make("one", "two", reminders=[every(3, "remember")])
+        await agent.query("a")
+        await agent.query("b")
+        again, llm = self.make("three", "four", reminders=[every(3, "remember")])
+        again.log += agent.log
+        await again.query("c")
+        await again.query("d")
+        assert [shown(request).count("remember") for request in llm.requests] == [0, 1]
+
+    async def test_a_function_says_what_to_remember_or_that_there_is_nothing(self):
+        words = iter([None, "", "two left", None])
+        agent, llm = self.make(*"abcde", reminders=[every(1, lambda: next(words))])
+        for _ in range(5):
+            await agent.query("x")
+        assert [shown(request)[-1] for request in llm.requests] == ["x", "x", "x", "two left", "x"]
+
+    async def test_reminders_count_for_themselves(self):
+        script = [call("add", a=1, b=1)] * 5
+        both = [every(2, "two"), every(3, "three")]
+        agent, llm = self.make(*script, "ok", tools=[add], reminders=both)
+        await agent.query("x")
+        last = [text for text in shown(llm.requests[-1]) if text in ("two", "three")]
+        assert last == ["two", "three", "two"]
+        with pytest.raises(ValueError, match="1 or more"):
+            every(0, "x")
+
+
+# ---- with the other mixins
+
+
+class TestWithOthers:
+    async def test_a_summary_loses_no_message(self):
+        def reply(messages, tools):
+            if "Write a summary" in messages[-1].text:
+                agent.send("during the summary")
+                return "SUMMARY"
+            return "word " * 80 if len(llm.requests) < 3 else "ok"
+
+        llm = ScriptedModel(reply)
+        small = CompactionConfig(context_window=200, threshold_ratio=0.5)
+        agent = Steered(llm=llm, compaction=small)
+        await agent.query("a")
+        await agent.query("b")
+        assert "during the summary" in shown(llm.requests[-1])
+
+    @pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
+    async def test_what_was_sent_survives_the_end_of_the_process(self, tmp_path, bases):
+        cls = type("Both", bases, {})
+
+        def reply(messages, tools):
+            agent.send("during the call")
+            agent.journal.close()  # as if the process was killed here
+            raise SystemExit
+
+        agent = cls(llm=ScriptedModel(reply), session="s", session_dir=tmp_path)
+        agent.send("before")
+        with pytest.raises(ValueError, match="closed"):
+            await agent.run()
+        llm = ScriptedModel("ok")
+        again = cls(llm=llm, session="s", session_dir=tmp_path)
+        assert (await again.run()).text == "ok"
+        assert shown(llm.requests[0]) == ["before", "during the call"]
+
+    @pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
+    async def test_a_message_after_the_last_reply_of_a_killed_run_is_something_to_do(
+        self, tmp_path, bases
+    ):
+        cls = type("Both", bases, {})
+        agent = cls(llm=ScriptedModel("one"), session="s", session_dir=tmp_path)
+        await agent.query("x")
+        while not isinstance(agent.log[-1], AssistantMessage):
+            agent.log.pop()
+        sent = {"type": "sent", "id": "1", "message": {"type": "user", "content": "late"}}
+        log = [*agent.log, Unknown(sent)]
+        agent.close()
+        killed = Session(llm=ScriptedModel(), session="k", session_dir=tmp_path)
+        for record in log:
+            killed.record(record)
+        killed.close()
+        llm = ScriptedModel("two")
+        again = cls(llm=llm, session="k", session_dir=tmp_path)
+        again.send("later")  # no run is going on, although none of the log's has ended
+        assert (await again.run()).text == "two"
+        assert shown(llm.requests[0]) == ["x", "one", "late", "later"]
+
+    async def test_what_is_sent_after_a_killed_run_is_something_to_do(self):
+        llm = ScriptedModel("two")
+        agent = Steered(llm=llm)
+        agent.log += [RunStart(), UserMessage("x"), AssistantMessage("one")]
+        agent.send("later")
+        assert (await agent.run()).text == "two"
+
+    @pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
+    def test_with_threads_the_file_holds_the_log_in_its_order(self, tmp_path, bases):
+        from .test_session import saved
+
+        cls = type("Both", bases, {})
+        threads = [
+            threading.Thread(target=lambda: [agent.send("x") for _ in range(30)]) for _ in range(6)
+        ]
+
+        def reply(messages, tools):
+            if not threads[0].ident:
+                for thread in threads:
+                    thread.start()
+            return call("add", a=1, b=1) if any(t.is_alive() for t in threads) else "ok"
+
+        agent = cls(
+            llm=ScriptedModel(reply),
+            tools=[add],
+            session="s",
+            session_dir=tmp_path,
+            session_fsync=False,
+            max_iterations=100_000,
+            compaction=None,
+        )
+        agent.run_sync("go")
+        assert saved(tmp_path) == agent.log
+        assert unread(agent.log) == []
+        assert sum(m.text == "x" for m in agent.messages) == 180

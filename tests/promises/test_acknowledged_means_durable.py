@@ -1,0 +1,285 @@
+"""Promise 3: with a session, what was reported survives `kill -9`.
+
+A child process runs an agent and acknowledges on a pipe whatever its agent reports. It is killed:
+at every point where it touches the disk, a tool's effects, or the pipe, one point after the other;
+and at random moments. Then everything acknowledged has to be in the file, the lock free, the next
+request valid, and no tool may have run twice for one call.
+
+`AGENTLOOP_SLOW=1` runs all points and 120 random kills; without it, a few of both.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Depends,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    Unknown,
+    UserMessage,
+    call_states,
+    current_call,
+    tool,
+    validate,
+)
+from agentloop.mixins.inbox import Inbox, unread
+from agentloop.mixins.session import Session
+from agentloop.saved import load_log
+from agentloop.store import FileStore
+
+SLOW = bool(os.environ.get("AGENTLOOP_SLOW"))
+slow = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not SLOW, reason="AGENTLOOP_SLOW=1 runs it"),
+]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+
+VICTIM = '''
+import json, os, signal, sys, types
+import agentloop.store as store
+from agentloop import Agent, Depends, ScriptedModel, ToolCall, ToolStart, current_call, tool
+from agentloop.mixins.inbox import Inbox, every
+from agentloop.mixins.session import Session
+from agentloop.models.scripted import call
+
+folder, ledger_path, kill_at, prompts = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+points, serial, me = 0, 0, os.getpid()
+
+def point():
+    """A moment at which the process may be killed."""
+    global points
+    points += 1
+    if points == kill_at:
+        os.kill(me, signal.SIGKILL)
+
+def around(name):
+    real = getattr(os, name)
+    def wrapped(*args):
+        point()
+        if name == "write" and points + 1 == kill_at:
+            real(args[0], bytes(args[1])[: len(args[1]) // 2])
+        point()
+        result = real(*args)
+        point()
+        return result
+    return wrapped
+
+names = ("open", "write", "fsync", "ftruncate")
+real = {name: getattr(os, name) for name in dir(os)}
+store.os = types.SimpleNamespace(**real | {name: around(name) for name in names})
+
+def tell(**said):
+    """Acknowledge: whoever reads it may rely on it."""
+    point()
+    os.write(1, json.dumps(said).encode() + b"\\n")
+
+def unique(text):
+    global serial
+    serial += 1
+    return f"{text} {me}.{serial}"
+
+@tool("Charge a card")
+async def charge(this: ToolCall = Depends(current_call)) -> str:
+    point()
+    ledger = os.open(ledger_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(ledger, this.id.encode() + b"\\n")
+    os.close(ledger)
+    point()
+    if serial % 2:
+        note = unique("note")
+        agent.send(note)
+        tell(sent=note)
+    return unique("charged")
+
+def play(messages, tools):
+    point()
+    asked = sum(len(getattr(m, "tool_calls", ())) for m in messages)
+    if messages[-1].text.startswith("task") or asked % 3 == 1:
+        return [call("charge"), call("charge")] if asked % 2 else call("charge")
+    return unique("answer")
+
+def listen(event):
+    kind = type(event).__name__
+    if kind == "ToolResultEvent":
+        tell(result=event.result, id=event.tool_call_id)
+    elif kind == "ToolCallEvent":
+        tell(called=event.tool_call_id)
+    elif kind in ("TextEvent", "FinalResponseEvent"):
+        tell(text=event.content)
+
+class Victim(Session, Inbox, Agent):
+    pass
+
+agent = Victim(
+    llm=ScriptedModel(play), tools=[charge], session="s", session_dir=folder, listeners=[listen],
+    reminders=[every(3, "remember")],
+)
+try:
+    tell(text=agent.run_sync().text)
+except ValueError:
+    pass
+for _ in range(prompts):
+    tell(text=agent.run_sync(unique("task")).text)
+agent.close()
+print(json.dumps({"points": points}), flush=True)
+'''
+
+
+class Scene:
+    """A folder with a session, a ledger of effects, and what was acknowledged so far."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.folder.mkdir()
+        self.ledger = folder / "ledger"
+        self.ledger.touch()
+        self.acknowledged = []
+
+    def run_victim(self, kill_at=0, prompts=2, kill_after=None, delay=0.0):
+        """Run one, kill it at a point or after an acknowledgement; how many points it had, if it
+        came to its end."""
+        arguments = [self.folder, self.ledger, kill_at, prompts]
+        command = [sys.executable, "-c", VICTIM, *map(str, arguments)]
+        points = 0
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            for number, line in enumerate(child.stdout):
+                if not line.endswith(b"\n"):
+                    break
+                self.acknowledged.append(json.loads(line))
+                points = self.acknowledged[-1].get("points", 0)
+                if number == kill_after:
+                    end = time.perf_counter() + delay
+                    while time.perf_counter() < end:
+                        pass
+                    child.kill()
+            child.wait()
+            assert child.returncode in (0, -9)
+        return points or None
+
+    def check(self):
+        """Everything acknowledged is in the file, and the session goes on."""
+        exists = (self.folder / "s.jsonl").exists()
+        log = load_log(FileStore(self.folder).read("s")) if exists else []
+        assert not any(isinstance(r, Unknown) and r.data["type"] == "unreadable" for r in log[:-1])
+        results = {r.tool_call_id: r.text for r in log if isinstance(r, ToolMessage)}
+        calls = {c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls}
+        texts = {r.text for r in log if isinstance(r, AssistantMessage)}
+        sent = {
+            r.data["message"]["content"] for r in log if isinstance(r, Unknown) and "id" in r.data
+        }
+        for said in self.acknowledged:
+            match said:
+                case {"result": text, "id": call_id}:
+                    assert results[call_id] == text
+                case {"called": call_id}:
+                    assert call_id in calls
+                case {"sent": text}:
+                    assert text in sent
+                case {"text": text}:
+                    assert text in texts
+        self.go_on()
+        counts = Counter(self.ledger.read_text().split())
+        assert not [call for call, times in counts.items() if times > 1], "ran twice"
+        assert set(counts) <= self.call_ids, "ran, and no reply asked for it"
+
+    def go_on(self):
+        """Open what the victim left, as its next process would: a strict model is asked."""
+        ran = []
+
+        @tool("Charge a card")
+        async def charge(this: ToolCall = Depends(current_call)) -> str:
+            ran.append(this.id)
+            with self.ledger.open("a") as ledger:
+                ledger.write(f"{this.id}\n")
+            return "charged later"
+
+        class Next(Session, Inbox, Agent):
+            pass
+
+        llm = ScriptedModel(lambda messages, tools: "fine")
+        agent = Next(
+            llm=llm, tools=[charge], session="s", session_dir=self.folder, session_fsync=False
+        )
+        states = call_states(agent.log)
+        waiting = [call_id for call_id, state in states.items() if state == "waiting"]
+        sent = [message.text for message in unread(agent.log)]
+        assert sent == [], "opening delivers what was sent"
+        try:
+            agent.run_sync()
+        except ValueError:
+            agent.run_sync("and now?")
+        assert sorted(ran) == sorted(waiting), "what never started runs, and nothing else"
+        request = llm.requests[0].messages
+        assert validate(request) == []
+        shown = [m.text for m in request if isinstance(m, UserMessage)]
+        for said in self.acknowledged:
+            assert "sent" not in said or shown.count(said["sent"]) == 1
+        agent.close()
+        assert load_log(FileStore(self.folder).read("s")) == agent.log
+        self.call_ids = set(call_states(agent.log))
+
+
+def kill_at_points(tmp_path, step):
+    """Kill at every `step`-th point until the victim reaches its end. How many kills that were."""
+    kills, at = 0, 1
+    while True:
+        scene = Scene(tmp_path / f"{at}")
+        if scene.run_victim(kill_at=at):
+            return kills
+        scene.check()
+        kills, at = kills + 1, at + step
+
+
+def kill_at_random(folder, kills, seed):
+    """Kill one session's processes again and again, and go on with it in between."""
+    scene, dice = Scene(folder), random.Random(seed)
+    killed = 0
+    while killed < kills:
+        ended = scene.run_victim(
+            prompts=50, kill_after=dice.randrange(40), delay=dice.random() * 0.003
+        )
+        assert not ended
+        killed += 1
+        scene.check()
+    return len(scene.acknowledged)
+
+
+class TestKills:
+    def test_a_few_points(self, tmp_path, capsys):
+        kills = kill_at_points(tmp_path, 23)
+        assert kills >= 5
+        with capsys.disabled():
+            print(f"\nkilled at {kills} points of a run")
+
+    def test_a_few_random_moments(self, tmp_path, capsys):
+        acknowledged = kill_at_random(tmp_path / "r", 4, seed=1)
+        assert acknowledged > 4
+        with capsys.disabled():
+            print(f"\n4 random kills, {acknowledged} acknowledged events, all in the file")
+
+
+class TestManyKills:
+    pytestmark = slow
+
+    def test_every_point(self, tmp_path, capsys):
+        kills = kill_at_points(tmp_path, 1)
+        assert kills >= 80
+        with capsys.disabled():
+            print(f"\nkilled at {kills} points, that is at each")
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_random_moments(self, tmp_path, capsys, seed):
+        acknowledged = kill_at_random(tmp_path / "r", 20, seed)
+        with capsys.disabled():
+            print(f"\n20 random kills, {acknowledged} acknowledged events, all in the file")
