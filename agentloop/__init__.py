@@ -1,6 +1,6 @@
 """agentloop: an agent is a for-loop.
 
-Everything public is here. What needs httpx is loaded when it is first named.
+Everything public is here. What is more than the core and Agent is loaded when it is first named.
 """
 
 from importlib import import_module
@@ -72,20 +72,25 @@ from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
-from .mixins.session import Session
 from .models.scripted import ScriptedModel
-from .saved import sessions
 from .settings import Settings
-from .store import FileStore
 from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, validate, view
 
 if TYPE_CHECKING:
+    from .mixins.session import Session
     from .models.openai import ChatOpenAI
+    from .saved import sessions
+    from .store import FileStore
 
 __version__ = "0.1.0"
 
-_LAZY = {"ChatOpenAI": ".models.openai"}
+_LAZY = {
+    "ChatOpenAI": ".models.openai",
+    "FileStore": ".store",
+    "Session": ".mixins.session",
+    "sessions": ".saved",
+}
 
 
 def __getattr__(name: str) -> Any:
