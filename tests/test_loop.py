@@ -534,6 +534,25 @@ class TestLoop:
         history.append(UserMessage("sneaky"))
         assert len(agent.messages) == 1
 
+    async def test_a_tool_that_asks_its_own_agent_is_told_to_fork_it(self):
+        @tool("Ask yourself")
+        async def ask(agent: Loop = Depends(current_agent)) -> str:
+            return await agent.query("again")
+
+        agent, llm = self.make(call("ask"), "ok", tools=[ask])
+        assert await agent.query("x") == "ok"
+        assert "AgentBusy" in shown(llm.requests[1])[-1]
+
+    async def test_calls_are_resolved_against_the_tools_that_were_offered(self):
+        def swap(messages, tools):
+            agent.tools = [fail]
+            return call("add", a=1, b=1)
+
+        agent, llm = self.make(swap, "ok", tools=[add])
+        await agent.query("x")
+        assert shown(llm.requests[1])[-1] == "2"
+        assert [t.name for t in llm.requests[1].tools] == ["fail"]
+
     # ---- going on
 
     async def test_after_a_failed_request_run_tries_again(self):

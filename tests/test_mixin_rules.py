@@ -13,6 +13,7 @@ from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, Settings, to
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
+from . import test_loop
 from .test_loop import add
 
 SEAMS = {"context", "toolset", "call_model", "call_tools", "call_tool", "finish", "record"}
@@ -76,6 +77,15 @@ class TestEveryMixin:
     def test_the_wrong_base_order_is_a_type_error(self, mixin):
         with pytest.raises(TypeError, match="MRO|order"):
             type("Wrong", (Loop, mixin), {})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_tests_of_a_mixin_inherit_the_tests_of_the_loop(path):
+    tests = importlib.import_module(f"tests.mixins.test_{path.stem}")
+    classes = [cls for cls in vars(tests).values() if inspect.isclass(cls)]
+    assert any(
+        issubclass(cls, test_loop.TestLoop) and cls is not test_loop.TestLoop for cls in classes
+    )
 
 
 def test_no_public_name_is_defined_by_two_mixins():

@@ -1,0 +1,55 @@
+"""The first agent does what it says: with its script, and with a server that nobody here wrote."""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from llmock.testing import LLMockServer
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = ROOT / "examples" / "first_agent.py"
+
+
+def run(*arguments, **environment):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", PROGRAM, *map(str, arguments)],
+        env=clean | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def test_without_a_key_it_says_that_it_is_scripted_and_mends_the_project():
+    done = run()
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "script" in lines[0]
+    assert "FAILED (failures=1)" in done.stdout
+    folder = Path(re.search(r"The folder: (.*)", done.stdout)[1])
+    tests = [sys.executable, "-m", "unittest", "-q"]
+    assert subprocess.run(tests, cwd=folder, capture_output=True).returncode == 0
+    assert "sum(prices)" in (folder / "prices.py").read_text()
+    assert unittest.TestCase  # the project's tests need nothing but the standard library
+
+
+def test_it_works_in_a_folder_with_a_server_that_nobody_here_wrote(tmp_path):
+    (tmp_path / "notes.txt").write_text("milk")
+    with LLMockServer() as server:
+        url = server.base_url("openai")
+        done = run(tmp_path, "Read notes.txt", OPENAI_BASE_URL=url, OPENAI_API_KEY="k")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^> (read|write|edit|run) ", done.stdout, re.MULTILINE)
+    assert "tokens in" in done.stdout
+
+
+def test_trouble_is_one_line(tmp_path):
+    done = run(tmp_path / "nope", "x", OPENAI_API_KEY="k")
+    assert done.returncode == 2
+    assert "there is no folder" in done.stderr
+    done = run(tmp_path, " ", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert done.stderr.splitlines() == ["ValueError: the prompt is empty: say what to do"]
