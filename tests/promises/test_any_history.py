@@ -6,7 +6,10 @@ cancels, left streams, interrupts, forks, summaries, prunes, and restarts from t
 
 import asyncio
 import json
+import shutil
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,6 +21,7 @@ from agentloop import (
     CompactionConfig,
     Depends,
     ScriptedModel,
+    Session,
     Summary,
     SystemMessage,
     TaskComplete,
@@ -26,7 +30,6 @@ from agentloop import (
     UserMessage,
     current_call,
     dump_record,
-    load_record,
     tool,
     validate,
 )
@@ -46,6 +49,10 @@ replies = st.builds(
 )
 scripts = st.lists(replies | st.just(RuntimeError("down")), max_size=5)
 prompts = st.sampled_from(["question", "question", "other", "\ud83d\ude00"])
+
+
+class Kept(Session, Agent):
+    """An agent with a session."""
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -81,13 +88,18 @@ class AnyHistory(RuleBasedStateMachine):
             raise TaskComplete("finished")
 
         self.generation = 0
-        self.agent = Agent(
-            llm=self.llm,
-            tools=[works, fails, hangs, page, finish],
-            system_prompt="Be good.",
-            max_iterations=4,
-            compaction=CompactionConfig(context_window=600),
-        )
+        self.folder = Path(tempfile.mkdtemp())
+        self.settings = {
+            "llm": self.llm,
+            "tools": [works, fails, hangs, page, finish],
+            "system_prompt": "Be good.",
+            "max_iterations": 4,
+            "compaction": CompactionConfig(context_window=600),
+            "session_dir": self.folder,
+            "session_fsync": False,
+        }
+        self.sessions = 0
+        self.agent = Kept(session="s0", **self.settings)
 
     def answer(self, messages, tools):
         if messages[-1].text == SUMMARY_PROMPT:
@@ -151,18 +163,32 @@ class AnyHistory(RuleBasedStateMachine):
 
         self.play(run(), script)
 
+    def next_session(self):
+        self.sessions += 1
+        return f"s{self.sessions}"
+
     @rule(share=st.floats(0, 1))
     def fork(self, share):
-        self.agent = self.agent.fork(at=round(share * len(self.agent.log)))
+        parent, before = self.agent, self.file().read_bytes()
+        place = round(share * len(parent.log))
+        self.agent = parent.fork(at=place, session=self.next_session())
+        assert (self.folder / f"{parent.session}.jsonl").read_bytes() == before
+        parent.close()
         self.generation += 1
 
-    @rule()
-    def restart_from_the_saved_log(self):
-        lines = [dump_record(record) for record in self.agent.log]
-        assert all(json.loads(line) for line in lines)
-        self.agent = self.agent.fork(at=0)
-        self.agent.log += [load_record(line) for line in lines]
-        assert [dump_record(record) for record in self.agent.log] == lines
+    @rule(torn=st.sampled_from([b"", b'{"type":"user","content":"to', b"\0\0\0"]))
+    def kill_and_reload(self, torn):
+        """A new process finds the file as it is, with a line that was being written at the end."""
+        before, name = self.agent.log, self.next_session()
+        data = self.file().read_bytes()
+        self.agent.close()
+        (self.folder / f"{name}.jsonl").write_bytes(data + torn)
+        (self.folder / f"{name}.jsonl").chmod(0o600)
+        self.agent = Kept(session=name, **self.settings)
+        assert [*map(dump_record, self.agent.log)] == [*map(dump_record, before)]
+
+    def file(self):
+        return self.folder / f"{self.agent.session}.jsonl"
 
     @precondition(lambda self: self.agent.messages)
     @rule()
@@ -205,6 +231,8 @@ class AnyHistory(RuleBasedStateMachine):
         assert len(results) == len(set(results))
 
     def teardown(self):
+        self.agent.close()
+        shutil.rmtree(self.folder)
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
