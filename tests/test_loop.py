@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import tracemalloc
 from contextlib import aclosing
 
 import pytest
@@ -498,6 +499,17 @@ class TestLoop:
         assert answers == [f"{i}!" for i in range(20)]
         assert template.log == []
         assert all(len(request.messages) == 1 for request in llm.requests)
+
+    def test_a_fork_of_an_empty_agent_takes_less_than_a_kilobyte(self):
+        template, _ = self.make(tools=[add])
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            forks = [template.fork() for _ in range(100)]
+            each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
+        finally:
+            tracemalloc.stop()
+        assert each < 1000
 
     async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
         agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])

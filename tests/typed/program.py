@@ -1,0 +1,81 @@
+"""What checkers and editors see. A line that ends in `# E` has to be an error, and no other may be."""
+
+from typing import Annotated, assert_type
+
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    Depends,
+    DoneTool,
+    Ephemeral,
+    Inbox,
+    Loop,
+    Result,
+    ScriptedModel,
+    Session,
+    ToolCallEvent,
+    tool,
+)
+
+llm = ScriptedModel("hi")
+
+
+def get_db() -> dict[str, str]:
+    return {}
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@tool("Find", timeout=3, ephemeral=2)
+def find(name: str, db: Annotated[dict[str, str], Depends(get_db)]) -> str:
+    return db[name]
+
+
+@tool
+def find_too(name: str, db: dict[str, str] = Depends(get_db)) -> str:
+    return db[name]
+
+
+class Kept(Session, Inbox, Agent):
+    max_iterations = 20
+
+
+class Bare(DoneTool, Ephemeral, Loop):
+    limit: int = 5
+
+
+agent = Agent(
+    llm=llm,
+    tools=[add, find, find_too],
+    require_done_tool=True,
+    ephemeral_batch=2,
+    compaction=CompactionConfig(threshold_ratio=0.5),
+    max_iterations=3,
+    dependency_overrides={get_db: lambda: {}},
+)
+kept = Kept(llm=llm, session="x", reminders=[], output_type=int, cancel_grace=1)
+bare = Bare(llm=llm, limit=3, ephemeral_batch=1)
+
+Agent()  # E
+Agent(llm)  # E
+Agent(llm=llm, max_iteration=3)  # E
+Agent(llm=llm, max_iterations="3")  # E
+Agent(llm="gpt")  # E
+Kept(llm=llm, session=5)  # E
+Bare(llm=llm, compaction=None)  # E
+
+
+async def main() -> None:
+    assert_type(await add(1, 2), int)
+    assert_type(find("x", {}), str)
+    await add("1", 2)  # E
+    assert_type(await agent.run("x"), Result)
+    assert_type(await agent.query("x"), str)
+    assert_type(agent.fork(), Agent)
+    async for event in agent.query_stream("x"):
+        if isinstance(event, ToolCallEvent):
+            assert_type(event.args["a"], object)  # E
+            print(event.tool.upper(), event.tol)  # E
