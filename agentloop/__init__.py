@@ -79,6 +79,9 @@ from .transcript import call_states, open_calls, seal, validate, view
 
 if TYPE_CHECKING:
     from .mixins.session import Session
+    from .models.anthropic import ChatAnthropic
+    from .models.fallback import Fallback
+    from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
     from .saved import sessions
     from .store import FileStore
@@ -86,7 +89,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "ChatAnthropic": ".models.anthropic",
+    "ChatGoogle": ".models.google",
     "ChatOpenAI": ".models.openai",
+    "Fallback": ".models.fallback",
     "FileStore": ".store",
     "Session": ".mixins.session",
     "sessions": ".saved",
@@ -106,6 +112,8 @@ __all__ = [
     "AuthenticationFailed",
     "BadRequest",
     "BadResponse",
+    "ChatAnthropic",
+    "ChatGoogle",
     "ChatModel",
     "ChatOpenAI",
     "Compaction",
@@ -119,6 +127,7 @@ __all__ = [
     "DoneTool",
     "Ephemeral",
     "Event",
+    "Fallback",
     "FilePart",
     "FileStore",
     "FinalResponseEvent",

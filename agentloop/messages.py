@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
@@ -417,8 +417,15 @@ _TYPES: dict[str, type[Any]] = {
     "side_request": SideRequest,
 }
 _TAGS = {cls: tag for tag, cls in _TYPES.items()}
-_DEFAULTS = {
-    cls: {f.name: f.default for f in fields(cls)} for cls in (*_TYPES.values(), Usage, ToolCall)
+_FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
+    cls: {f.name: f for f in fields(cls)} for cls in (*_TYPES.values(), Usage, ToolCall)
+}
+_KINDS: dict[Any, Any] = {
+    "str": str,
+    "str | None": str | None,
+    "bool": bool,
+    "int": int,
+    "float": int | float,
 }
 
 
@@ -429,16 +436,17 @@ def to_dict(record: Record | Message | Part) -> dict[str, Any]:
     """
     if isinstance(record, Unknown):
         return dict(record.data)
-    return {"type": _TAGS[type(record)]} | _plain_fields(record)
+    tag = {"type": _TAGS[type(record)]}
+    return tag | _plain_fields(record) | tag
 
 
 def _plain_fields(record: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, default in _DEFAULTS[type(record)].items():
+    for name, field_ in _FIELDS[type(record)].items():
         value = getattr(record, name)
-        if name != "extra" and (default is MISSING or value != default):
+        if name != "extra" and (field_.default is MISSING or value != field_.default):
             out[name] = _plain(value)
-    return out | dict(record.extra or {}) if hasattr(record, "extra") else out
+    return dict(getattr(record, "extra", None) or {}) | out
 
 
 def _plain(value: Any) -> Any:
@@ -453,15 +461,18 @@ def _plain(value: Any) -> Any:
 
 def from_dict(data: Mapping[str, Any]) -> Any:
     """The record (or part) that `to_dict` was given. ValueError: it lacks a field that it needs."""
-    cls = _TYPES.get(data.get("type", ""))
+    cls = _TYPES.get(str(data.get("type")))
     if cls is None:
         return Unknown(data)
     return _build(cls, {name: value for name, value in data.items() if name != "type"})
 
 
 def _build(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    known = _DEFAULTS[cls]
+    known = _FIELDS[cls]
     values = {name: _READ.get(name, _as_is)(data[name]) for name in data if name in known}
+    for name, value in values.items():
+        if not isinstance(value, _KINDS.get(known[name].type, object)):
+            raise ValueError(f"a {cls.__name__} record cannot be read: its {name} is {value!r:.40}")
     if unknown := {name: value for name, value in data.items() if name not in known}:
         values["extra"] = unknown
     try:
@@ -494,13 +505,22 @@ _READ: dict[str, Callable[[Any], Any]] = {
 }
 
 
+MAX_DEPTH = 150
+
+
 def dump_record(record: Record | Message) -> bytes:
-    """The record as one line of JSON, without the line's end."""
+    """The record as one line of JSON, without the line's end.
+
+    ValueError: `raw` or `extra` holds what is no JSON, or is nested too deep to be read back.
+    """
     data = to_dict(record)
     try:
-        return to_json(data, inf_nan_mode="strings")
+        line = to_json(data, inf_nan_mode="strings")
     except ValueError:  # text that UTF-8 cannot carry, inside `raw` or `extra`
-        return to_json(_clean_deep(data), inf_nan_mode="strings")
+        line = to_json(_clean_deep(data), inf_nan_mode="strings")
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH:  # it may be deeper than can be read back
+        from_json(line)
+    return line
 
 
 def load_record(line: str | bytes) -> Any:

@@ -17,6 +17,7 @@ import contextvars
 import copy
 import functools
 import inspect
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +40,9 @@ from .docstrings import parse_docstring
 from .errors import ToolError
 from .messages import TaskComplete
 from .results import as_text, clip, describe_error
-from .waiting import cancel_this_task
+from .waiting import cancel_this_task, within
+
+logger = logging.getLogger("agentloop")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -259,6 +262,27 @@ async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any
         return await function(*args, **kwargs)
     result = await in_thread(function, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result
+
+
+async def is_approved(
+    approve: Function | None, name: str, arguments: dict[str, Any], *, seconds: float
+) -> bool:
+    """Whether `approve(name, arguments)` says True in time; True if there is nobody to ask.
+
+    Anything else denies: an error, another value, a late answer.
+    """
+    if approve is None:
+        return True
+    clock = asyncio.get_running_loop().time
+    end = clock() + seconds
+    try:
+        question = call_function(approve, name, copy.deepcopy(arguments))
+        answer = await within(seconds, question, grace=1.0)
+    except Exception:
+        logger.warning("approve failed, which denies %s", name, exc_info=True)
+        return False
+    await asyncio.sleep(0)  # a cancel that came with the answer goes before what it approved
+    return answer is True and clock() <= end
 
 
 async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

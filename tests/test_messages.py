@@ -102,7 +102,22 @@ def test_unknown_record_and_part_types_are_kept_whole():
     assert dump_record(load_record(line)) == line
 
 
-@pytest.mark.parametrize("line", [b"[]", b"7", b"{", b"\xff", b'{"type":"user"}', b""])
+WRONG_TYPES = [
+    b'{"type":"user","content":5}',
+    b'{"type":"user","content":"x","hidden":"yes"}',
+    b'{"type":"user","content":[{"type":"text","text":5}]}',
+    b'{"type":"user","content":["x",5]}',
+    b'{"type":"assistant","tool_calls":[{"id":"1","name":null}]}',
+    b'{"type":"assistant","tool_calls":[{"id":"1","name":"x","arguments":{}}]}',
+    b'{"type":"assistant","usage":{"input_tokens":"10"}}',
+    b'{"type":"tool","tool_call_id":"1","tool_name":"x","content":"","ephemeral":"2"}',
+    b'{"type":"tool_start","call_id":"1","at":"now"}',
+]
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b"7", b"{", b"\xff", b'{"type":"user"}', b"", *WRONG_TYPES]
+)
 def test_a_line_that_is_no_record_is_a_value_error(line):
     with pytest.raises(ValueError, match=r".+"):
         load_record(line)
@@ -155,3 +170,16 @@ def test_records_are_frozen_and_hashable():
     with pytest.raises(AttributeError):
         message.content = "other"  # type: ignore[misc]
     assert hash(message) == hash(AssistantMessage("hi", raw={"b": 2}))
+
+
+def test_fields_of_a_record_outrank_extras_of_the_same_name():
+    message = UserMessage("x", extra={"type": "zzz", "content": "y", "more": 1})
+    assert load_record(dump_record(message)).text == "x"
+
+
+def test_what_could_not_be_read_back_is_not_written():
+    deep: dict = {}
+    for _ in range(220):
+        deep = {"x": deep}
+    with pytest.raises(ValueError, match="recursion"):
+        dump_record(AssistantMessage("precious", raw=deep))

@@ -1,6 +1,6 @@
 """A model behind HTTP: clients, retries, errors, server-sent events, limits.
 
-Copy with: messages.py, events.py, errors.py.
+Copy with: messages.py, events.py, errors.py, transcript.py.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
 (the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
@@ -42,7 +42,8 @@ from pydantic_core import to_json
 from .. import errors
 from ..errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..messages import AssistantMessage, Message, Request, ToolChoice, clean_text
+from ..messages import AssistantMessage, Message, Request, ToolCall, ToolChoice, clean_text
+from ..transcript import with_unique_ids
 
 if TYPE_CHECKING:
     from ..tools import Tool
@@ -67,6 +68,16 @@ class Accumulator(Protocol):
         ...
 
 
+class _Url:
+    """A field that may be given None, and is text when read."""
+
+    def __get__(self, model: object | None, owner: type) -> str:
+        return "" if model is None else vars(model)["base_url"]  # "" is the default
+
+    def __set__(self, model: object, url: str | None) -> None:
+        vars(model)["base_url"] = url or ""
+
+
 @dataclass(repr=False, eq=False)
 class HTTPModel(ABC):
     """What every provider has in common. Nothing is sent that was not asked for.
@@ -78,7 +89,7 @@ class HTTPModel(ABC):
     model: str
     _: KW_ONLY
     api_key: str | None = None
-    base_url: str = ""
+    base_url: _Url = _Url()
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more fields to send
     max_retries: int = 4  # attempts after the first
     timeout: float | None = None  # seconds for all attempts together
@@ -99,6 +110,8 @@ class HTTPModel(ABC):
         self.api_key = self.api_key or os.environ.get(self.key_variable)
         url = self.base_url or os.environ.get(self.url_variable) or self.default_url
         self.base_url = url.rstrip("/")
+        if not re.match("https?://[^/]", self.base_url):
+            raise ValueError(f"{name}: base_url={_host(url)!r} needs http:// or https://")
         if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
@@ -186,9 +199,9 @@ class HTTPModel(ABC):
         except Exception as error:
             if not _is_transport(error):
                 raise
-            host = urlsplit(self.base_url).netloc.rpartition("@")[2]
+            host = _host(urlsplit(self.base_url).netloc)
             reason = self._clip(f"{host}: {type(error).__name__}: {error}", 500)
-            if type(error).__name__ in ("UnsupportedProtocol", "LocalProtocolError"):
+            if type(error).__name__ == "LocalProtocolError":
                 raise BadRequest(reason) from None
             raise _Transient(ConnectionFailed(reason)) from None
 
@@ -241,10 +254,7 @@ class HTTPModel(ABC):
             yield piece
 
     def _parse(self, response: Any, content: bytes) -> dict[str, Any]:
-        try:
-            data = json.loads(content)  # pydantic_core's refuses half surrogate pairs
-        except (ValueError, RecursionError):
-            raise _Transient(self._bad(response, "not JSON", content)) from None
+        data = loaded(content)
         if not isinstance(data, dict):
             raise _Transient(self._bad(response, "not a JSON object", content))
         if obj(data).get("error"):
@@ -253,7 +263,7 @@ class HTTPModel(ABC):
 
     def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
         try:
-            return self.read(data)
+            return with_unique_ids(self.read(_cleaned(data)), set())
         except BadResponse as error:
             content = json.dumps(data).encode()
             raise _Transient(self._bad(response, str(error), content)) from None
@@ -277,15 +287,19 @@ class HTTPModel(ABC):
 
     def _failure(self, response: Any, content: bytes) -> Exception:
         """The error in an answer; wrapped as _Transient if another attempt may help."""
-        words, message = error_words(content.decode(errors="replace"))
+        body = content.decode(errors="replace")
+        words, message = error_words(body)
         status = response.status_code
         if 200 <= status < 300:
             status = status_of(words)
+        said = f"{words}: {message}" if words else message
+        end = urlsplit(self.default_url).path
+        hint = f" (does base_url end in {end}?)" if not self.base_url.endswith(end) else ""
         error = error_class(status, f"{words} {message}")(
-            f"{self!r}: {status}: {self._clip(f'{words}: {message}' if words else message, 500)}",
+            f"{self!r}: {status}: {self._clip(said, 500)}{hint if status == 404 else ''}",
             status=status,
             request_id=_request_id(response),
-            retry_after=retry_after(response.headers, self.clock()),
+            retry_after=retry_after(response.headers, self.clock(), body),
         )
         again = status in (408, 409, 425, 429) or status >= 500
         again = again and not re.search("insufficient_quota|spend_limit", words)
@@ -332,6 +346,11 @@ class _Transient(Exception):
 
     def __init__(self, error: ModelError) -> None:
         self.error = error
+
+
+def _host(address: str) -> str:
+    """The address without a user's name and password in it."""
+    return address.rpartition("@")[2]
 
 
 def _is_transport(error: Exception) -> bool:
@@ -391,13 +410,50 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)]
 
 
-def clean(value: Any) -> Any:
-    """The value with text that UTF-8 can carry, all the way down."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [clean(item) for item in cast("Sequence[Any]", value)]
-    return {clean_text(key): clean(item) for key, item in obj(value).items()} or value
+def text_in(value: Any) -> str:
+    """The value if it is text, else none."""
+    return value if isinstance(value, str) else ""
+
+
+def as_text(arguments: Any) -> str:
+    """A call's arguments: JSON text, or what some servers send instead: an object, or nothing."""
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def wire_name(name: str) -> str:
+    """A name that every provider takes.
+
+    One that the model made up was answered with an error, but goes back all the same.
+    """
+    return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
+
+
+def loaded(text: str | bytes) -> Any:
+    """The value that the JSON stands for; None if it is no JSON."""
+    try:
+        return json.loads(text)  # pydantic_core's refuses half surrogate pairs
+    except (ValueError, RecursionError):
+        return None
+
+
+def _cleaned(data: dict[str, Any]) -> dict[str, Any]:
+    """The data, with nothing in it that UTF-8 cannot carry."""
+    text = json.dumps(data, ensure_ascii=False)
+    clean = clean_text(text)
+    return data if clean is text else obj(json.loads(clean))
+
+
+def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
+    """Our word for the provider's: its own if we know none. A good end with calls is for them."""
+    found = reasons.get(word, word) if isinstance(word, str) else None
+    return "tool_calls" if calls and found in ("end", None) else found
 
 
 # ---- errors, as pure functions
@@ -418,6 +474,7 @@ _TOO_LONG = re.compile(
     r"reduce the length of|input token count[^.]{0,80}exceeds",
     re.IGNORECASE,
 )
+_BAD_KEY = re.compile(r"api[ _]key (not|expired|invalid)|(incorrect|invalid) api[ _]key", re.I)
 _FILTERED = re.compile(
     r"content_filter|content_policy|content management policy|responsible_?ai|usage policy",
     re.IGNORECASE,
@@ -426,10 +483,7 @@ _FILTERED = re.compile(
 
 def error_words(body: str) -> tuple[str, str]:
     """An error body's type and code, and its message: the usual JSON shapes, or any text."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return "", body
+    data = loaded(body)
     data = obj(data) or (objects(data) or [{}])[0]  # Google sends a list of one
     error = obj(data.get("error")) or data
     found = obj(error.get("details")) | error  # Anthropic's details have an error_code
@@ -447,7 +501,7 @@ def status_of(words: str) -> int:
 
 def error_class(status: int, text: str) -> type[ModelError]:
     """The class of error for a status and what was said with it."""
-    if status in (401, 403):
+    if status in (401, 403) or (status == 400 and _BAD_KEY.search(text)):
         return errors.AuthenticationFailed
     if status == 408:
         return ConnectionFailed
@@ -466,10 +520,11 @@ def error_class(status: int, text: str) -> type[ModelError]:
     return ModelError if status in (409, 425) else BadRequest
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def retry_after(headers: Mapping[str, str], now: float, body: str = "") -> float | None:
     """The seconds that an answer asks to wait; None if it does not, or makes no sense.
 
-    Source: RFC 9110, 10.2.3 (seconds or a date); `retry-after-ms` is OpenAI's.
+    Source: RFC 9110, 10.2.3 (seconds or a date); `retry-after-ms` is OpenAI's, and Google says it
+    in the body: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
@@ -483,7 +538,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
                 continue
         if wait > 0 and math.isfinite(wait):
             return wait
-    return None
+    found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)s"', body)
+    return (float(found[1]) or None) if found else None
 
 
 def _request_id(response: Any) -> str | None:

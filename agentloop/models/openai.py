@@ -1,6 +1,6 @@
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: messages.py, events.py, errors.py, models/http.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
@@ -30,9 +30,18 @@ from ..messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    clean_text,
 )
-from .http import Deltas, HTTPModel, obj, objects
+from .http import (
+    Deltas,
+    HTTPModel,
+    as_text,
+    given,
+    obj,
+    objects,
+    stop_reason,
+    text_in,
+    wire_name,
+)
 
 if TYPE_CHECKING:
     from ..tools import Tool
@@ -95,7 +104,7 @@ class ChatOpenAI(HTTPModel):
                 body["tool_choice"] = {"type": "function", "function": {"name": choice}}
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return {name: value for name, value in body.items() if value is not None}
+        return given(body)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_reply(data)
@@ -144,9 +153,7 @@ def _write_assistant(message: AssistantMessage) -> dict[str, Any]:
 
 
 def _write_call(call: ToolCall) -> dict[str, Any]:
-    # a name that the model made up was answered with an error, but has to look like a name
-    name = re.sub("[^a-zA-Z0-9_-]", "_", call.name)[:64] or "_"
-    function = {"name": name, "arguments": call.wire_arguments}
+    function = {"name": wire_name(call.name), "arguments": call.wire_arguments}
     return {"id": _write_id(call.id), "type": "function", "function": function}
 
 
@@ -248,13 +255,11 @@ def read_reply(data: dict[str, Any]) -> AssistantMessage:
     if not choices or not isinstance(choices[0].get("message"), dict):
         raise BadResponse("no message in the reply")
     choice, message = choices[0], obj(choices[0]["message"])
-    thinking = {name: clean_text(message[name]) for name in REASONING if _has_text(message, name)}
-    calls = _read_calls(objects(message.get("tool_calls")))
-    refusal = _text(message.get("refusal"))
-    finish = choice.get("finish_reason")
-    stop = STOP_REASONS.get(finish, finish) if isinstance(finish, str) else None
-    if calls and stop in ("end", None):
-        stop = "tool_calls"
+    found = {name: message.get(name) for name in REASONING}
+    thinking = {name: text for name, text in found.items() if isinstance(text, str)}
+    calls = tuple(map(_read_call, objects(message.get("tool_calls"))))
+    refusal = text_in(message.get("refusal"))
+    stop = stop_reason(STOP_REASONS, choice.get("finish_reason"), calls)
     return AssistantMessage(
         content=_text(message.get("content")) or refusal,
         tool_calls=calls,
@@ -265,37 +270,17 @@ def read_reply(data: dict[str, Any]) -> AssistantMessage:
     )
 
 
-def _has_text(message: dict[str, Any], name: str) -> bool:
-    return isinstance(message.get(name), str)
-
-
 def _text(content: Any) -> str:
     """Content is text, null, or a list of parts."""
     if isinstance(content, str):
         return content
-    texts = [part.get("text") or part.get("refusal") for part in objects(content)]
-    return "".join(text for text in texts if isinstance(text, str))
+    return "".join(text_in(part.get("text") or part.get("refusal")) for part in objects(content))
 
 
-def _read_calls(calls: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    """The calls, each with an id of its own: some servers send none, or one for all."""
-    ids = [_text(call.get("id")) for call in calls]
-    fresh = (name for n in range(len(ids) * 2) if (name := f"call_{n}") not in ids)
-    out: list[ToolCall] = []
-    for number, call in enumerate(calls):
-        call_id, function = ids[number], obj(call.get("function"))
-        if not call_id or call_id in ids[:number]:
-            call_id = next(fresh)
-        arguments = _arguments(function.get("arguments"))
-        out.append(ToolCall(call_id, _text(function.get("name")), arguments))
-    return tuple(out)
-
-
-def _arguments(value: Any) -> str:
-    """Arguments are JSON text; some servers send the object itself, or nothing."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def _read_call(call: dict[str, Any]) -> ToolCall:
+    function = obj(call.get("function"))
+    name, arguments = text_in(function.get("name")), as_text(function.get("arguments"))
+    return ToolCall(text_in(call.get("id")), name, arguments)
 
 
 def read_usage(usage: Any) -> Usage | None:
@@ -341,8 +326,8 @@ class Chunks:
     def _add_call(self, position: int, delta: dict[str, Any]) -> None:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
         function = obj(delta.get("function"))
-        call_id, name = _text(delta.get("id")), _text(function.get("name"))
-        arguments = _arguments(function.get("arguments"))
+        call_id, name = text_in(delta.get("id")), text_in(function.get("name"))
+        arguments = as_text(function.get("arguments"))
         index = delta.get("index")
         index = index if isinstance(index, int) else position
         call = self._open.get(index)

@@ -30,7 +30,7 @@ from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from ..depends import Depends
 from ..errors import ToolError
-from ..tools import FunctionTool, Tool, call_function, in_thread, tool
+from ..tools import FunctionTool, Tool, in_thread, is_approved, tool
 from ..waiting import within
 
 logger = logging.getLogger("agentloop")
@@ -164,15 +164,7 @@ class Workspace:
 
     async def ask(self, name: str, **arguments: Any) -> None:
         """ToolError unless `approve` says True, in time; nothing if there is nobody to ask."""
-        if self.approve is None:
-            return
-        try:
-            question = call_function(self.approve, name, arguments)
-            answer = await within(self.approve_timeout, question, grace=1.0)
-        except Exception:
-            logger.warning("approve failed, which denies %s", name, exc_info=True)
-            answer = False
-        if answer is not True:
+        if not await is_approved(self.approve, name, arguments, seconds=self.approve_timeout):
             raise ToolError(DENIED.format(name))
 
     def existing(self, path: str) -> Path:

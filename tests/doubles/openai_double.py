@@ -143,34 +143,67 @@ class OpenAIDouble:
     def _answer(self, first: str, headers: dict[str, str], content: bytes) -> bytes:
         self.headers.append(headers)
         try:
-            if first != "POST /v1/chat/completions HTTP/1.1":
-                raise Refused(f"Invalid URL ({first})", "url")
-            if len(content) > self.max_bytes:
-                raise Refused("Request too large", "body", "context_length_exceeded")
-            body = parse(content)
-            self._note(body)
-            check(body, self.system, self.secrets)
+            self._examine(first, headers, content)
             if not self.replies:
                 raise Refused("the script has no more replies", "script")
         except Refused as refused:
             self.refusals.append(refused.message)
-            error = {
-                "message": refused.message,
-                "type": "invalid_request_error",
-                "param": refused.param,
-                "code": refused.code,
-            }
-            return _response(400, json.dumps({"error": error}).encode())
+            return self._refuse(refused)
         reply: Any = self.replies.pop(0)
         while callable(reply):
-            reply = reply(body)
+            reply = reply(self.requests[-1])
         if isinstance(reply, Failure):
-            error = {"message": reply.message, "type": reply.type, "code": reply.code}
-            return _response(reply.status, json.dumps({"error": error}).encode(), reply.headers)
-        if isinstance(reply, str):
-            reply = Reply(reply)
-        number = len(self.requests)
-        return _stream(reply, number) if body.get("stream") else _whole(reply, number)
+            return self._fail(reply)
+        reply = Reply(reply) if isinstance(reply, str) else reply
+        if self._streams(first):
+            head = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
+            content = b"".join(self.frames(reply))
+            return self._head(200, head) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+        return self._response(200, self.whole(reply))
+
+    def _response(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
+        content = json.dumps(body).encode()
+        fields = {"content-type": "application/json", "content-length": str(len(content))}
+        return self._head(status, fields | dict(headers or {})) + content
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> bytes:
+        fields = {self.id_header: "req_double", **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        return f"HTTP/1.1 {status} Status\r\n{lines}\r\n".encode()
+
+    # ---- the wire: what the doubles of other providers override
+
+    id_header = "x-request-id"
+
+    def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
+        """Refused: the provider would not take this request."""
+        if first != "POST /v1/chat/completions HTTP/1.1":
+            raise Refused(f"Invalid URL ({first})", "url")
+        if len(content) > self.max_bytes:
+            raise Refused("Request too large", "body", "context_length_exceeded")
+        body = parse(content)
+        self._note(body)
+        check(body, self.system, self.secrets)
+
+    def _refuse(self, refused: Refused) -> bytes:
+        error = {"message": refused.message, "type": "invalid_request_error"}
+        error |= {"param": refused.param, "code": refused.code}
+        return self._response(400, {"error": error})
+
+    def _fail(self, failure: Failure) -> bytes:
+        error = {"message": failure.message, "type": failure.type, "code": failure.code}
+        return self._response(failure.status, {"error": error}, failure.headers)
+
+    def _streams(self, first: str) -> bool:
+        return bool(self.requests[-1].get("stream"))
+
+    def whole(self, reply: Any) -> dict[str, Any]:
+        """A reply in one piece."""
+        return whole(reply, len(self.requests))
+
+    def frames(self, reply: Any) -> list[bytes]:
+        """A reply as server-sent events."""
+        return frames(reply, len(self.requests))
 
     def _note(self, body: dict[str, Any]) -> None:
         if self.requests and not _begins_like(body, self.requests[-1]):
@@ -409,17 +442,12 @@ def _check_content(content: Any, at: str, role: str) -> None:
 # ---- replies
 
 
-def _response(status: int, content: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    fields = {"content-type": "application/json", "x-request-id": "req_double", **(headers or {})}
-    fields["content-length"] = str(len(content))
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"HTTP/1.1 {status} Status\r\n{head}\r\n".encode() + content
-
-
 def _calls(reply: Reply, number: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for position, (name, arguments, *rest) in enumerate(reply.calls):
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        text = arguments
+        if not isinstance(text, str):
+            text = json.dumps(arguments, ensure_ascii=False)
         call_id = rest[0] if rest else f"call_{number}_{position}"
         function = {"name": name, "arguments": text}
         out.append({"id": call_id, "type": "function", "function": function})
@@ -430,23 +458,23 @@ def _finish(reply: Reply) -> str:
     return reply.finish or ("tool_calls" if reply.calls else "stop")
 
 
-def _whole(reply: Reply, number: int) -> bytes:
+def whole(reply: Reply, number: int = 1) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     message["refusal"] = reply.refusal
     if reply.calls:
         message["tool_calls"] = _calls(reply, number)
     if reply.thinking is not None:
         message["reasoning_content"] = reply.thinking
-    choice = {"index": 0, "message": message, "finish_reason": _finish(reply)}
-    body = {"id": f"chatcmpl-{number}", "object": "chat.completion", "choices": [choice]}
-    return _response(200, json.dumps(body | {"usage": reply.usage}).encode())
+    choice = {"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}
+    common = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 0, "model": "m"}
+    return common | {"choices": [choice], "usage": reply.usage}
 
 
 def _pieces(text: str | None) -> list[str]:
     return [text[i : i + 4] for i in range(0, len(text), 4)] if text else []
 
 
-def _stream(reply: Reply, number: int) -> bytes:
+def frames(reply: Reply, number: int = 1) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
     if reply.thinking is not None:
         deltas += [{"reasoning_content": piece} for piece in _pieces(reply.thinking) or [""]]
@@ -459,14 +487,13 @@ def _stream(reply: Reply, number: int) -> bytes:
         for piece in _pieces(function["arguments"]):
             rest = {"index": index, "function": {"arguments": piece}}
             deltas.append({"tool_calls": [rest]})
-    choices: list[list[dict[str, Any]]] = [[{"index": 0, "delta": delta}] for delta in deltas]
+    choices: list[list[dict[str, Any]]] = [
+        [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
+    ]
     choices.append([{"index": 0, "delta": {}, "finish_reason": _finish(reply)}])
-    events: list[dict[str, Any]] = [{"choices": choice} for choice in choices]
-    events.append({"choices": [], "usage": reply.usage})
+    chunks: list[dict[str, Any]] = [{"choices": choice} for choice in choices]
+    chunks.append({"choices": [], "usage": reply.usage})
     common = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk"}
-    body = "".join(f"data: {json.dumps(common | event)}\n\n" for event in events)
-    content = (body + "data: [DONE]\n\n").encode()
-    head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
-    return f"{head}x-request-id: req_double\r\n\r\n{len(content):x}\r\n".encode() + (
-        content + b"\r\n0\r\n\r\n"
-    )
+    common |= {"created": 0, "model": "m"}
+    lines = [f"data: {json.dumps(common | chunk)}\n\n".encode() for chunk in chunks]
+    return [*lines, b"data: [DONE]\n\n"]

@@ -1,0 +1,171 @@
+"""The same conversations against servers that nobody here wrote: llmock and aimock.
+
+llmock comes with the `test` extra. aimock needs Node: `npm install @copilotkit/aimock` in a folder
+of its own, whose node_modules/.bin is then put on the PATH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentloop.models.scripted import ScriptedModel
+from tests.doubles.openai_double import Reply
+from tests.doubles.wires import (
+    CONVERSATIONS,
+    VARIABLES,
+    WIRES,
+    Conversation,
+    Held,
+    Wire,
+    as_message,
+    hold,
+)
+
+AIMOCK = shutil.which("aimock")
+PATHS = {"openai": "/v1", "anthropic": "", "google": ""}  # of aimock
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def is_plain(reply: Reply) -> bool:
+    """Whether every server can play it."""
+    return not (reply.refusal or reply.finish or reply.usage is None)
+
+
+def essence(held: Held) -> list[dict[str, Any]]:
+    """The log without what servers make up: ids are counted, tokens left out."""
+    ids: dict[str, str] = {}
+
+    def number(call_id: str) -> str:
+        return ids.setdefault(call_id, str(len(ids)))
+
+    out: list[dict[str, Any]] = []
+    for record in held.log:
+        record = {key: value for key, value in record.items() if key != "usage"}
+        calls = record.get("tool_calls", ())
+        for name in {"call_id", "tool_call_id"} & record.keys():
+            record[name] = number(record[name])
+        if calls:
+            record["tool_calls"] = [
+                (number(c["id"]), c["name"], json.loads(c.get("arguments", "{}"))) for c in calls
+            ]
+        out.append(record)
+    return out
+
+
+async def check(talk: Conversation, wire: Wire, url: str, streaming: bool) -> None:
+    expected = await hold(talk, ScriptedModel(*map(as_message, talk.script)))
+    names = {"openai": "gpt-4o", "anthropic": "claude-sonnet-4-6", "google": "gemini-2.5-pro"}
+    settings = {"model": names[wire.name], "max_retries": 0, **talk.settings.get(wire.name, {})}
+    async with wire.model(url, **settings) as llm:
+        held = await hold(talk, llm, streaming)
+    assert essence(held) == essence(expected)
+    assert [result.text for result in held.results] == [r.text for r in expected.results]
+    if streaming:
+        assert held.texts == "".join(reply.text or "" for reply in talk.script)
+    assert all(m.usage for m in held.agent.messages if hasattr(m, "usage"))
+
+
+streamed = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+every_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+
+
+# ---- llmock
+
+
+@pytest.fixture(scope="module")
+def llmock() -> Any:
+    testing = pytest.importorskip("llmock.testing")
+    with testing.LLMockServer() as server:
+        yield server
+
+
+@streamed
+@every_wire
+@pytest.mark.parametrize(
+    "talk",
+    [talk for talk in CONVERSATIONS if all(is_plain(r) and not r.thinking for r in talk.script)],
+    ids=lambda talk: talk.name,
+)
+async def test_llmock_holds_the_same_conversation(
+    talk: Conversation, wire: Wire, streaming: bool, llmock: Any
+) -> None:
+    from llmock.scenarios import Reply as Scripted
+    from llmock.scenarios import ToolCall
+
+    for reply in talk.script:
+        calls = tuple(ToolCall(call[0], call[1]) for call in reply.calls)
+        llmock.state.scenarios.add(Scripted(text=reply.text, tool_calls=calls))
+    await check(talk, wire, llmock.base_url(wire.name.replace("google", "gemini")), streaming)
+
+
+# ---- aimock
+
+
+def fixture(number: int, turn: int, reply: Reply) -> dict[str, Any]:
+    """A reply as aimock reads it; the system prompt says which conversation it belongs to."""
+    response: dict[str, Any] = {}
+    if reply.text:
+        response["content"] = reply.text
+    if reply.calls:
+        keys = ("name", "arguments", "id")
+        response["toolCalls"] = [dict(zip(keys, call, strict=True)) for call in reply.calls]
+    if reply.thinking:
+        response["reasoning"] = reply.thinking
+    return {"match": {"systemMessage": f"#{number}#", "turnIndex": turn}, "response": response}
+
+
+@asynccontextmanager
+async def aimock(folder: Path, talk: Conversation) -> AsyncIterator[str]:
+    fixtures = [fixture(0, turn, reply) for turn, reply in enumerate(talk.script)]
+    (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures}), encoding="utf-8")
+    config = {"llm": {"fixtures": str(folder / "fixtures.json")}}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        AIMOCK or "",
+        *("--config", str(folder / "config.json"), "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    try:
+        while line := await process.stdout.readline():
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line.decode()):
+                yield found[0]
+                break
+        else:
+            raise AssertionError("aimock did not start")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.communicate()
+
+
+@pytest.mark.skipif(AIMOCK is None, reason="aimock is not on the PATH")
+@every_wire
+@pytest.mark.parametrize(
+    "talk",
+    [talk for talk in CONVERSATIONS if all(map(is_plain, talk.script))],
+    ids=lambda talk: talk.name,
+)
+async def test_aimock_holds_the_same_conversation(
+    talk: Conversation, wire: Wire, tmp_path: Path
+) -> None:
+    talk = replace(talk, system=f"{talk.system} #0#")
+    async with aimock(tmp_path, talk) as url:
+        for streaming in (False, True):
+            await check(talk, wire, url + PATHS[wire.name], streaming)

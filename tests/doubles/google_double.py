@@ -1,0 +1,409 @@
+"""A strict stand-in for Gemini's generateContent, on a real socket.
+
+    async with GoogleDouble([calls(("add", {"a": 1, "b": 2})), "It is 3."]) as server:
+        model = ChatGoogle("gemini-3-pro", base_url=server.base_url, api_key="k")
+        ...
+    assert "functionResponse" in server.requests[1]["contents"][-1]["parts"][0]
+
+As `OpenAIDouble`, with which it shares its server and its scripts: each request is checked first,
+and refused with 400 in the provider's own words. It signs the first call of each reply, or its
+text, as Gemini 3 does, and wants the signatures back (`signs=False`: an older model).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Reply, Scripted, parse
+
+UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+RESULTS = (
+    "Please ensure that the number of function response parts is equal to the number of function "
+    "call parts of the function call turn."
+)
+FIELDS = {  # what each object may hold
+    "": "contents tools toolConfig systemInstruction generationConfig safetySettings "
+    "cachedContent labels",
+    "content": "role parts",
+    "part": "text thought thoughtSignature inlineData fileData functionCall functionResponse "
+    "executableCode codeExecutionResult videoMetadata",
+    "functionCall": "id name args",
+    "functionResponse": "id name response parts willContinue scheduling",
+    "function_declarations": "name description parameters parametersJsonSchema response behavior "
+    "responseJsonSchema",
+    "generation_config": "temperature topP topK maxOutputTokens stopSequences candidateCount seed "
+    "thinkingConfig responseMimeType responseSchema responseJsonSchema presencePenalty "
+    "frequencyPenalty responseModalities mediaResolution",
+    "thinking_config": "thinkingBudget thinkingLevel includeThoughts",
+}
+DATA = FIELDS["part"].replace("thoughtSignature ", "").replace("thought ", "").split()[:-1]
+
+
+class GoogleDouble(OpenAIDouble):
+    def __init__(
+        self,
+        replies: Iterable[Scripted] = (),
+        *,
+        system: str | None = None,
+        secrets: Sequence[str] = (),
+        max_bytes: int = 2**24,
+        signs: bool = True,
+    ) -> None:
+        super().__init__(replies, system=system, secrets=secrets, max_bytes=max_bytes)
+        self.signs = signs
+        self.paths: list[str] = []
+        self.signatures: dict[str, str] = {}  # and the call that each was on
+
+    async def __aenter__(self) -> GoogleDouble:
+        await super().__aenter__()
+        self.base_url = self.base_url.removesuffix("/v1")
+        return self
+
+    def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
+        self.paths.append(first.split()[1])
+        where = re.fullmatch(
+            r"POST /v1(?:beta)?/models/([A-Za-z0-9._-]+):"
+            r"(generateContent|streamGenerateContent\?alt=sse) HTTP/1.1",
+            first,
+        )
+        if where is None:
+            raise Refused("Requested entity was not found.", code="404 NOT_FOUND")
+        if not headers.get("x-goog-api-key"):
+            raise Refused(
+                "Method doesn't allow unregistered callers (callers without established identity).",
+                code="403 PERMISSION_DENIED",
+            )
+        if len(content) > self.max_bytes:
+            raise Refused(
+                f"The input token count ({len(content)}) exceeds the maximum number of tokens "
+                f"allowed ({self.max_bytes})."
+            )
+        body = parse(content)
+        self._note(body)
+        signatures = self.signatures if self.signs else None
+        check(body, where[1], self.system, self.secrets, signatures)
+
+    def _refuse(self, refused: Refused) -> bytes:
+        status, _, word = (refused.code or "400 INVALID_ARGUMENT").partition(" ")
+        return self._fail(Failure(int(status), refused.message, code=word))
+
+    def _fail(self, failure: Failure) -> bytes:
+        word = failure.code or "UNAVAILABLE"
+        error = {"code": failure.status, "message": failure.message, "status": word}
+        return self._response(failure.status, {"error": error}, failure.headers)
+
+    def _streams(self, first: str) -> bool:
+        return "streamGenerateContent" in first
+
+    def whole(self, reply: Any) -> dict[str, Any]:
+        return _chunk(self._parts(reply), finishReason=_finish(reply)) | _usage(reply)
+
+    def frames(self, reply: Any) -> list[bytes]:
+        return [sse(event) for event in events(reply, self._parts(reply))]
+
+    def _note(self, body: dict[str, Any]) -> None:
+        if self.requests and not _begins_like(body, self.requests[-1]):
+            self.prefix_breaks.append(len(self.requests))
+        self.requests.append(body)
+
+    def _parts(self, reply: Reply) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = []
+        if reply.thinking:
+            parts.append({"text": reply.thinking, "thought": True})
+        if text := reply.text or reply.refusal:
+            parts.append({"text": text})
+        for name, arguments, *call_id in reply.calls:
+            try:
+                args = json.loads(arguments) if isinstance(arguments, str) else arguments
+            except ValueError:
+                args = arguments  # no JSON at all: some servers pass on what the model wrote
+            call = {"name": name, "args": args} | ({"id": call_id[0]} if call_id else {})
+            parts.append({"functionCall": call})
+        if self.signs and parts:
+            signed = next((part for part in parts if "functionCall" in part), parts[-1])
+            text = f"signature {len(self.requests)}"
+            signature = signed["thoughtSignature"] = base64.b64encode(text.encode()).decode()
+            self.signatures[signature] = _key(signed.get("functionCall"))
+        return parts
+
+
+def _flat(body: dict[str, Any]) -> list[Any]:
+    return [
+        (content.get("role"), part) for content in body["contents"] for part in content["parts"]
+    ]
+
+
+def _begins_like(body: dict[str, Any], previous: dict[str, Any]) -> bool:
+    fixed = ("systemInstruction", "tools", "toolConfig", "generationConfig")
+    same = all(body.get(name) == previous.get(name) for name in fixed)
+    return same and _flat(body)[: len(before := _flat(previous))] == before
+
+
+# ---- what the provider refuses
+
+
+def check(
+    body: dict[str, Any],
+    model: str = "gemini-3-pro",
+    system: str | None = None,
+    secrets: Sequence[str] = (),
+    signatures: dict[str, str] | None = None,
+) -> None:
+    """Refused: the provider would not take this request."""
+    _check_fields(body, "", "")
+    _check_fields(body.get("generationConfig", {}), "generation_config", "generation_config")
+    thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
+    _check_fields(thinking, "thinking_config", "generation_config.thinking_config")
+    found = None
+    if "systemInstruction" in body:
+        _check_fields(body["systemInstruction"], "content", "system_instruction")
+        found = "".join(part["text"] for part in body["systemInstruction"]["parts"])
+    if system is not None and found != system:
+        raise Refused(f"expected the system prompt {system!r}, got {found!r}")
+    contents = body.get("contents")
+    if not isinstance(contents, list) or not contents:
+        raise Refused("* GenerateContentRequest.contents: contents is not specified")
+    _check_contents(contents, model, signatures)
+    names = _check_tools(body)
+    if any("functionCall" in part for _, part in _flat(body)) and not names:
+        raise Refused("tools must be declared when the conversation holds function calls")
+    text = json.dumps(body, ensure_ascii=False)
+    for secret in secrets:
+        if secret in text:
+            raise Refused("a secret is in the request")
+
+
+def _check_fields(value: Any, kind: str, at: str) -> None:
+    if not isinstance(value, dict):
+        raise Refused(f"Invalid value at '{at}': an object was expected.")
+    for name, item in value.items():
+        if name not in FIELDS[kind].split():
+            where = f" at '{at}'" if at else ""
+            raise Refused(
+                f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
+            )
+        if item is None:
+            raise Refused(f"Invalid value at '{at}.{name}': null.")
+
+
+def _check_tools(body: dict[str, Any]) -> list[str]:
+    names: list[str] = []
+    for at, tool in enumerate(body.get("tools", [])):
+        for n, function in enumerate(tool["functionDeclarations"]):
+            where = f"tools[{at}].function_declarations[{n}]"
+            function = {_camel(key): value for key, value in function.items()}
+            _check_fields(function, "function_declarations", where)
+            name = function.get("name")
+            if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+                raise Refused(
+                    f"* GenerateContentRequest.{where}.name: Invalid function name. Must start "
+                    "with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), "
+                    "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length "
+                    "of 64."
+                )
+            if name in names:
+                raise Refused(f"Duplicate function declaration found: {name}")
+            if not isinstance(function.get("description"), str):
+                raise Refused(f"* GenerateContentRequest.{where}.description: is required")
+            if function.get("parametersJsonSchema", {}).get("type") != "object":
+                raise Refused(f"* GenerateContentRequest.{where}: parameters must be an object")
+            _check_schema(function["parametersJsonSchema"])
+            names.append(name)
+    if body.get("tools") is not None and not names:
+        raise Refused("* GenerateContentRequest.tools[0]: function_declarations is empty")
+    if "toolConfig" in body:
+        config = body["toolConfig"]["functionCallingConfig"]
+        if not names:
+            raise Refused("Function calling config is set without function_declarations.")
+        if config["mode"] not in ("AUTO", "ANY", "NONE"):
+            raise Refused(f"Invalid value at 'mode': \"{config['mode']}\"")
+        allowed = config.get("allowedFunctionNames", [])
+        if allowed and config["mode"] != "ANY":
+            raise Refused("Allowed function names are set but the mode is not ANY.")
+        if not set(allowed) <= set(names):
+            raise Refused(f"allowed_function_names holds undeclared functions: {allowed}")
+    return names
+
+
+def _camel(name: str) -> str:
+    """Protocol buffers take both spellings of a field, and google-genai mixes them."""
+    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+
+
+def _check_schema(schema: Any) -> None:
+    if isinstance(schema, list):
+        for item in schema:
+            _check_schema(item)
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str) and any(key[0] != "$" for key in schema):
+            raise Refused("a schema with $ref set must not set any other property")
+        for value in schema.values():
+            _check_schema(value)
+
+
+def _check_contents(contents: list[Any], model: str, signatures: dict[str, str] | None) -> None:
+    seen: set[str] = set()
+    open_calls: list[dict[str, Any]] = []
+    for n, content in enumerate(contents):
+        at = f"contents[{n}]"
+        _check_fields(content, "content", at)
+        role, parts = content.get("role"), content.get("parts")
+        if role not in ("user", "model"):
+            raise Refused("Please use a valid role: user, model.")
+        if n and contents[n - 1]["role"] == role:
+            raise Refused("Please ensure that multiturn requests alternate between user and model.")
+        if not isinstance(parts, list) or not parts:
+            raise Refused(f"* GenerateContentRequest.{at}.parts: contents.parts must not be empty.")
+        for p, part in enumerate(parts):
+            _check_part(part, f"{at}.parts[{p}]", role)
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        results = [part["functionResponse"] for part in parts if "functionResponse" in part]
+        if results and not open_calls:
+            raise Refused(
+                "Please ensure that function response turn comes immediately after a function "
+                "call turn."
+            )
+        if len(results) != len(open_calls):
+            raise Refused(RESULTS)
+        for call, result in zip(open_calls, results, strict=True):
+            if (call.get("id"), call["name"]) != (result.get("id"), result["name"]):
+                raise Refused("function responses must come in the order of the calls")
+            inside = result.get("parts", [])
+            if inside and not re.match(r"gemini-([3-9]|\d\d)", model):
+                raise Refused("Multimodal function response is not supported for this model.")
+            for part in inside:
+                _check_blob(part["inlineData"], at)
+        if any("functionResponse" not in part for part in parts[: len(results)]):
+            raise Refused("function responses must come first")
+        if calls and not n:
+            raise Refused(
+                "Please ensure that function call turn comes immediately after a user turn or "
+                "after a function response turn."
+            )
+        for call in calls:
+            if not call.get("id") or call["id"] in seen:
+                raise Refused(f"the id of a function call is empty or used before: {call}")
+            seen.add(call["id"])
+        if calls and signatures is not None:
+            _check_signatures(parts, n, signatures)
+        open_calls = calls
+    if contents[-1]["role"] != "user":
+        raise Refused(
+            "Please ensure that single turn requests end with a user role or the role field is "
+            "empty."
+        )
+
+
+def _key(call: Any) -> str:
+    return json.dumps([call["name"], call["args"]], sort_keys=True) if call else ""
+
+
+def _check_signatures(parts: list[Any], n: int, signatures: dict[str, str]) -> None:
+    for part in parts:
+        if part.get("thoughtSignature", UNSIGNED[0]) not in (*UNSIGNED, *signatures):
+            raise Refused("Corrupted thought signature.")
+    first = next(part for part in parts if "functionCall" in part)
+    key, signature = _key(first["functionCall"]), first.get("thoughtSignature")
+    if signature is None or (signature in UNSIGNED and key in signatures.values()):
+        raise Refused(
+            "Function call is missing a thought_signature in functionCall parts. This is "
+            "required for tools to work correctly, and missing thought_signature may lead to "
+            "degraded model performance. Additional data, function call "
+            f"`default_api:{first['functionCall']['name']}`, position {n + 1}. Please refer to "
+            "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
+        )
+
+
+def _check_part(part: Any, at: str, role: str) -> None:
+    _check_fields(part, "part", at)
+    kinds = [name for name in DATA if name in part]
+    if len(kinds) != 1:
+        raise Refused(
+            f"* GenerateContentRequest.{at}.data: required oneof field 'data' must have one "
+            "initialized field"
+        )
+    value = part[kinds[0]]
+    if kinds[0] == "text" and not value and "thoughtSignature" not in part:
+        raise Refused(
+            "Unable to submit request because it has an empty text parameter. Add a value to the "
+            "parameter and try again."
+        )
+    if kinds[0] in ("functionCall", "functionResponse"):
+        _check_fields(value, kinds[0], f"{at}.{kinds[0]}")
+        if role != ("model" if kinds[0] == "functionCall" else "user"):
+            raise Refused(f"{kinds[0]} is not allowed for the role {role}. ({at})")
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", value.get("name") or ""):
+            raise Refused(f"* GenerateContentRequest.{at}.name: Name cannot be empty or odd.")
+        key = "args" if kinds[0] == "functionCall" else "response"
+        if not isinstance(value.get(key), dict):
+            raise Refused(f"Invalid value at '{at}.{key}' (type.googleapis.com/protobuf.Struct)")
+    if kinds[0] == "inlineData":
+        _check_blob(value, at)
+    if kinds[0] == "fileData" and not value.get("fileUri"):
+        raise Refused(f"* GenerateContentRequest.{at}.file_data.file_uri: is required")
+
+
+def _check_blob(blob: Any, at: str) -> None:
+    try:
+        good = blob["mimeType"] and base64.b64decode(blob["data"], validate=True)
+    except (KeyError, binascii.Error):
+        good = None
+    if not good:
+        raise Refused(
+            f"Invalid value at '{at}.inline_data.data' (TYPE_BYTES), Base64 decoding failed"
+        )
+
+
+# ---- replies
+
+
+def _usage(reply: Reply) -> dict[str, Any]:
+    """The script's usage; OpenAI's words for it are translated, so that scripts can be shared."""
+    if reply.usage is None:
+        return {}
+    words = {
+        "prompt_tokens": "promptTokenCount",
+        "completion_tokens": "candidatesTokenCount",
+        "total_tokens": "totalTokenCount",
+    }
+    return {"usageMetadata": {words.get(name, name): n for name, n in reply.usage.items()}}
+
+
+def _chunk(parts: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"role": "model", "parts": parts}, "index": 0, **rest}]}
+
+
+def _finish(reply: Reply) -> str:
+    words = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}  # so that scripts can be shared
+    return words.get(reply.finish or "", reply.finish) or ("SAFETY" if reply.refusal else "STOP")
+
+
+def events(reply: Reply, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A reply as it is streamed."""
+    chunks: list[dict[str, Any]] = []
+    last: list[dict[str, Any]] = []
+    for part in parts:
+        if "text" not in part:
+            chunks.append(_chunk([part]))
+            continue
+        if "thoughtSignature" in part:  # of a text it comes last, on an empty part
+            last = [{"text": "", "thoughtSignature": part["thoughtSignature"]}]
+        text, flag = part["text"], {"thought": True} if part.get("thought") else {}
+        pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
+        chunks += [_chunk([{"text": piece, **flag}]) for piece in pieces]
+    chunks.append(_chunk(last, finishReason=_finish(reply)))
+    for count, chunk in enumerate(chunks):  # cumulative: only the last count is the whole
+        chunk |= _usage(reply)
+        if "usageMetadata" in chunk and count < len(chunks) - 1:
+            chunk["usageMetadata"] |= {"candidatesTokenCount": 1}
+    return chunks
+
+
+def sse(*items: dict[str, Any]) -> bytes:
+    """Events as Gemini streams them."""
+    return "".join(f"data: {json.dumps(item)}\r\n\r\n" for item in items).encode()

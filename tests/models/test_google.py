@@ -1,0 +1,831 @@
+"""ChatGoogle: what it sends, and what it makes of the replies that Gemini really gives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from agentloop.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    BadResponse,
+    ContextWindowExceeded,
+    ModelError,
+    Overloaded,
+    RateLimited,
+)
+from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
+from agentloop.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Unknown,
+    Usage,
+    UserMessage,
+    dump_record,
+    load_record,
+)
+from agentloop.models.google import (
+    UNSIGNED,
+    ChatGoogle,
+    Chunks,
+    read_reply,
+    write_messages,
+    write_schema,
+)
+from agentloop.models.http import Deltas
+from agentloop.transcript import with_unique_ids
+from tests.doubles.fault_server import (
+    FaultServer,
+    answer,
+    chunk,
+    send,
+    stream_head,
+)
+from tests.doubles.google_double import GoogleDouble
+from tests.doubles.openai_double import Failure, Reply, calls
+
+HI = [UserMessage("hi")]
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+PNG = ImagePart(data=b"\x00\xff", media_type="image/png")
+WIRE_PNG = {"inlineData": {"mimeType": "image/png", "data": "AP8="}}
+OK = {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
+
+
+class FakeTool(SimpleNamespace):
+    def __init__(self, name: str = "weather", parameters: Any = SCHEMA) -> None:
+        super().__init__(name=name, description=f"The {name}.", parameters=parameters)
+
+
+TOOLS: list[Any] = [FakeTool(), FakeTool("time", {"type": "object", "properties": {}})]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "HTTP_PROXY")
+    for name in (*names, "http_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def no_sleep(seconds: float) -> None:
+    pass
+
+
+def model(server: Any, name: str = "gemini-3-pro", **settings: Any) -> ChatGoogle:
+    url = getattr(server, "base_url", None) or server.url.removesuffix("/v1")
+    return ChatGoogle(name, base_url=url, api_key="k", sleep=no_sleep, **settings)
+
+
+def reply_of(*parts: Any, finish: Any = "STOP", **rest: Any) -> AssistantMessage:
+    candidate = {"content": {"role": "model", "parts": list(parts)}, "finishReason": finish}
+    return read_reply({"candidates": [candidate], **rest})
+
+
+def part_chunk(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}}
+    return {"candidates": [candidate | ({"finishReason": finish} if finish else {})], **rest}
+
+
+def sse(*events: Any) -> bytes:
+    return "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events).encode()
+
+
+def streamed(*events: Any) -> bytes:
+    return stream_head() + chunk(sse(*events)) + chunk(b"")
+
+
+def assemble(*chunks: dict[str, Any]) -> AssistantMessage:
+    whole = Chunks(Deltas(None))
+    for each in chunks:
+        whole.add(each)
+    return read_reply(whole.reply())
+
+
+def call_part(name: str = "f", signature: str | None = None, **call: Any) -> dict[str, Any]:
+    part: dict[str, Any] = {"functionCall": {"name": name, "args": {}, **call}}
+    return part | ({"thoughtSignature": signature} if signature else {})
+
+
+def result(call: ToolCall, content: Any = "1", **rest: Any) -> ToolMessage:
+    return ToolMessage(call.id, call.name, content, **rest)
+
+
+# ---- the request
+
+
+async def test_the_default_request_holds_nothing_that_was_not_asked_for() -> None:
+    async with GoogleDouble(["hello"]) as server:
+        assert (await model(server).ainvoke([SystemMessage("be brief"), *HI])).text == "hello"
+    assert server.requests == [
+        {
+            "systemInstruction": {"parts": [{"text": "be brief"}]},
+            "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        }
+    ]
+    assert server.paths == ["/v1beta/models/gemini-3-pro:generateContent"]
+    assert server.headers[0]["x-goog-api-key"] == "k"
+
+
+async def test_settings_are_sent_when_set_even_if_they_are_zero() -> None:
+    settings: dict[str, Any] = {"temperature": 0, "max_output_tokens": 9, "thinking_budget": 0}
+    more = {"include_thoughts": False, "generation_config": {"topP": 0.5}}
+    async with GoogleDouble(["a", "a"]) as server:
+        await model(server, **settings, **more, extra={"labels": {"a": "b"}}).ainvoke(HI)
+        await model(server, thinking_level="low").ainvoke(HI)
+    assert server.requests[0]["generationConfig"] == {
+        "temperature": 0,
+        "maxOutputTokens": 9,
+        "thinkingConfig": {"thinkingBudget": 0, "includeThoughts": False},
+        "topP": 0.5,
+    }
+    assert server.requests[0]["labels"] == {"a": "b"}
+    config = server.requests[1]["generationConfig"]
+    assert config == {"thinkingConfig": {"thinkingLevel": "low"}}
+
+
+async def test_without_tools_there_are_no_tool_fields() -> None:
+    async with GoogleDouble(["a"]) as server:
+        await model(server).ainvoke(HI, tool_choice="required")
+    assert set(server.requests[0]) == {"contents"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [
+        ("auto", None),
+        ("required", {"mode": "ANY"}),
+        ("none", {"mode": "NONE"}),
+        ("time", {"mode": "ANY", "allowedFunctionNames": ["time"]}),
+    ],
+)
+async def test_tool_choice(choice: str, wire: Any) -> None:
+    async with GoogleDouble(["a"]) as server:
+        await model(server).ainvoke(HI, TOOLS, tool_choice=choice)
+    config = server.requests[0].get("toolConfig")
+    assert config == (wire and {"functionCallingConfig": wire})
+    assert server.requests[0]["tools"] == [
+        {
+            "functionDeclarations": [
+                {"name": t.name, "description": t.description, "parametersJsonSchema": t.parameters}
+                for t in TOOLS
+            ]
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "segment"),
+    [
+        ("models/gemini-3-pro", "gemini-3-pro"),
+        ("../../v1/x?key=1#a", "..%2F..%2Fv1%2Fx%3Fkey%3D1%23a"),
+        ("a:countTokens", "a%3AcountTokens"),
+        ("..", ".."),
+        ("a b\r\nx", "a%20b%0D%0Ax"),
+    ],
+)
+async def test_the_name_of_the_model_stays_in_its_place(name: str, segment: str) -> None:
+    async with FaultServer([send(answer(OK))]) as server:
+        llm = model(server, name)
+        assert llm.path(False) == f"/v1beta/models/{segment}:generateContent"
+        assert (await llm.ainvoke(HI)).text == "hello"
+
+
+async def test_only_a_streamed_request_says_so_and_no_address_holds_the_key() -> None:
+    async with GoogleDouble(["a", "a"]) as server:
+        await model(server).ainvoke(HI, on_delta=lambda _: None)
+        await model(server).ainvoke(HI)
+    first, second = server.paths
+    assert first == "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
+    assert second == "/v1beta/models/gemini-3-pro:generateContent"
+    assert server.requests[0] == server.requests[1]
+
+
+def conversation() -> list[Message]:
+    first = ToolCall("a", "weather", '{"city": "Bern"}')
+    return [
+        SystemMessage("s"),
+        UserMessage("weather?"),
+        AssistantMessage("I look", tool_calls=(first, ToolCall("b", "time", "null"))),
+        ToolMessage("a", "weather", "sunny"),
+        ToolMessage("b", "time", "no clock", is_error=True),
+        AssistantMessage("It is sunny."),
+        UserMessage("thanks"),
+    ]
+
+
+async def test_a_conversation_with_calls_is_one_that_the_provider_takes() -> None:
+    async with GoogleDouble(["a"], system="s") as server:
+        await model(server).ainvoke(conversation(), TOOLS)
+    contents = server.requests[0]["contents"]
+    assert [content["role"] for content in contents] == ["user", "model", "user", "model", "user"]
+    weather = {"id": "a", "name": "weather", "args": {"city": "Bern"}}
+    assert contents[1]["parts"] == [
+        {"text": "I look"},
+        {"functionCall": weather, "thoughtSignature": UNSIGNED},
+        {"functionCall": {"id": "b", "name": "time", "args": {}}},
+    ]
+    assert [part["functionResponse"] for part in contents[2]["parts"]] == [
+        {"id": "a", "name": "weather", "response": {"output": "sunny"}},
+        {"id": "b", "name": "time", "response": {"error": "no clock"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4", '"x"', "null", "[1, 2]", '{"id": 12345678901234567890}', '{"error": 0}', "é"]
+)
+async def test_a_result_is_an_object_whatever_the_tool_returned(text: str) -> None:
+    turn = [AssistantMessage(tool_calls=(ToolCall("a", "time"),)), ToolMessage("a", "time", text)]
+    async with GoogleDouble(["a"]) as server:
+        await model(server).ainvoke([*HI, *turn], TOOLS)
+    [part] = server.requests[0]["contents"][2]["parts"]
+    assert part["functionResponse"]["response"] == {"output": text}
+
+
+async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_content() -> None:
+    empty = UserMessage([TextPart(""), TextPart("look")])
+    wire = write_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
+    assert wire == [{"role": "user", "parts": [{"text": t} for t in ("hi", "look", "hi")]}]
+    turn = [AssistantMessage(tool_calls=(ToolCall("a", "time"),)), ToolMessage("a", "time", "")]
+    async with GoogleDouble(["a"]) as server:
+        await model(server).ainvoke([*HI, *turn, UserMessage("and?")], TOOLS)
+    assert [len(content["parts"]) for content in server.requests[0]["contents"]] == [1, 1, 2]
+
+
+async def test_images_and_files_are_carried() -> None:
+    parts = [
+        TextPart("look"),
+        ImagePart(url="https://x/y.png"),
+        ImagePart(url="data:image/png;base64,AP8="),
+        PNG,
+        FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf"),
+        FilePart(url="gs://b/a.pdf", media_type="application/pdf"),
+    ]
+    async with GoogleDouble(["a"]) as server:
+        await model(server).ainvoke([UserMessage(parts)])
+    assert server.requests[0]["contents"][0]["parts"] == [
+        {"text": "look"},
+        {"fileData": {"fileUri": "https://x/y.png"}},
+        WIRE_PNG,
+        WIRE_PNG,
+        {"inlineData": {"mimeType": "application/pdf", "data": "JVBERg=="}},
+        {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://b/a.pdf"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    "part", [FilePart(url="file:///etc/passwd"), ImagePart(url="data:,x"), Unknown({"type": "zzz"})]
+)
+def test_what_cannot_be_carried_is_refused(part: Any) -> None:
+    with pytest.raises(BadRequest, match="Gemini cannot carry"):
+        write_messages([UserMessage([part])])
+    with pytest.raises(BadRequest, match="Gemini cannot carry"):
+        write_messages([ToolMessage("a", "f", [part])])
+
+
+def media_turn(*more: Any) -> list[Message]:
+    return [
+        *HI,
+        AssistantMessage(tool_calls=(ToolCall("a", "shot"), ToolCall("b", "time"))),
+        ToolMessage("a", "shot", [TextPart("the page"), PNG, *more]),
+        ToolMessage("b", "time", "noon"),
+    ]
+
+
+async def test_images_in_tool_results_stay_inside_where_the_model_takes_them() -> None:
+    async with GoogleDouble(["a", "b"]) as server:
+        llm = model(server)
+        reply = await llm.ainvoke(turn := media_turn(ImagePart(url="https://x/y.png")), TOOLS)
+        await llm.ainvoke([*turn, reply, UserMessage("and?")], TOOLS)
+        assert server.prefix_breaks == []
+    first, second, label, link = server.requests[1]["contents"][2]["parts"]
+    assert first["functionResponse"]["parts"] == [WIRE_PNG]
+    text = "the page\n[attached after the results: 1]"
+    assert first["functionResponse"]["response"] == {"output": text}
+    assert "parts" not in second["functionResponse"]
+    assert label == {"text": "Attached to the result of shot:"}
+    assert link == {"fileData": {"fileUri": "https://x/y.png"}}
+
+
+@pytest.mark.parametrize("name", ["gemini-2.5-pro", "gemini-flash-latest"])
+async def test_images_in_tool_results_follow_after_the_last_result_elsewhere(name: str) -> None:
+    async with GoogleDouble(["a", "b"]) as server:
+        llm = model(server, name)
+        reply = await llm.ainvoke(media_turn(), TOOLS)
+        await llm.ainvoke([*media_turn(), reply, UserMessage("and?")], TOOLS)
+        assert server.prefix_breaks == []
+    parts = server.requests[1]["contents"][2]["parts"]
+    assert [part.keys() & {"functionResponse"} for part in parts[:2]] == [{"functionResponse"}] * 2
+    assert parts[2:] == [{"text": "Attached to the result of shot:"}, WIRE_PNG]
+
+
+# ---- schemas
+
+
+def test_nothing_stands_beside_a_reference_and_a_const_is_an_enum() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "place": {"$ref": "#/$defs/Place", "description": "Where."},
+            "plain": {"$ref": "#/$defs/Place"},
+            "const": {"const": "x", "type": "string"},
+            "any": {"anyOf": [{"const": 1}, {"type": "null"}], "default": {"const": 2}},
+            "list": {"type": "array", "items": {"$ref": "#/$defs/Place", "title": "P"}},
+            "map": {"type": "object", "additionalProperties": {"const": 1}},
+        },
+        "additionalProperties": False,
+        "$defs": {"Place": {"type": "object", "properties": {"$ref": {"type": "string"}}}},
+    }
+    before = json.dumps(schema)
+    place = {"anyOf": [{"$ref": "#/$defs/Place"}]}
+    assert write_schema(schema) == schema | {
+        "properties": {
+            "place": place | {"description": "Where."},
+            "plain": {"$ref": "#/$defs/Place"},
+            "const": {"enum": ["x"], "type": "string"},
+            "any": {"anyOf": [{"enum": [1]}, {"type": "null"}], "default": {"const": 2}},
+            "list": {"type": "array", "items": place | {"title": "P"}},
+            "map": {"type": "object", "additionalProperties": {"enum": [1]}},
+        }
+    }
+    assert json.dumps(schema) == before
+
+
+# ---- signatures
+
+
+async def test_each_signature_goes_back_on_the_part_that_carried_it() -> None:
+    script = [
+        Reply("so", thinking="hm", calls=[("time", {}), ("weather", {"city": "B"})]),
+        calls(("time", {"n": 2})),
+        "done",
+        "more",
+    ]
+    for on_delta in (None, lambda _: None):
+        history, seen = list[Message](HI), set[str]()
+        async with GoogleDouble(list(script)) as server:
+            llm = model(server)
+            for _ in range(3):
+                reply = await llm.ainvoke(history, TOOLS, on_delta=on_delta)
+                reply = with_unique_ids(load_record(dump_record(reply)), seen)
+                history.append(reply)
+                history += [result(call) for call in reply.tool_calls]
+            await llm.ainvoke([*history, *HI], TOOLS, on_delta=on_delta)
+            assert server.prefix_breaks == []
+            contents = server.requests[3]["contents"]
+            signed = [
+                (next(iter(part.keys() - {"thoughtSignature"})), part["thoughtSignature"])
+                for content in contents
+                for part in content["parts"]
+                if "thoughtSignature" in part
+            ]
+            assert [kind for kind, _ in signed] == ["functionCall", "functionCall", "text"]
+            assert [signature for _, signature in signed] == [*server.signatures][:3]
+            assert contents[1]["parts"][0] == {"text": "hm", "thought": True}
+
+
+async def test_the_ids_of_the_message_win() -> None:
+    async with GoogleDouble([calls(("time", {}, "x"), ("time", {"n": 2}, "x")), "done"]) as server:
+        llm = model(server)
+        reply = await llm.ainvoke(HI, TOOLS)
+        assert [call.id for call in reply.tool_calls] == ["x", "x_2"]
+        renamed = tuple(replace(call, id=f"{call.id}_2") for call in reply.tool_calls)
+        reply = replace(reply, tool_calls=renamed)
+        await llm.ainvoke([*HI, reply, *map(result, renamed)], TOOLS)
+    parts = server.requests[1]["contents"][1]["parts"]
+    assert [part["functionCall"]["id"] for part in parts] == ["x_2", "x_2_2"]
+    assert parts[0]["thoughtSignature"] in server.signatures
+
+
+async def test_what_a_message_says_wins_over_its_raw_parts() -> None:
+    reply = reply_of({"text": "secret"}, call_part(signature="c2ln"), {"zzz": 1})
+    assert write_messages([reply])[0]["parts"][0] == {"text": "secret"}
+    edited = write_messages([replace(reply, content="[removed]")])[0]["parts"]
+    assert edited[0] == {"text": "[removed]"}
+    assert edited[1]["thoughtSignature"] == UNSIGNED
+    assert len(edited) == 2
+    assert write_messages([replace(reply, tool_calls=())])[0]["parts"] == [{"text": "secret"}]
+
+
+@pytest.mark.parametrize("raw", [{"provider": "other", "parts": [{"text": "x"}]}, [1], "x", None])
+async def test_the_history_of_another_provider_is_taken(raw: Any) -> None:
+    call, second = ToolCall("a", "time"), ToolCall("b", "time")
+    turn = AssistantMessage("a", tool_calls=(call, second), raw=raw)
+    async with GoogleDouble([calls(("weather", {"city": "B"})), "done"]) as server:
+        llm = model(server)
+        history = [*HI, turn, result(call), result(second)]
+        reply = await llm.ainvoke(history, TOOLS)
+        await llm.ainvoke([*history, reply, result(reply.tool_calls[0])], TOOLS)
+        assert server.prefix_breaks == []
+    signed = [part.get("thoughtSignature") for part in server.requests[0]["contents"][1]["parts"]]
+    assert signed == [None, UNSIGNED, None]
+
+
+async def test_a_turn_whose_signature_is_on_another_part_goes_back_as_it_came() -> None:
+    parts = [{"text": "hm", "thought": True, "thoughtSignature": "cw=="}, call_part()]
+    wire = write_messages([reply_of(*parts)])[0]["parts"]
+    assert [part.get("thoughtSignature") for part in wire] == ["cw==", None]
+
+
+def test_the_parts_of_another_provider_stay_behind_even_if_they_say_the_same() -> None:
+    parts = [{"text": "x", "thoughtSignature": "Zm9yZWlnbg=="}]
+    for provider, sent in (("google", parts), ("other", [{"text": "x"}])):
+        message = AssistantMessage("x", raw={"provider": provider, "parts": parts})
+        assert write_messages([message]) == [{"role": "model", "parts": sent}]
+
+
+def test_unknown_parts_and_fields_survive() -> None:
+    parts = [
+        {"executableCode": {"language": "PYTHON", "code": "1"}},
+        {"text": "a", "zzz": {"x": 1}},
+        call_part(zzz=3, id="x"),
+        {"zzz": "new"},
+    ]
+    reply = load_record(dump_record(reply_of(*parts)))
+    assert reply.text == "a"
+    wire = write_messages([reply])[0]["parts"]
+    wire[2].pop("thoughtSignature")
+    assert wire == parts
+
+
+def test_a_reply_without_anything_opaque_has_no_raw() -> None:
+    reply = reply_of({"text": "hm", "thought": True}, {"text": "a"}, call_part())
+    assert (reply.raw, reply.thinking, reply.text) == (None, "hm", "a")
+
+
+# ---- the reply
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([{"text": "a"}], "a"),
+        ([{"text": "a"}, {"text": None}, {"text": 5}, None, {"text": "b"}], "ab"),
+        ([], ""),
+        ([{"text": ""}], ""),
+        ([{"text": "a\ud83d\ude00\ud83d"}], "a😀\ufffd"),
+        ([{"inlineData": {"mimeType": "image/png", "data": "AP8="}}], ""),
+    ],
+)
+def test_content_comes_in_many_forms(parts: Any, text: str) -> None:
+    assert reply_of(*parts).text == text
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        ("STOP", "end"),
+        ("MAX_TOKENS", "length"),
+        ("SAFETY", "refused"),
+        ("RECITATION", "refused"),
+        ("BLOCKLIST", "refused"),
+        ("PROHIBITED_CONTENT", "refused"),
+        ("SPII", "refused"),
+        ("IMAGE_SAFETY", "refused"),
+        ("LANGUAGE", "LANGUAGE"),
+        ("OTHER", "OTHER"),
+        ("UNEXPECTED_TOOL_CALL", "UNEXPECTED_TOOL_CALL"),
+        ("TOO_MANY_TOOL_CALLS", "TOO_MANY_TOOL_CALLS"),
+        ("MISSING_THOUGHT_SIGNATURE", "MISSING_THOUGHT_SIGNATURE"),
+        ("FINISH_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED"),
+        ("zzz", "zzz"),
+        (None, None),
+    ],
+)
+def test_stop_reasons_have_one_vocabulary(finish: str | None, reason: str | None) -> None:
+    assert reply_of({"text": "a"}, finish=finish).stop_reason == reason
+    assert assemble(part_chunk({"text": "a"}, finish=finish)).stop_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [("STOP", "tool_calls"), (None, "tool_calls"), ("MAX_TOKENS", "length"), ("zzz", "zzz")],
+)
+def test_a_stop_with_calls_is_for_the_calls(finish: Any, reason: str) -> None:
+    assert reply_of(call_part(), finish=finish).stop_reason == reason
+
+
+def test_a_refusal_without_content_says_why_in_raw() -> None:
+    reply = read_reply({"candidates": [{"finishReason": "SAFETY"}]})
+    assert (reply.text, reply.stop_reason) == ("", "refused")
+    assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
+    assert write_messages([reply]) == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_blocked_prompt_is_a_refusal(streaming: bool) -> None:
+    body = {
+        "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"},
+        "usageMetadata": {"promptTokenCount": 7},
+    }
+    async with FaultServer([send(streamed(body) if streaming else answer(body))]) as server:
+        reply = await model(server).ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
+    assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
+    assert reply.raw["promptFeedback"] == {"blockReason": "PROHIBITED_CONTENT"}
+    assert write_messages([reply]) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"candidates": []},
+        {"candidates": None, "promptFeedback": {}},
+        {"candidates": [{}], "usageMetadata": {"promptTokenCount": 7}},
+        {"candidates": [{"content": {"parts": []}}]},
+        {"candidates": [{"content": {"role": "model"}, "finishReason": "MALFORMED_FUNCTION_CALL"}]},
+    ],
+)
+async def test_a_reply_without_a_message_is_asked_for_again(body: Any) -> None:
+    with pytest.raises(BadResponse):
+        read_reply(body)
+    async with FaultServer([send(answer(body))], [send(answer(OK))]) as server:
+        assert (await model(server).ainvoke(HI)).text == "hello"
+        assert len(server.requests) == 2
+    async with FaultServer([send(streamed(body))], [send(answer(OK))]) as server:
+        assert (await model(server).ainvoke(HI, on_delta=lambda _: None)).text == "hello"
+        assert len(server.requests) == 2
+
+
+def test_a_reply_wins_over_what_is_said_of_the_prompt() -> None:
+    reply = reply_of({"text": "a"}, promptFeedback={"blockReason": "SAFETY"})
+    assert (reply.text, reply.stop_reason) == ("a", "end")
+
+
+def test_a_malformed_call_never_runs() -> None:
+    with pytest.raises(BadResponse, match="MALFORMED_FUNCTION_CALL"):
+        reply_of({"text": "so"}, call_part(), finish="MALFORMED_FUNCTION_CALL")
+
+
+def test_an_empty_answer_is_an_empty_message() -> None:
+    reply = read_reply({"candidates": [{"content": {}, "finishReason": "STOP"}]})
+    assert (reply.text, reply.stop_reason, reply.raw) == ("", "end", None)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ({"a": 1}, '{"a": 1}'),
+        ({}, "{}"),
+        (None, "{}"),
+        ('{"a":1}', '{"a":1}'),
+        ({"s": "漢"}, '{"s": "漢"}'),
+        ([1], "[1]"),
+    ],
+)
+def test_arguments_are_text_whatever_the_server_sends(args: Any, text: str) -> None:
+    assert reply_of(call_part(args=args)).tool_calls[0].arguments == text
+    assert reply_of({"functionCall": {"name": "f"}}).tool_calls[0].arguments == "{}"
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        {"content": None, "finishReason": "STOP"},
+        {"content": {"parts": 5}, "finishReason": "STOP"},
+        {"content": {"parts": [{"functionCall": None}, {"functionCall": 3}]}},
+        {"content": {"parts": [{"text": {"a": 1}, "thought": "x"}]}, "finishReason": 3},
+    ],
+)
+def test_nonsense_in_a_reply_does_not_crash(candidate: Any) -> None:
+    for read in (read_reply, assemble):
+        reply = read({"candidates": [candidate]})
+        assert [call.name for call in reply.tool_calls] in ([], [""])
+
+
+def test_tokens_are_counted_once() -> None:
+    usage = {
+        "promptTokenCount": 100,
+        "cachedContentTokenCount": 80,
+        "candidatesTokenCount": 50,
+        "thoughtsTokenCount": 30,
+        "toolUsePromptTokenCount": 7,
+        "totalTokenCount": 187,
+    }
+    read = reply_of({"text": "a"}, usageMetadata=usage).usage
+    assert read == Usage(107, 80, cached_input_tokens=80, reasoning_tokens=30)
+    assert read is not None
+    assert read.total_tokens == usage["totalTokenCount"]
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], 5])
+def test_no_usage_is_none(usage: Any) -> None:
+    assert reply_of({"text": "a"}, usageMetadata=usage).usage is None
+    assert assemble(part_chunk({"text": "a"}, usageMetadata=usage)).usage is None
+
+
+def test_usage_with_nulls_counts_as_zero() -> None:
+    usage = {"promptTokenCount": 5, "candidatesTokenCount": None}
+    assert reply_of({"text": "a"}, usageMetadata=usage).usage == Usage(5, 0)
+
+
+def test_usage_in_a_stream_grows_and_the_last_counts() -> None:
+    reply = assemble(
+        part_chunk({"text": "a"}, usageMetadata={"promptTokenCount": 9, "thoughtsTokenCount": 3}),
+        part_chunk({"text": "b"}, usageMetadata={"promptTokenCount": 9, "candidatesTokenCount": 1}),
+        part_chunk(finish="STOP"),
+        {"usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 2}},
+    )
+    assert reply.usage == Usage(9, 5, reasoning_tokens=3)
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize("signs", [True, False])
+@pytest.mark.parametrize(
+    "scripted",
+    [
+        "Hello, world",
+        Reply("text", calls=[("weather", {"city": "Zürich 漢字"}), ("time", {})]),
+        Reply("so", thinking="let me think"),
+        Reply(thinking="hm", calls=[("time", {}, "an id")]),
+        Reply(refusal="I can't."),
+        Reply("cut", finish="MAX_TOKENS", usage=None),
+        Reply("", finish="SAFETY"),
+    ],
+)
+async def test_streamed_or_whole_the_message_is_the_same(scripted: Any, signs: bool) -> None:
+    async with GoogleDouble([scripted] * 2, signs=signs) as server:
+        llm = model(server)
+        shown: list[Any] = []
+        one = await llm.ainvoke(HI, TOOLS, on_delta=shown.append)
+        whole = await llm.ainvoke(HI, TOOLS)
+    by_kind = {
+        kind: "".join(e.content for e in shown if type(e) is kind) for kind in set(map(type, shown))
+    }
+    assert by_kind.get(TextDeltaEvent, "") == one.text
+    assert by_kind.get(ThinkingDeltaEvent) == one.thinking
+    assert replace(one, raw=None) == replace(whole, raw=None)
+    if not signs:
+        assert one.raw == whole.raw
+
+
+def test_pieces_of_text_are_put_together_but_signed_ones_stay_as_they_are() -> None:
+    thought = {"text": "h", "thought": True}
+    reply = assemble(
+        part_chunk(thought),
+        part_chunk({"text": "m", "thought": True}),
+        part_chunk({"text": "a"}),
+        part_chunk({"text": "b", "thoughtSignature": "MQ=="}),
+        part_chunk({"text": "c"}, {"text": "d"}),
+        part_chunk(call_part()),
+        part_chunk({"text": ""}),
+        part_chunk({"text": "", "thoughtSignature": "Mg=="}, finish="STOP"),
+    )
+    assert (reply.text, reply.thinking, len(reply.tool_calls)) == ("abcd", "hm", 1)
+    assert reply.raw["parts"] == [
+        {"text": "hm", "thought": True},
+        {"text": "a"},
+        {"text": "b", "thoughtSignature": "MQ=="},
+        {"text": "cd"},
+        call_part(),
+        {"text": "", "thoughtSignature": "Mg=="},
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"candidates": None},
+        {"candidates": []},
+        {"candidates": [{}]},
+        {"candidates": [None]},
+        {"candidates": [{"content": None}]},
+        {"candidates": [{"content": {"parts": [None, {"text": None}, {"text": 3}]}}]},
+        {"usageMetadata": None, "promptFeedback": None},
+        {"promptFeedback": {"safetyRatings": []}},
+    ],
+)
+def test_odd_chunks_do_not_crash(odd: dict[str, Any]) -> None:
+    assert assemble(odd, part_chunk({"text": "a"}), odd).text == "a"
+
+
+STREAM = sse(
+    part_chunk({"text": "think", "thought": True}),
+    part_chunk({"text": "Zürich 漢字 😀"}),
+    part_chunk(call_part("time", "c2ln")),
+    part_chunk(finish="STOP", usageMetadata={"promptTokenCount": 3, "candidatesTokenCount": 4}),
+)
+
+
+# ---- errors, settings, other doubles
+
+TOO_LONG = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("status", "word", "message", "kind", "sent"),
+    [
+        (400, "INVALID_ARGUMENT", "Please use a valid role: user, model.", BadRequest, 1),
+        (400, "INVALID_ARGUMENT", TOO_LONG, ContextWindowExceeded, 1),
+        (400, "INVALID_ARGUMENT", "API key not valid. Please pass one.", AuthenticationFailed, 1),
+        (400, "FAILED_PRECONDITION", "User location is not supported.", BadRequest, 1),
+        (403, "PERMISSION_DENIED", "no", AuthenticationFailed, 1),
+        (404, "NOT_FOUND", "models/zzz is not found", BadRequest, 1),
+        (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota", RateLimited, 2),
+        (500, "INTERNAL", "An internal error has occurred.", ModelError, 2),
+        (503, "UNAVAILABLE", "The model is overloaded.", Overloaded, 2),
+        (504, "DEADLINE_EXCEEDED", "Deadline expired.", ModelError, 2),
+    ],
+)
+async def test_an_error_has_its_class_and_the_words_of_the_provider(
+    status: int, word: str, message: str, kind: type[ModelError], sent: int, listed: bool
+) -> None:
+    error: Any = {"error": {"code": status, "message": message, "status": word}}
+    body = answer([error] if listed else error, status)
+    async with FaultServer([send(body)], [send(body)]) as server:
+        with pytest.raises(kind) as caught:
+            await model(server, max_retries=1).ainvoke(HI, on_delta=lambda _: None)
+        assert len(server.requests) == sent
+    assert caught.value.status == status
+    assert word in str(caught.value)
+    assert message in str(caught.value)
+
+
+async def test_the_wait_that_google_asks_for_in_the_body_is_slept() -> None:
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "37s"}
+    error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [info]}}
+    naps: list[float] = []
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+
+    async with FaultServer([send(answer(error, 429))], [send(answer(OK))]) as server:
+        llm = model(server)
+        llm.sleep = nap
+        assert (await llm.ainvoke(HI)).text == "hello"
+    assert naps == [37.0]
+
+
+async def test_the_double_refuses_what_the_provider_would() -> None:
+    call = AssistantMessage(tool_calls=(ToolCall("a", "time"),))
+    orphan = [*HI, ToolMessage("a", "time", "1")]
+    bad: list[tuple[list[Message], str]] = [
+        (orphan, "function response turn comes immediately after"),
+        ([*HI, call, *HI], "number of function response parts is equal"),
+        ([*HI, AssistantMessage("a")], "end with a user role"),
+        ([call, ToolMessage("a", "time", "1")], "function call turn comes immediately after"),
+        ([UserMessage("")], "contents is not specified"),
+    ]
+    async with GoogleDouble([calls(("time", {})), "never"]) as server:
+        llm = model(server)
+        for messages, words in bad:
+            with pytest.raises(BadRequest, match=words):
+                await llm.ainvoke(messages, TOOLS)
+        reply = await llm.ainvoke(HI, TOOLS)
+        stripped = [*HI, replace(reply, raw=None), result(reply.tool_calls[0])]
+        with pytest.raises(BadRequest, match="missing a thought_signature"):
+            await llm.ainvoke(stripped, TOOLS)
+        forged = json.loads(json.dumps(reply.raw).replace("c2lnbmF0dXJlIDY=", "Zm9yZ2Vk"))
+        with pytest.raises(BadRequest, match="Corrupted thought signature"):
+            await llm.ainvoke([*HI, replace(reply, raw=forged), stripped[2]], TOOLS)
+        assert len(server.refusals) == len(bad) + 2
+        assert server.replies == ["never"]
+
+
+async def test_a_failure_then_an_answer() -> None:
+    echo = lambda body: body["contents"][0]["parts"][0]["text"]  # noqa: E731
+    async with GoogleDouble([Failure(503), echo]) as server:
+        assert (await model(server).ainvoke(HI)).text == "hi"
+        assert len(server.requests) == 2
+
+
+def test_the_key_and_the_address_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="GOOGLE_API_KEY"):
+        ChatGoogle("m")
+    monkeypatch.setenv("GEMINI_API_KEY", "second")
+    assert ChatGoogle("m").headers() == {"x-goog-api-key": "second"}
+    monkeypatch.setenv("GOOGLE_API_KEY", "first")
+    assert ChatGoogle("m").headers() == {"x-goog-api-key": "first"}
+    assert ChatGoogle("m", api_key="given").headers() == {"x-goog-api-key": "given"}
+    assert ChatGoogle("m").base_url == "https://generativelanguage.googleapis.com"
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://local/")
+    assert ChatGoogle(model="m").base_url == "http://local"
+    assert ChatGoogle("m", base_url="http://here/v1beta/").base_url == "http://here"
+    assert repr(ChatGoogle("m", api_key="given")) == "ChatGoogle('m')"
+
+
+async def test_vertex_is_another_address() -> None:
+    url, version = "https://aiplatform.googleapis.com", "v1/publishers/google"
+    with respx.mock(base_url=url) as mock:
+        path = "/v1/publishers/google/models/gemini-3-pro:generateContent"
+        mock.post(path).mock(return_value=httpx.Response(200, json=OK))
+        async with ChatGoogle(
+            "gemini-3-pro", api_key="k", base_url=url, api_version=version
+        ) as llm:
+            assert (await llm.ainvoke(HI)).text == "hello"

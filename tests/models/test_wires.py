@@ -1,0 +1,509 @@
+"""What goes wrong on a wire: each fault is met in the same way by every provider."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from agentloop import errors
+from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
+from agentloop.events import TextDeltaEvent
+from agentloop.messages import AssistantMessage, ToolCall, UserMessage
+from agentloop.models import http
+from tests.doubles.fault_server import (
+    FaultServer,
+    answer,
+    chunk,
+    fin,
+    request,
+    rst,
+    send,
+    split,
+    stall,
+    stream_head,
+)
+from tests.doubles.openai_double import Reply, calls
+from tests.doubles.wires import KEY, UNICODE, VARIABLES, WIRES, Wire
+
+HI = [UserMessage("hi")]
+NOW = 1_000_000_000.0
+CLOSING = stream_head().replace(b"transfer-encoding: chunked\r\n", b"connection: close\r\n")
+CALL = calls(("time", {"zone": "漢字"}, "c1"))
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=WIRES, ids=lambda wire: wire.name)
+def wire(request: pytest.FixtureRequest) -> Wire:
+    found: Wire = request.param
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+def streaming(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+async def ask(llm: Any, streaming: bool = False) -> AssistantMessage:
+    reply: AssistantMessage = await llm.ainvoke(
+        HI, on_delta=(lambda _: None) if streaming else None
+    )
+    return reply
+
+
+async def listen(llm: Any) -> tuple[str, list[str]]:
+    """The text of a streamed reply, and the pieces of it that were shown."""
+    shown: list[Any] = []
+    reply = await llm.ainvoke(HI, on_delta=shown.append)
+    return reply.text, [event.content for event in shown]
+
+
+# ---- statuses
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 524, 529])
+async def test_a_status_that_may_pass_is_tried_again(wire: Wire, status: int) -> None:
+    async with FaultServer([send(answer("busy", status))], [send(wire.answer())]) as server:
+        llm = wire.model(server)
+        assert (await ask(llm)).text == "hello"
+        assert len(server.requests) == 2
+        assert llm.sleep == [1.0]
+        await llm.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, BadRequest),
+        (401, errors.AuthenticationFailed),
+        (403, errors.AuthenticationFailed),
+        (404, BadRequest),
+        (413, errors.ContextWindowExceeded),
+        (422, BadRequest),
+    ],
+)
+async def test_a_refused_request_is_not_sent_again(
+    wire: Wire, status: int, kind: type[ModelError], streaming: bool
+) -> None:
+    body = {"error": {"message": "no " * 1000, "type": "invalid_request_error"}}
+    reply = answer(body, status, {"x-request-id": "req_7"})
+    async with FaultServer([send(reply)]) as server:
+        with pytest.raises(kind) as caught:
+            await ask(wire.model(server), streaming)
+        assert len(server.requests) == 1
+    assert (caught.value.status, caught.value.request_id) == (status, "req_7")
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(("status", "advice", "sent"), [(500, "false", 1), (400, "true", 2)])
+async def test_the_provider_knows_best_whether_to_retry(
+    wire: Wire, status: int, advice: str, sent: int
+) -> None:
+    first = answer("x", status, {"x-should-retry": advice})
+    async with FaultServer([send(first)], [send(wire.answer())]) as server:
+        if sent == 1:
+            with pytest.raises(ModelError):
+                await ask(wire.model(server))
+        else:
+            await ask(wire.model(server))
+        assert len(server.requests) == sent
+
+
+async def test_a_provider_that_stays_down_gets_five_requests(wire: Wire, streaming: bool) -> None:
+    async with FaultServer(*[[send(answer("down", 503))]] * 6) as server:
+        llm = wire.model(server)
+        with pytest.raises(errors.Overloaded, match="down"):
+            await ask(llm, streaming)
+        assert len(server.requests) == 5
+        assert llm.sleep == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": formatdate(NOW + 10, usegmt=True)}, 10.0),
+        ({"retry-after": formatdate(NOW - 10, usegmt=True)}, 1.0),
+        ({"retry-after": "soon"}, 1.0),
+        ({"retry-after": "120"}, 120.0),
+    ],
+)
+async def test_the_wait_that_is_asked_for_is_slept(
+    wire: Wire, headers: dict[str, str], wait: float
+) -> None:
+    first = answer("slow down", 429, headers)
+    async with FaultServer([send(first)], [send(wire.answer())]) as server:
+        llm = wire.model(server, clock=lambda: NOW)
+        await ask(llm)
+        assert llm.sleep == [wait]
+
+
+async def test_a_long_wait_is_handed_to_the_caller(wire: Wire) -> None:
+    first = answer("slow down", 429, {"retry-after": "600"})
+    async with FaultServer([send(first)]) as server:
+        llm = wire.model(server)
+        with pytest.raises(errors.RateLimited) as caught:
+            await ask(llm)
+        assert caught.value.retry_after == 600
+        assert (llm.sleep, len(server.requests)) == ([], 1)
+
+
+# ---- connections
+
+
+async def test_a_reset_on_a_reused_connection_is_tried_again(wire: Wire) -> None:
+    first = [send(wire.answer()), request(), rst()]
+    async with FaultServer(first, [send(wire.answer())]) as server:
+        llm = wire.model(server)
+        await ask(llm)
+        assert (await ask(llm)).text == "hello"
+        assert (len(server.requests), server.connections) == (3, 2)
+
+
+async def test_a_connection_that_the_server_closed_between_calls_is_not_noticed(
+    wire: Wire,
+) -> None:
+    async with FaultServer(*[[send(wire.answer()), fin()]] * 3) as server:
+        llm = wire.model(server)
+        for _ in range(3):
+            assert (await ask(llm)).text == "hello"
+
+
+async def test_a_streamed_reply_leaves_its_connection_usable(wire: Wire) -> None:
+    async with wire.double(["one", "two", "three"]) as server:
+        llm = wire.model(server)
+        for text in ("one", "two", "three"):
+            assert (await ask(llm, streaming=True)).text == text
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("end", [fin, rst])
+async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire: Wire, end: Any) -> None:
+    whole = wire.answer()
+    cuts = [whole[:cut] for cut in range(0, len(whole), 1 if end is fin else 7)]
+    scripts = [s for cut in cuts for s in ([send(cut), end()], [send(wire.answer()), fin()])]
+    async with FaultServer(*scripts) as server:
+        llm = wire.model(server)
+        for _ in cuts:
+            assert (await ask(llm)).text == "hello"
+        assert len(llm.sleep) == len(cuts)
+
+
+async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire: Wire) -> None:
+    whole = wire.stream()
+    async with FaultServer() as server:
+        llm = wire.model(server)
+        expected = await _whole(server, llm, wire)
+        for cut in range(len(whole)):
+            server.scripts = [[send(whole[:cut]), fin()], [send(whole), fin()]]
+            naps, shown = len(llm.sleep), list[Any]()
+            try:
+                reply = await llm.ainvoke(HI, on_delta=shown.append)
+            except (ConnectionFailed, BadResponse):
+                assert 0 < len(shown) <= 2  # some of it was shown, so no second attempt
+                assert len(server.scripts) == 1
+            else:
+                assert (reply.text, reply.stop_reason) == (expected.text, "end")
+                assert "".join(event.content for event in shown) == "hello"
+                assert len(server.scripts) == (0 if len(llm.sleep) > naps else 1)
+        await llm.aclose()
+
+
+async def _whole(server: FaultServer, llm: Any, wire: Wire) -> AssistantMessage:
+    server.scripts = [[send(wire.answer()), fin()]]
+    return await ask(llm)
+
+
+@pytest.mark.parametrize("end", ["fin", "clean"])
+async def test_a_stream_that_dies_at_any_event_is_repeated_only_if_nothing_was_shown(
+    wire: Wire, end: str
+) -> None:
+    frames = wire.frames()
+    ends = {"fin": fin(), "clean": send(chunk(b""))}
+    outcomes: list[str] = []
+    for count in range(len(frames)):
+        begun = stream_head() + chunk(b"".join(frames[:count])) * bool(count)
+        async with FaultServer([send(begun), ends[end]], [send(wire.stream())]) as server:
+            shown: list[Any] = []
+            llm = wire.model(server)
+            try:
+                reply = await llm.ainvoke(HI, on_delta=shown.append)
+            except (ConnectionFailed, BadResponse):
+                assert 0 < len(shown) <= 2
+                assert len(server.requests) == 1
+                outcomes.append("error")
+            else:
+                assert reply.text == "".join(event.content for event in shown) == "hello"
+                outcomes.append("again" if len(server.requests) == 2 else "whole")
+            await llm.aclose()
+    assert outcomes == sorted(outcomes, key=["again", "error", "whole"].index)
+    assert {"again", "error"} <= {*outcomes}
+
+
+@pytest.mark.parametrize("end", [fin, rst])
+async def test_half_a_tool_call_was_not_shown_so_the_stream_is_repeated(
+    wire: Wire, end: Any
+) -> None:
+    frames = wire.frames(CALL)
+    for count in range(1, len(frames) - 2):
+        begun = stream_head() + chunk(b"".join(frames[:count]))
+        async with FaultServer([send(begun), end()], [send(wire.stream(CALL))]) as server:
+            reply = await ask(llm := wire.model(server), streaming=True)
+            assert reply.tool_calls == (ToolCall("c1", "time", '{"zone": "漢字"}'),)
+            assert len(server.requests) == 2
+            await llm.aclose()
+
+
+@pytest.mark.parametrize("known_end", [True, False])
+async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
+    wire: Wire, known_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LINGER", 0.01)
+    frames = wire.frames()
+    if not known_end and wire.name == "openai":
+        frames = frames[:-1]  # without [DONE]
+    async with FaultServer([send(stream_head() + chunk(b"".join(frames))), stall()]) as server:
+        assert (await ask(wire.model(server), streaming=True)).text == "hello"
+
+
+async def test_what_breaks_after_the_end_does_not_matter(wire: Wire) -> None:
+    whole = stream_head() + chunk(b"".join(wire.frames()))
+    async with FaultServer([send(whole), fin()]) as server:
+        assert (await ask(wire.model(server), streaming=True)).text == "hello"
+        assert len(server.requests) == 1
+
+
+# ---- clocks
+
+
+async def drip(connection: Any) -> None:
+    while True:
+        connection.writer.write(chunk(b": ping\n\n"))
+        await connection.writer.drain()
+        await asyncio.sleep(0.001)
+
+
+async def test_silence_is_a_connection_failure(wire: Wire, streaming: bool) -> None:
+    async with FaultServer([send(stream_head()), stall()]) as server:
+        with pytest.raises(ConnectionFailed, match="ReadTimeout"):
+            await ask(wire.model(server, read_timeout=0.02, max_retries=0), streaming)
+
+
+async def test_the_total_time_is_bounded_however_busy_the_server_looks(
+    wire: Wire, streaming: bool
+) -> None:
+    async with FaultServer([send(stream_head()), drip]) as server:
+        with pytest.raises(ConnectionFailed, match=r"0\.05 s"):
+            await ask(wire.model(server, timeout=0.05), streaming)
+
+
+async def test_a_cancelled_request_is_cancelled(wire: Wire, streaming: bool) -> None:
+    async with FaultServer([send(stream_head()), stall()], [send(wire.answer())]) as server:
+        llm = wire.model(server)
+        task = asyncio.create_task(ask(llm, streaming))
+        while not server.requests:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await ask(llm)).text == "hello"
+
+
+# ---- answers that are no answers
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", "application/json"),
+        (b'{"choices": [{"mess', "application/json"),
+        (b"<html><h1>Sign in</h1>" + b"x" * 9999, "text/html"),
+        (b"[]", "application/json"),
+        (b"null", "application/json"),
+        (b"{}", "application/json"),
+        (b'{"a":"\xff"}', "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b'{"choices": [], "content": null, "candidates": []}', "application/json"),
+    ],
+)
+async def test_a_bad_answer_is_tried_again_and_described(
+    wire: Wire, body: bytes, kind: str, streaming: bool
+) -> None:
+    bad = [send(answer(body, kind=kind, headers={"request-id": "r1"})), fin()]
+    async with FaultServer(bad, [send(wire.answer()), fin()], bad) as server:
+        assert (await ask(wire.model(server), streaming)).text == "hello"
+        with pytest.raises(BadResponse, match=kind) as caught:
+            await ask(wire.model(server, max_retries=0), streaming)
+    assert (caught.value.status, caught.value.request_id) == (200, "r1")
+    assert len(str(caught.value)) < 400
+
+
+async def test_an_event_that_is_no_text_is_tried_again(wire: Wire) -> None:
+    bad = stream_head() + chunk(b'data: {"a": "\xff"}\n\n' + b"".join(wire.frames()))
+    async with FaultServer([send(bad), fin()], [send(wire.stream())]) as server:
+        assert (await ask(wire.model(server), streaming=True)).text == "hello"
+        assert len(server.requests) == 2
+
+
+async def test_a_server_that_does_not_stream_is_read_whole(wire: Wire) -> None:
+    async with FaultServer([send(wire.answer())]) as server:
+        assert (await ask(wire.model(server), streaming=True)).text == "hello"
+
+
+@pytest.mark.parametrize("kind", ["Overloaded", "RateLimited", "ServerError", "BadRequest"])
+async def test_an_error_inside_a_stream_is_that_error(wire: Wire, kind: str) -> None:
+    expected, again = getattr(errors, kind), kind != "BadRequest"
+    shown, frames = 0, wire.frames()
+    for count, frame in enumerate(frames):
+        script = [send(stream_head() + chunk(b"".join(frames[:count]) + wire.error(kind))), fin()]
+        async with FaultServer(script, [send(wire.stream()), fin()]) as server:
+            llm = wire.model(server)
+            if again and not shown:
+                assert (await ask(llm, streaming=True)).text == "hello"
+                assert len(server.requests) == 2
+            elif b"message_stop" not in frames[count - 1] and b"[DONE]" not in frames[count - 1]:
+                with pytest.raises(expected, match="later"):
+                    await ask(llm, streaming=True)
+                assert len(server.requests) == 1
+            await llm.aclose()
+        shown += any(piece in frame for piece in (b'"hell"', b'"o"'))
+    assert shown == 2
+
+
+async def test_an_error_in_a_good_whole_answer_is_that_error(wire: Wire) -> None:
+    body = {"error": {"code": 400, "type": "invalid_request_error", "message": "no"}}
+    async with FaultServer([send(answer(body))]) as server:
+        with pytest.raises(BadRequest, match="no"):
+            await ask(wire.model(server))
+        assert len(server.requests) == 1
+
+
+async def test_a_reply_has_a_largest_size(wire: Wire, streaming: bool) -> None:
+    reply = wire.stream("x" * 5000) if streaming else wire.answer("x" * 5000)
+    async with FaultServer([send(reply)]) as server:
+        with pytest.raises(BadResponse, match="more than 4096 bytes"):
+            await ask(wire.model(server, max_response_bytes=4096), streaming)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
+async def test_compressed_replies_are_neither_asked_for_nor_unpacked(
+    wire: Wire, coding: str, streaming: bool
+) -> None:
+    bomb = gzip.compress(b" " * 10_000_000)
+    kind = "text/event-stream" if streaming else "application/json"
+    async with FaultServer([send(answer(bomb, 200, {"content-encoding": coding}, kind))]) as server:
+        with pytest.raises(BadResponse, match=coding):
+            await ask(wire.model(server), streaming)
+        assert server.requests[0][0]["accept-encoding"] == "identity"
+
+
+# ---- server-sent events
+
+
+def _crlf(frames: list[bytes]) -> list[bytes]:
+    return [frame.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") for frame in frames]
+
+
+def _cr(frames: list[bytes]) -> list[bytes]:
+    return [frame.replace(b"\r\n", b"\n").replace(b"\n", b"\r") for frame in frames]
+
+
+def _bom(frames: list[bytes]) -> list[bytes]:
+    return [b"\xef\xbb\xbf" + frames[0], *frames[1:]]
+
+
+def _noisy(frames: list[bytes]) -> list[bytes]:
+    noise = b": a comment\n\nevent: zzz\n\nid: 1\nretry: 5\nevent: ping\ndata: {}\n\n"
+    return [noise, *[frame + noise for frame in frames]]
+
+
+def _several_lines(frames: list[bytes]) -> list[bytes]:
+    return [frame.replace(b", ", b",\ndata: ") for frame in frames]
+
+
+def _tight(frames: list[bytes]) -> list[bytes]:
+    return [frame.replace(b"data: ", b"data:") for frame in frames]
+
+
+@pytest.mark.parametrize("write", [_crlf, _cr, _bom, _noisy, _several_lines, _tight])
+async def test_a_stream_may_be_written_in_many_ways(wire: Wire, write: Any) -> None:
+    reply = Reply("hello", thinking="hm", calls=CALL.calls)
+    content = b"".join(write(wire.frames(reply)))
+    async with FaultServer([send(stream_head() + chunk(content) + chunk(b""))]) as server:
+        found = await ask(wire.model(server), streaming=True)
+    assert (found.text, found.thinking) == ("hello", "hm")
+    assert found.tool_calls == (ToolCall("c1", "time", '{"zone": "漢字"}'),)
+
+
+def _plain(frame: bytes) -> bytes:
+    """The frame with its text as it is, not as escapes."""
+    lines = frame.decode().splitlines()
+    for at, line in enumerate(lines):
+        if line.startswith("data: {"):
+            lines[at] = "data: " + json.dumps(json.loads(line[6:]), ensure_ascii=False)
+    return "\n".join([*lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+async def test_a_stream_cut_inside_its_characters_arrives_whole(wire: Wire, size: int) -> None:
+    body = b"".join(map(_plain, wire.frames(UNICODE)))
+    assert UNICODE[:4].encode() in body
+    async with FaultServer([send(CLOSING), split(body, size), fin()]) as server:
+        text, shown = await listen(wire.model(server))
+    assert text == UNICODE == "".join(shown)
+
+
+async def test_a_surrogate_pair_in_two_pieces_is_one_character(wire: Wire) -> None:
+    frames = wire.frames("abc\ud83d\ude00efg")
+    async with FaultServer([send(stream_head() + chunk(b"".join(frames)) + chunk(b""))]) as server:
+        text, shown = await listen(wire.model(server))
+    assert text == "abc😀efg"
+    assert shown == ["abc", "😀efg"]
+
+
+async def test_what_was_streamed_is_shown_in_pieces(wire: Wire) -> None:
+    shown: list[Any] = []
+    async with FaultServer([send(wire.stream())]) as server:
+        await wire.model(server).ainvoke(HI, on_delta=shown.append)
+    assert shown == [TextDeltaEvent("hell"), TextDeltaEvent("o")]
+
+
+# ---- secrets
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+async def test_a_key_that_the_server_repeats_is_not_shown(
+    wire: Wire, status: int, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "agentloop")
+    body = f"Incorrect key: {KEY}"
+    body = "x" * (200 - len(body)) + body if status == 200 else body  # clipped amid the key
+    async with FaultServer(*[[send(answer(body, status)), fin()]] * 2) as server:
+        llm = wire.model(server, max_retries=1)
+        with pytest.raises(ModelError) as caught:
+            await ask(llm, streaming)
+        assert KEY in str(server.requests[0][0])
+        assert all(KEY not in body.decode() for _, body in server.requests)
+    error = caught.value
+    shown = f"{error!r} {error} {error.__context__!r} {error.__cause__!r} {llm!r} {caplog.text}"
+    assert KEY not in shown
+    assert KEY[:7] not in shown
+
+
+@pytest.mark.parametrize("key", ["sk-1234567\nx", "sk-1234567 ", "sk-1234567é", "sk-1234567\0"])
+def test_a_key_that_no_header_can_carry_is_refused_unseen(wire: Wire, key: str) -> None:
+    with pytest.raises(ValueError, match="api_key") as caught:
+        wire.model("http://x", api_key=key)
+    assert "1234567" not in str(caught.value)
