@@ -34,6 +34,7 @@ from .http import (
     Deltas,
     HTTPModel,
     as_text,
+    count,
     given,
     loaded,
     obj,
@@ -334,14 +335,14 @@ def read_usage(usage: Any) -> Usage | None:
     """Tokens: what was read from the cache or written to it is part of the input."""
     if not (counts := obj(usage)):
         return None
-    read = counts.get("cache_read_input_tokens") or 0
-    written = counts.get("cache_creation_input_tokens") or 0
+    read = count(counts.get("cache_read_input_tokens"))
+    written = count(counts.get("cache_creation_input_tokens"))
     return Usage(
-        input_tokens=(counts.get("input_tokens") or 0) + read + written,
-        output_tokens=counts.get("output_tokens") or 0,
+        input_tokens=count(counts.get("input_tokens")) + read + written,
+        output_tokens=count(counts.get("output_tokens")),
         cached_input_tokens=read,
         cache_write_tokens=written,
-        reasoning_tokens=obj(counts.get("output_tokens_details")).get("thinking_tokens") or 0,
+        reasoning_tokens=count(obj(counts.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 

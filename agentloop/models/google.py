@@ -36,6 +36,7 @@ from .http import (
     Deltas,
     HTTPModel,
     as_text,
+    count,
     given,
     obj,
     objects,
@@ -316,12 +317,12 @@ def read_usage(usage: Any) -> Usage | None:
     """Tokens: Gemini counts cached ones as part of the prompt, but thoughts on top of the reply."""
     if not (counts := obj(usage)):
         return None
-    thoughts = counts.get("thoughtsTokenCount") or 0
+    thoughts = count(counts.get("thoughtsTokenCount"))
     return Usage(
-        input_tokens=(counts.get("promptTokenCount") or 0)
-        + (counts.get("toolUsePromptTokenCount") or 0),
-        output_tokens=(counts.get("candidatesTokenCount") or 0) + thoughts,
-        cached_input_tokens=counts.get("cachedContentTokenCount") or 0,
+        input_tokens=count(counts.get("promptTokenCount"))
+        + count(counts.get("toolUsePromptTokenCount")),
+        output_tokens=count(counts.get("candidatesTokenCount")) + thoughts,
+        cached_input_tokens=count(counts.get("cachedContentTokenCount")),
         reasoning_tokens=thoughts,
     )
 

@@ -53,6 +53,7 @@ log = logging.getLogger("agentloop")
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets none
 LINGER = 0.25  # seconds for the end of a stream whose last event was seen
 MAX_CLIENTS = 64
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 
 
 class Accumulator(Protocol):
@@ -83,7 +84,8 @@ class HTTPModel(ABC):
     """What every provider has in common. Nothing is sent that was not asked for.
 
     `client` is anything with the interface of `httpx.AsyncClient`, and is never closed here.
-    Without one, clients are made as needed; they honour the proxy variables that httpx does.
+    Without one, clients are made as needed; they use the proxies of the
+    environment, as httpx does, but not for loopback addresses.
     """
 
     model: str
@@ -92,7 +94,7 @@ class HTTPModel(ABC):
     base_url: _Url = _Url()
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])  # more fields to send
     max_retries: int = 4  # attempts after the first
-    timeout: float | None = None  # seconds for all attempts together
+    timeout: float | None = 3600.0  # seconds for all attempts together
     connect_timeout: float = 5.0
     read_timeout: float = 600.0  # seconds without a single byte
     max_response_bytes: int = 64 * 2**20
@@ -319,7 +321,7 @@ class HTTPModel(ABC):
         if (pool := self._pools.get(loop)) is None:
             for old in [old for old in list(self._pools) if old.is_closed()]:
                 self._pools.pop(old, None)
-            pool = self._pools[loop] = _Pool()
+            pool = self._pools[loop] = _Pool(urlsplit(self.base_url).hostname not in LOOPBACK)
             await anext(pool.closer)
         client = pool.least_busy()
         pool.users[client] += 1
@@ -361,14 +363,15 @@ def _is_transport(error: Exception) -> bool:
 class _Pool:
     """The clients of one event loop: many, as httpx looks at all connections for each request."""
 
-    def __init__(self) -> None:
+    def __init__(self, proxies: bool) -> None:
+        self.proxies = proxies
         self.users: dict[Any, int] = {}
         self.closer = _close_at_the_end(self.users)
 
     def least_busy(self) -> Any:
         client = min(self.users, key=self.users.__getitem__, default=None)
         if client is None or (self.users[client] and len(self.users) < MAX_CLIENTS):
-            client = _new_client()
+            client = _new_client(self.proxies)
             self.users[client] = 0
         return client
 
@@ -383,10 +386,11 @@ async def _close_at_the_end(clients: dict[Any, int]) -> AsyncGenerator[None, Non
             await client.aclose()
 
 
-def _new_client() -> Any:
+def _new_client(proxies: bool) -> Any:
     import httpx
 
-    return httpx.AsyncClient(verify=_ssl_context(), limits=httpx.Limits(keepalive_expiry=60))
+    limits = httpx.Limits(keepalive_expiry=60)
+    return httpx.AsyncClient(verify=_ssl_context(), limits=limits, trust_env=proxies)
 
 
 @cache
@@ -402,6 +406,11 @@ def _ssl_context() -> Any:
 def obj(value: Any) -> dict[str, Any]:
     """The value if it is an object, else an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def count(value: Any) -> int:
+    """A number of tokens; 0 for what is none."""
+    return value if type(value) is int and value >= 0 else 0
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ from .http import (
     Deltas,
     HTTPModel,
     as_text,
+    count,
     given,
     obj,
     objects,
@@ -290,10 +291,10 @@ def read_usage(usage: Any) -> Usage | None:
     read = obj(counts.get("prompt_tokens_details"))
     written = obj(counts.get("completion_tokens_details"))
     return Usage(
-        input_tokens=counts.get("prompt_tokens") or 0,
-        output_tokens=counts.get("completion_tokens") or 0,
-        cached_input_tokens=read.get("cached_tokens") or 0,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
+        input_tokens=count(counts.get("prompt_tokens")),
+        output_tokens=count(counts.get("completion_tokens")),
+        cached_input_tokens=count(read.get("cached_tokens")),
+        reasoning_tokens=count(written.get("reasoning_tokens")),
     )
 
 

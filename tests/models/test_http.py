@@ -486,17 +486,18 @@ async def test_a_closed_model_opens_again() -> None:
         await llm.aclose()
 
 
-async def test_proxy_variables_count_unless_the_client_says_otherwise(
+async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with FaultServer() as gone:
-        port = gone.port
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{port}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    async with OpenAIDouble(["a"]) as server, httpx.AsyncClient(trust_env=False) as client:
-        with pytest.raises(ConnectionFailed):
-            await ask(model(server.base_url, max_retries=0))
-        assert (await ask(model(server.base_url, client=client))).text == "a"
+    answer = send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+    async with FaultServer([answer]) as proxy, OpenAIDouble(["a"]) as server:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        with pytest.raises(BadRequest):
+            await ask(model("http://models.invalid/v1", max_retries=0))
+        assert (await ask(model(server.base_url, max_retries=0))).text == "a"
 
 
 def test_importing_a_provider_does_not_import_httpx() -> None:
