@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import os
 import subprocess
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -98,7 +98,7 @@ def main() -> None:
     if given.folder or base_url or os.environ.get("OPENAI_API_KEY"):
         if not (given.folder and given.folder.is_dir()):
             options.error(f"there is no folder {given.folder or 'named'}: name one to work in")
-        server = nullcontext(base_url)
+        server: AbstractContextManager[str | None] = nullcontext(base_url)
     else:
         print("No OPENAI_API_KEY and no OPENAI_BASE_URL: the model's words are a script, served")
         print("on loopback. HTTP, tools, files and test runs are real.")

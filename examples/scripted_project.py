@@ -4,6 +4,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from agentloop.cli.loopback import Turn
+
 PROJECT = {
     "prices.py": "def total(prices):\n    return sum(prices[1:])\n",
     "test_prices.py": (
@@ -14,7 +16,7 @@ PROJECT = {
     ),
 }
 TESTS = f'"{sys.executable}" -m unittest -q'
-SCRIPT = [
+SCRIPT: list[Turn] = [
     [("run", {"command": TESTS})],
     [("read", {"path": "prices.py"}), ("read", {"path": "test_prices.py"})],
     [("edit", {"path": "prices.py", "old": "sum(prices[1:])", "new": "sum(prices)"})],
