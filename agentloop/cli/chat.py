@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from .. import events
 from ..agent import Agent
 from ..errors import ModelError
 from ..loop import ChatModel
-from ..messages import Result
+from ..messages import Result, ToolMessage, UserMessage
+from ..mixins.session import Session
+from ..saved import SESSION_DIR
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
+from ..tools import Tool
+from ..transcript import last_message, open_calls
 from .terminal import BOLD, CYAN, DIM, GREEN, RED, Terminal, cut, exact, one_line
 
 SYSTEM_PROMPT = (
@@ -35,12 +39,19 @@ MARKS = {"old_text": ("-", RED), "new_text": ("+", GREEN), "content": ("+", GREE
 NOBODY = "(Nobody can be asked here, so this is denied. --yes allows whatever the model wants.)"
 
 
+class CodingAgent(Session, Agent):
+    """An agent whose conversation is kept if its session has a name."""
+
+    system_prompt = SYSTEM_PROMPT
+
+
 class Chat:
     """One conversation. Use it with `with`: it takes Ctrl-C and an event loop as long as it lasts.
 
-    root: the folder to work in.
+    root: the folder to work in. tools: more of them than those for its files and commands.
     yes: allow everything, unasked.
     shows_text: whether the model's text goes to the terminal as it comes.
+    session, session_dir: where the conversation is kept and goes on, as in `Session`.
     """
 
     def __init__(
@@ -51,18 +62,20 @@ class Chat:
         *,
         yes: bool = False,
         shows_text: bool = True,
+        tools: Sequence[Tool] = (),
+        session: str | None = None,
+        session_dir: str | Path = SESSION_DIR,
     ) -> None:
         approve = None if yes else self.approve
         self.workspace = Workspace(root, approve=approve)
         self.shell = Shell(root, approve=approve)
-        tools = [*self.workspace.tools, *self.shell.tools]
-        self.agent = Agent(llm=llm, tools=tools, system_prompt=SYSTEM_PROMPT)
+        tools = [*self.workspace.tools, *self.shell.tools, *tools]
+        self.agent = CodingAgent(llm=llm, tools=tools, session=session, session_dir=session_dir)
         self.terminal, self.shows_text = terminal, shows_text
         self._runner = asyncio.Runner()
         self._always: set[str] = set()  # what the user has said "always" to
         self._state = "idle"  # or "answering", "asking", "stopping"
         self._to_be_stopped = False
-        self._can_retry = False
         self._streamed = False  # whether the present reply's text has been shown
         self._open: dict[str, str] = {}  # the calls without a result: what to call each
         self._side_by_side = False
@@ -71,19 +84,24 @@ class Chat:
         self._handler = signal.signal(signal.SIGINT, self._on_ctrl_c)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
-            # the model leaves a client that it was given open
-            if (client := getattr(self.agent.llm, "client", None)) is not None:
-                self._runner.run(client.aclose())
+            self.agent.close()
             self._runner.close()
         finally:
             signal.signal(signal.SIGINT, self._handler)
+
+    def kept(self) -> str:
+        """What is in the session so far, in words."""
+        messages, calls = len(self.agent.messages), len(open_calls(self.agent.log))
+        hint = " /retry goes on where it ended." * self.unfinished
+        return f"(Session {self.agent.session}: {messages} messages, open calls: {calls}.{hint})"
+
+    def usage(self) -> str:
+        """What the conversation has used so far, in words."""
+        usage = self.agent.usage
+        cached = f", {usage.cached_input_tokens:,} of them cached" * bool(usage.cached_input_tokens)
+        return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
 
     # ---- from prompt to answer
 
@@ -117,23 +135,28 @@ class Chat:
                 case "/clear":
                     self.agent.clear_history()
                     self.workspace.seen.clear()
-                    self._can_retry = False
                     self.terminal.say("(A new conversation.)", DIM)
                 case "/usage":
-                    self.terminal.say(tokens(self.agent), DIM)
-                case "/retry" if not self._can_retry:
-                    self.terminal.say("(There is nothing to retry.)", DIM)
-                case "/retry":
+                    self.terminal.say(self.usage(), DIM)
+                case "/retry" if self.unfinished:
                     self.answer(None)
+                case "/retry":
+                    self.terminal.say("(There is nothing to retry.)", DIM)
                 case _ if line.startswith("/") and line[1:].isalpha():
                     self.terminal.say(f"(There is no {line}; /help lists what there is.)", DIM)
                 case _:
                     self.answer(line)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is something to go on with, without a prompt."""
+        log = self.agent.log
+        return bool(open_calls(log)) or isinstance(last_message(log), UserMessage | ToolMessage)
+
     def answer(self, prompt: str | None) -> Result | None:
         """The answer, shown as it comes; without a prompt, the one that did not come to its end.
 
-        None if the model failed. A second Ctrl-C raises KeyboardInterrupt.
+        None if the model failed, or the session's file. A second Ctrl-C raises KeyboardInterrupt.
         """
         self._state, self._to_be_stopped, self._streamed = "answering", False, False
         self._side_by_side = False
@@ -143,15 +166,15 @@ class Chat:
             result = self._runner.run(self._answer(prompt))
         except ModelError as error:
             self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
+        except OSError as error:  # a tool's errors are for the model
+            self.terminal.say(f"The session cannot be kept: {error}", RED)
         finally:
             self._state = "idle"
             self.terminal.end_line()
-        reason = result.stop_reason if result else "error"
-        self._can_retry = reason in ("error", "interrupted")
-        if reason == "interrupted":
+        if result and result.stop_reason == "interrupted":
             self.terminal.say("(Stopped. What was done stays done.)", DIM)
-        elif reason not in ("error", "completed", "done"):
-            self.terminal.say(f"(This ended early: {reason}.)", DIM)
+        elif result and result.stop_reason not in ("completed", "done"):
+            self.terminal.say(f"(This ended early: {result.stop_reason}.)", DIM)
         return result
 
     async def _answer(self, prompt: str | None) -> Result | None:
@@ -221,7 +244,10 @@ class Chat:
         The event loop stands still until they have answered, on purpose: so nothing else is
         printed, started or timed out meanwhile.
         """
-        key, scope = self._scope(tool, arguments)
+        key, scope = "files", "each write and edit of a file in this folder"  # what "always" covers
+        if tool == "bash":
+            key = json.dumps([str(self.shell.cwd), arguments["command"]])
+            scope = "this very command in this folder"
         if self._state != "answering" or self._to_be_stopped:
             return False
         if key in self._always:
@@ -240,13 +266,6 @@ class Chat:
             return False
         finally:
             self._state = "answering"
-
-    def _scope(self, tool: str, arguments: dict[str, Any]) -> tuple[str, str]:
-        """What "always" is to cover: as a key, and in words."""
-        if tool == "bash":
-            command = json.dumps([str(self.shell.cwd), arguments["command"]])
-            return command, "this very command in this folder"
-        return "files", "each write and edit of a file in this folder"
 
     def _ask(self, tool: str, arguments: dict[str, Any], key: str, scope: str) -> bool:
         folder = f" in {self.shell.cwd}" if tool == "bash" else ""
@@ -291,10 +310,3 @@ def outline(tool: str, result: str) -> str:
 
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def tokens(agent: Agent) -> str:
-    """What a conversation has used so far."""
-    usage = agent.usage
-    cached = f", {usage.cached_input_tokens:,} of them cached" * bool(usage.cached_input_tokens)
-    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"

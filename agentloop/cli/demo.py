@@ -1,7 +1,7 @@
 """`python -m agentloop demo`: an agent mends a small project whose test fails.
 
 The model's words are a script; how they get here and what they do is real. `SCRIPT` and `PROJECT`
-are data, `play` lets an agent work them off, and `Figures` are taken from what really happened.
+are data, `demo` lets an agent work them off, and its figures are of what really happened.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
-from ..messages import ToolMessage, Usage
+from ..messages import ToolMessage
 from .chat import Chat
 from .loopback import Turn, loopback
 from .main import model_at
@@ -56,32 +56,27 @@ SCRIPT: Sequence[Turn] = [
 PAUSE = 0.02  # seconds from word to word, so that one can watch
 
 
-class Figures(NamedTuple):
-    """What a demo took. `shared` says for each request how much of it a provider knew before."""
-
-    requests: int
-    calls: int
-    usage: Usage
-    seconds: float
-    shared: list[float]
-
-
-def demo(terminal: Terminal) -> int:
+def demo(terminal: Terminal, wire: str = "openai") -> int:
     """Plays the demo; returns 0 if the test that failed passes at its end, else 1."""
     terminal.say(INTRO, BOLD)
-    root = make_project()
-    if tests_pass(root):
-        terminal.say("The test passes before anything was done: something is wrong here.", RED)
-        return 1
     terminal.say(f"\n> {TASK}", BOLD)
-    figures = play(root, terminal)
-    for line in describe(figures):
-        terminal.say(line, DIM)
-    if not tests_pass(root):
-        terminal.say(f"The test still fails. The project: {root}", RED)
-        return 1
-    terminal.say(f"The test passes. The project: {root}", GREEN)
-    return 0
+    root, bodies = make_project(), list[bytes]()
+    with (
+        loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url,
+        Chat(model_at(wire, "scripted", base_url, "none-needed"), root, terminal, yes=True) as chat,
+    ):
+        start = time.perf_counter()
+        chat.answer(TASK)
+        seconds = time.perf_counter() - start
+    calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
+    shares = ", ".join(f"{share:.0%}" for share in shared_prefixes(bodies))
+    terminal.say(
+        f"\n{len(bodies)} requests, {calls} tool calls, {seconds:.1f} s\n"
+        f"{chat.usage()} (one for 4 characters)\n"
+        f"Of each request, this much began like the one before, so could be cached: {shares}",
+        DIM,
+    )
+    return show_outcome(root, terminal)
 
 
 def make_project() -> Path:
@@ -92,48 +87,31 @@ def make_project() -> Path:
     return root
 
 
-def tests_pass(root: Path) -> bool:
-    """Whether the project's tests pass, by running them."""
-    return subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=60).returncode == 0
-
-
-def play(root: Path, terminal: Terminal, *, pause: float = PAUSE) -> Figures:
-    """Lets the agent work on the project. Nothing is asked: the folder is there for this only."""
-    bodies: list[bytes] = []
-    with loopback(SCRIPT, bodies=bodies, pause=pause) as base_url:
-        llm = model_at("scripted", base_url, key="none-needed")
-        with Chat(llm, root, terminal, yes=True) as chat:
-            start = time.perf_counter()
-            chat.answer(TASK)
-            seconds = time.perf_counter() - start
-    calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
-    return Figures(len(bodies), calls, chat.agent.usage, seconds, shared_prefixes(bodies))
+def show_outcome(root: Path, terminal: Terminal) -> int:
+    """Runs the project's tests; returns 0 if they pass, else 1."""
+    failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=60).returncode
+    verb, style = ("still fails", RED) if failed else ("passes", GREEN)
+    terminal.say(f"The test {verb}. The project: {root}", style)
+    return 1 if failed else 0
 
 
 def shared_prefixes(bodies: Sequence[bytes]) -> list[float]:
     """For each request, the share of its bytes with which the one before began too.
 
-    Providers cache such a beginning. They put the tools before the messages, and so does this.
+    Providers cache such a beginning. They put the tools before the messages, and so does this;
+    where Anthropic is asked to cache is no part of what it reads.
     """
     shares: list[float] = []
-    before = b""
+    before = ""
     for content in bodies:
-        body = json.loads(content)
-        prompt = json.dumps([body.get("tools"), *body["messages"]]).encode()[:-1]
-        pairs = enumerate(zip(before, prompt, strict=False))
-        same = next((at for at, (old, new) in pairs if old != new), min(len(before), len(prompt)))
-        shares.append(same / len(prompt))
+        body = json.loads(content, object_hook=_without_marks)
+        first = [body.get(name) for name in ("tools", "system", "systemInstruction")]
+        prompt = json.dumps([*first, *(body.get("messages") or body["contents"])])[:-1]
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(before, prompt, strict=False))
+        shares.append(sum(1 for _ in same) / len(prompt))
         before = prompt
     return shares
 
 
-def describe(figures: Figures) -> list[str]:
-    """The figures in words."""
-    usage = figures.usage
-    shares = ", ".join(f"{share:.0%}" for share in figures.shared)
-    return [
-        "",
-        f"{figures.requests} requests, {figures.calls} tool calls, {figures.seconds:.1f} s",
-        f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out (one for 4 characters)",
-        f"Of each request, this much began like the one before, so could be cached: {shares}",
-    ]
+def _without_marks(fields: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if name != "cache_control"}

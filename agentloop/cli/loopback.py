@@ -1,9 +1,9 @@
-"""A Chat Completions server on loopback that plays a script: HTTP and streams are real.
+"""A server on loopback that plays a script over three wires: HTTP and streams are real.
 
-Copy with: nothing else.
+Copy with: cli/wires.py.
 
     with loopback([[("add", {"a": 2, "b": 3})], "It is 5."]) as base_url:
-        ChatOpenAI("scripted", base_url=base_url)
+        ChatOpenAI("scripted", base_url=base_url)  # or ChatAnthropic, or ChatGoogle
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import json
 import re
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-Call: TypeAlias = tuple[str, dict[str, Any]]
+from .wires import JSON, WIRES, Reply, openai
+
+Call: TypeAlias = tuple[str, JSON]
 Turn: TypeAlias = str | Sequence[str | Call]
 """What the model says in one turn: text, calls as (tool, arguments), or both."""
 
@@ -28,7 +31,8 @@ def loopback(
 ) -> Generator[str]:
     """Serves the script, on a free port of 127.0.0.1; gives the base URL for a chat model.
 
-    Which turn is due is the number of assistant messages that the request holds.
+    Which turn is due is the number of the model's messages in the request. Like the providers, it
+    refuses a request in which a call has no result, or two.
 
     bodies: gets the body of each request, as it came.
     pause: seconds from one piece of a streamed reply to the next.
@@ -37,25 +41,22 @@ def loopback(
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
-            body = json.loads(content)
             if bodies is not None:
                 bodies.append(content)
-            turn = sum(message["role"] == "assistant" for message in body["messages"])
-            if not self.path.endswith("/chat/completions") or turn >= len(script):
-                return self.send_error(404, "the script ends before this request")
-            message = _message(script[turn], turn)
-            usage = _usage(body, message)
-            if body.get("stream"):
-                chunks: list[dict[str, Any]] = [
-                    {"choices": [{"index": 0, "delta": delta}]} for delta in _deltas(message)
-                ]
-                end: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": _finish(message)}
-                chunks += [{"choices": [end]}, {"choices": [], "usage": usage}]
-                lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
-                return self._send("text/event-stream", *lines, "data: [DONE]\n\n")
-            choice = {"index": 0, "message": message, "finish_reason": _finish(message)}
-            reply = {"object": "chat.completion", "choices": [choice], "usage": usage}
-            return self._send("application/json", json.dumps(reply))
+            path, body = self.path.partition("?")[0], json.loads(content)
+            write = next((WIRES[end] for end in WIRES if path.endswith(end)), None)
+            messages: list[JSON] = body.get("messages") or body.get("contents") or []
+            turn = sum(message["role"] in ("assistant", "model") for message in messages)
+            ids = Counter(re.findall(rb'"(call_\d+_\d+)"', content))
+            if write is None or turn >= len(script):
+                return self.send_error(400, "the script ends before this request")
+            if any(count != 2 for count in ids.values()):
+                return self.send_error(400, f"not one result for each call: {dict(ids)}")
+            whole, events = write(_reply(script[turn], turn, len(content) // 4))
+            if body.get("stream") or "stream" in path:
+                end = ["data: [DONE]\n\n"] * (write is openai)
+                return self._send("text/event-stream", *map(_sse, events), *end)
+            return self._send("application/json", json.dumps(whole))
 
         def _send(self, kind: str, *pieces: str) -> None:
             self.send_response(200)  # in HTTP/1.0, where a body lasts until the connection ends
@@ -72,46 +73,22 @@ def loopback(
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()
 
 
-def _message(turn: Turn, number: int) -> dict[str, Any]:
+def _reply(turn: Turn, number: int, tokens_in: int) -> Reply:
     said = [turn] if isinstance(turn, str) else turn
     text = "".join(each for each in said if isinstance(each, str))
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    calls = [
-        {
-            "id": f"call_{number}_{i}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments)},
-        }
-        for i, (name, arguments) in enumerate(each for each in said if not isinstance(each, str))
-    ]
-    return message | {"tool_calls": calls} if calls else message
+    asked = [each for each in said if not isinstance(each, str)]
+    calls = [(f"call_{number}_{i}", *call) for i, call in enumerate(asked)]
+    words = re.findall(r"\S+\s*|\s+", text)
+    return Reply(words, calls, tokens_in, len(json.dumps([text, calls])) // 4)
 
 
-def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A reply as a stream brings it: text word by word, arguments in two pieces."""
-    yield {"role": "assistant", "content": ""}
-    for piece in re.findall(r"\S+\s*|\s+", message["content"] or ""):
-        yield {"content": piece}
-    for i, call in enumerate(message.get("tool_calls", ())):
-        text = call["function"]["arguments"]
-        head = call["function"] | {"arguments": text[: len(text) // 2]}
-        yield {"tool_calls": [call | {"index": i, "function": head}]}
-        yield {"tool_calls": [{"index": i, "function": {"arguments": text[len(text) // 2 :]}}]}
-
-
-def _finish(message: dict[str, Any]) -> str:
-    return "tool_calls" if message.get("tool_calls") else "stop"
-
-
-def _usage(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
-    """About what a tokenizer would say: a token for four characters."""
-    return {
-        "prompt_tokens": len(json.dumps([body["messages"], body.get("tools")])) // 4,
-        "completion_tokens": len(json.dumps(message)) // 4,
-    }
+def _sse(event: JSON) -> str:
+    """A server-sent event. Those of Anthropic have names."""
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n"

@@ -13,38 +13,47 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ..errors import SessionLocked
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
 if TYPE_CHECKING:
-    from ..models.openai import ChatOpenAI
+    from ..models.http import HTTPModel
 
-DEFAULT_MODEL = "gpt-5-mini"  # at OpenAI; of other servers, the first that they list
+DEFAULT_MODELS = {  # of another server at --base-url, it is the first that it lists
+    "openai": "gpt-5-mini",
+    "anthropic": "claude-sonnet-5",
+    "google": "gemini-flash-latest",
+}
+KEYS = {"ANTHROPIC_API_KEY": "anthropic", "GOOGLE_API_KEY": "google", "GEMINI_API_KEY": "google"}
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
 PROBE_SECONDS = 1.5
-MAX_LISTING = 1_000_000  # bytes of a server's list of models
 
-EPILOG = """\
-the model: --base-url or OPENAI_BASE_URL names any server that speaks Chat Completions; with only
-OPENAI_API_KEY set it is OpenAI's; with neither, a local server on a usual port is looked for.
+WAYS = """\
+  OPENAI_BASE_URL    or --base-url: any server that speaks Chat Completions
+  OPENAI_API_KEY     a model of OpenAI
+  ANTHROPIC_API_KEY  a model of Anthropic
+  GOOGLE_API_KEY     or GEMINI_API_KEY: a model of Google
+  a local server     on its usual port: """ + ", ".join(f"{n} ({p})" for p, n in PORTS.items())
+EPILOG = f"""\
+the model is the first of these that there is, unless --provider says whose it is:
+{WAYS}
 
 what is piped in is the prompt, or is added to --prompt. Commands, writes and edits are then denied
 (nobody can be asked), unless --yes allows them all.
 
 exit status: 0 answered (or left a chat), 1 the model failed or ended early, 2 wrong usage or no
 model, 130 interrupted."""
-NO_MODEL = """\
+NO_MODEL = f"""\
 There is no model to talk to. Each of these gives one:
-  OPENAI_API_KEY=...      in the environment: a model of OpenAI
-  OPENAI_BASE_URL=...     or --base-url: any server that speaks Chat Completions
-  a local server          on its usual port is found by itself: {servers}
+{WAYS}
 Without a model there is a demo, in which the model is a script: python -m agentloop demo"""
 
 
-class Unusable(Exception):
-    """There is no model; the message says why."""
+class NoModel(Exception):
+    """None was named and none was found."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,11 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        if options.command == "demo":
-            from .demo import demo
-
-            return demo(Terminal(sys.stdout))
-        return chat(options)
+        return demo(options) if options.command == "demo" else chat(options)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -77,18 +82,26 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--model", help="the model's name (default: the first that the server lists)")
-    add("--base-url", metavar="URL", help="of the server, such as http://localhost:11434/v1")
+    add("--provider", choices=DEFAULT_MODELS, help="whose API to speak")
+    add("--model", help="the model's name")
+    add("--base-url", metavar="URL", help="of a server, such as http://localhost:11434/v1")
+    add("--session", metavar="NAME", help="keep the conversation, and go on with it next time")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
-    add("--ports", help=argparse.SUPPRESS, type=_ports, default=PORTS)  # for tests
+    add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
     commands = parser.add_subparsers(dest="command", metavar="", title="other than a chat")
-    commands.add_parser("demo", help="an agent mends a small project; its model is a script")
+    shown = commands.add_parser("demo", help="an agent mends a project; its model is a script")
+    add = shown.add_argument
+    add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
+    add("--kill", action="store_true", help="kill the agent in a tool, and resume it")
     return parser
 
 
-def _ports(text: str) -> dict[int, str]:
-    return {int(port): "a server" for port in text.split(",") if port}
+def demo(options: argparse.Namespace) -> int:
+    from . import demo, kill
+
+    play = kill.kill_demo if options.kill else demo.demo
+    return play(Terminal(sys.stdout), options.wire)
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -97,7 +110,7 @@ def chat(options: argparse.Namespace) -> int:
     if not (sys.stdin and sys.stdin.isatty()):
         piped = sys.stdin.read() if sys.stdin else ""
         prompt = "\n\n".join(filter(str.strip, [prompt or "", piped]))
-    once = prompt is not None
+    here, once = Path.cwd(), prompt is not None
     # The answer goes to stdout; all the rest too if that is a screen, else to stderr.
     on_screen = sys.stdout.isatty() or not once
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
@@ -106,134 +119,94 @@ def chat(options: argparse.Namespace) -> int:
     if prompt is not None and not prompt.strip():
         terminal.say("There is nothing to answer: the prompt is empty.", RED)
         return 2
-    try:
-        llm, where = choose(options.model, options.base_url, options.ports)
-    except Unusable as error:
-        terminal.say(str(error), RED)
-        return 2
-    except LookupError:
-        return without_a_model(terminal, options.ports, ask=not once)
-
     from .chat import Chat
 
-    with Chat(llm, Path.cwd(), terminal, yes=options.yes, shows_text=on_screen) as conversation:
+    try:
+        llm, where = choose(options.provider, options.model, options.base_url, options.ports)
+        conversation = Chat(
+            llm, here, terminal, yes=options.yes, shows_text=on_screen, session=options.session
+        )
+    except NoModel:
+        terminal.say(NO_MODEL)
+        if not once and terminal.asks and terminal.ask("See the demo now? y/n > ") in ("y", "yes"):
+            return demo(parser().parse_args(["demo"]))
+        return 2
+    except (SessionLocked, OSError, ValueError) as error:
+        terminal.say(str(error), RED)
+        return 2
+    with conversation:
+        terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
+        if options.session:
+            terminal.say(conversation.kept(), DIM)
         if prompt is None:
-            terminal.say(f"{llm.model} at {where}, in {Path.cwd()}", BOLD)
-            note = "Commands, writes and edits run unasked." if options.yes else ""
-            terminal.say(f"{note} Ctrl-C stops an answer, /help says more.".strip(), DIM)
+            note = "Commands, writes and edits run unasked. " * options.yes
+            terminal.say(f"{note}Ctrl-C stops an answer, /help says more.", DIM)
             return conversation.talk()
         result = conversation.answer(prompt)
         if result and not on_screen:
             print(safe(result.text), flush=True)
-    if result is None:
-        return 1
-    return {"completed": 0, "done": 0, "interrupted": 130}.get(result.stop_reason, 1)
-
-
-def without_a_model(terminal: Terminal, ports: Mapping[int, str], ask: bool) -> int:
-    """Says which ways there are to get a model, and offers the demo."""
-    terminal.say(NO_MODEL.format(servers=", ".join(f"{n} ({p})" for p, n in ports.items())))
-    if ask and terminal.asks and terminal.ask("See the demo now? y/n > ") in ("y", "yes"):
-        from .demo import demo
-
-        return demo(terminal)
-    return 2
+    reason = result.stop_reason if result else "error"
+    return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
 
 
 # ---- the search for a model
 
 
-class Listing(NamedTuple):
-    """What a server that was found calls itself, and its models."""
-
-    name: str
-    base_url: str
-    models: list[str]
-
-
 def choose(
-    model: str | None, base_url: str | None, ports: Mapping[int, str] = PORTS
-) -> tuple[ChatOpenAI, str]:
-    """The model to talk to, and where it is. LookupError: there is none; Unusable: and why."""
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    key = os.environ.get("OPENAI_API_KEY")
-    if base_url:
-        if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
-            raise Unusable(f"{base_url!r} is no base URL, such as http://localhost:11434/v1")
-        if not model:
-            listed = asyncio.run(listings({base_url: "the server"}, key))
-            model = first_model(listed[0].models) if listed else None
-        if not model:
-            raise Unusable(f"{_place(base_url)} lists no models: name one with --model")
-        return model_at(model, base_url), _place(base_url)
-    if key:
-        return model_at(model or DEFAULT_MODEL, None), "api.openai.com"
-    urls = {f"http://127.0.0.1:{port}/v1": name for port, name in ports.items()}
-    servers = asyncio.run(listings(urls, None))
-    for found in sorted(servers, key=lambda server: model not in server.models):
-        if name := model or first_model(found.models):
-            place = _place(found.base_url)
-            return model_at(name, found.base_url), f"{found.name} ({place})"
-    raise LookupError("no model")
+    provider: str | None, model: str | None, base_url: str | None, ports: Mapping[Any, str] = PORTS
+) -> tuple[HTTPModel, str]:
+    """The model to talk to, and where it is. ValueError: it cannot be, and why. NoModel."""
+    at_openai = base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")
+    key = next(filter(os.environ.get, KEYS), None)
+    why = ""
+    if key and not (provider or at_openai):
+        provider, why = KEYS[key], f" (there is {key})"
+    provider = provider or "openai"
+    if provider != "openai" or at_openai:
+        llm = model_at(provider, model or DEFAULT_MODELS[provider], base_url)
+        where = urlsplit(llm.base_url).netloc.rpartition("@")[2]
+        if provider == "openai" and not model and llm.base_url != llm.default_url:
+            [names] = asyncio.run(listings([llm.base_url], llm.api_key))
+            if not names:
+                raise ValueError(f"{where} lists no models: name one with --model")
+            llm.model = names[0]
+        return llm, where + why
+    urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
+    found = zip(asyncio.run(listings(urls)), urls, ports, strict=True)
+    for names, url, port in sorted(found, key=lambda server: model not in server[0]):
+        if names:
+            return model_at(provider, model or names[0], url), f"{ports[port]} (127.0.0.1:{port})"
+    raise NoModel
 
 
-def _place(base_url: str) -> str:
-    return urlsplit(base_url).netloc.rpartition("@")[2]
-
-
-def first_model(models: Sequence[str]) -> str | None:
-    """The first that is not there for embeddings."""
-    return next((name for name in models if "embed" not in name.lower()), None)
-
-
-async def listings(urls: Mapping[str, str], key: str | None) -> list[Listing]:
-    """The models of those servers that answer, asked all at once, and soon."""
-    asked = [_listing(name, url, key) for url, name in urls.items()]
-    found = await asyncio.gather(*asked)
-    return [listing for listing in found if listing]
-
-
-async def _listing(name: str, url: str, key: str | None) -> Listing | None:
+async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str]]:
+    """The models that each server lists, but for embeddings; none if it does not answer soon."""
     import httpx
 
-    headers = {"accept-encoding": "identity"}
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    body = b""
-    with suppress(httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError):
-        async with (
-            asyncio.timeout(PROBE_SECONDS if _is_local(url) else 10 * PROBE_SECONDS),
-            httpx.AsyncClient(trust_env=not _is_local(url)) as client,
-            client.stream("GET", url.rstrip("/") + "/models", headers=headers) as response,
-        ):
-            async for piece in response.aiter_raw():
-                body += piece
-                if len(body) > MAX_LISTING:
-                    return None
-        if response.status_code == 200 and (models := _names(body)):
-            return Listing(name, url, models)
-    return None
+    from ..models.http import LOOPBACK, loaded, obj, objects, text_in
+
+    async def listing(url: str) -> list[str]:
+        content, local = b"", urlsplit(url).hostname in LOOPBACK
+        with suppress(httpx.HTTPError, httpx.InvalidURL, TimeoutError):
+            async with (
+                asyncio.timeout(PROBE_SECONDS if local else 10 * PROBE_SECONDS),
+                httpx.AsyncClient(trust_env=not local) as client,
+            ):
+                headers = {"authorization": f"Bearer {key}"} if key else {}
+                content = (await client.get(f"{url}/models", headers=headers)).content
+        names = [text_in(model.get("id")) for model in objects(obj(loaded(content)).get("data"))]
+        return [name for name in names if name and "embed" not in name.lower()]
+
+    return await asyncio.gather(*map(listing, urls))
 
 
-def _names(body: bytes) -> list[str]:
-    """The models in a listing. ValueError: it is none, as with other programs on these ports."""
-    from ..models.http import obj, objects
+def model_at(provider: str, model: str, base_url: str | None, key: str | None = None) -> HTTPModel:
+    """A model of one of the three providers."""
+    from .. import ChatAnthropic, ChatGoogle, ChatOpenAI
 
-    data = objects(obj(json.loads(body)).get("data"))
-    return [item["id"] for item in data if isinstance(item.get("id"), str) and item["id"]]
-
-
-def _is_local(url: str) -> bool:
-    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-
-
-def model_at(model: str, base_url: str | None, key: str | None = None) -> ChatOpenAI:
-    """A model at a server. One on this machine is not asked through a proxy."""
-    from ..models.openai import ChatOpenAI
-
-    client = None
-    if base_url and _is_local(base_url):
-        import httpx
-
-        client = httpx.AsyncClient(trust_env=False)
-    return ChatOpenAI(model, base_url=base_url or "", api_key=key, client=client)
+    kinds: dict[str, type[HTTPModel]] = {
+        "openai": ChatOpenAI,
+        "anthropic": ChatAnthropic,
+        "google": ChatGoogle,
+    }
+    return kinds[provider](model, base_url=base_url, api_key=key)

@@ -82,10 +82,9 @@ def cut(line: str, width: int) -> str:
 class Terminal:
     """A stream to somebody's screen. `asks`: whether they can be asked something."""
 
-    def __init__(self, stream: TextIO, asks: bool | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self.stream = stream
         self.asks = bool(sys.stdin and sys.stdin.isatty() and stream.isatty())
-        self.asks = self.asks if asks is None else asks
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         old_console = sys.platform == "win32" and "WT_SESSION" not in os.environ
         self.colour = stream.isatty() and not plain and not old_console

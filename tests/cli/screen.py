@@ -26,7 +26,8 @@ def environment(**more):
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("OPENAI", "PYTEST")) and name not in ("COLUMNS", "NO_COLOR")
+        if not name.startswith(("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST"))
+        and name not in ("COLUMNS", "NO_COLOR")
     }
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm"} | more
 

@@ -53,3 +53,14 @@ def test_an_end_before_its_time_is_named(tmp_path):
     with Chat(llm, tmp_path, Terminal(stream)) as chat:
         chat.answer("go")
     assert stream.getvalue() == "half\n(This ended early: limit:length.)\n"
+
+
+def test_a_session_whose_file_is_gone_is_an_error_and_no_crash(tmp_path):
+    stream = io.StringIO()
+    folder = tmp_path / "sessions"
+    llm = ScriptedModel("one", "two")
+    with Chat(llm, tmp_path, Terminal(stream), session="s", session_dir=folder) as chat:
+        assert chat.answer("go")
+        (folder / "s.jsonl").unlink()
+        assert chat.answer("more") is None
+    assert "The session cannot be kept: " in stream.getvalue()

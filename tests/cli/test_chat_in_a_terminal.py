@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import threading
 
 import pytest
@@ -335,6 +336,55 @@ def test_the_commands(chat):
         assert said(server.requests[-1]) == ["hello"]
 
 
+def test_a_session_goes_on_after_a_kill_in_the_middle_of_a_tool(chat, tmp_path):
+    command = "echo $$ > pid; echo ran >> ledger; exec sleep 300"
+    with HeldDouble([("bash", {"command": command})], "fine", "again") as server:
+        screen = chat(server, "--yes", "--session", "s", HOME=str(tmp_path))
+        assert "(Session s: 0 messages, open calls: 0.)" in screen.plain
+        screen.enter("go")
+        wait_for(lambda: lines_of(tmp_path / "ledger"))
+        screen.process.kill()
+        screen.status()
+        os.kill(int(lines_of(tmp_path / "pid")[0]), signal.SIGKILL)  # nobody else is left to do it
+        screen = chat(server, "--session", "s", HOME=str(tmp_path))
+        banner = "(Session s: 3 messages, open calls: 1. /retry goes on where it ended.)"
+        assert banner in screen.plain.replace("\r\n", " ")
+        screen.enter("/retry")
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert "outcome is unknown" in results(server.requests[-1])[0]
+        assert lines_of(tmp_path / "ledger") == ["ran"]
+        screen = chat(server, "--session", "s", HOME=str(tmp_path))
+        assert "(Session s: 4 messages, open calls: 0.)" in screen.plain
+        screen.enter("/clear")
+        screen.enter("hello")
+        screen.expect("again\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["hello"]
+        screen = chat(server, "--session", "s", HOME=str(tmp_path))
+        assert "(Session s: 2 messages, open calls: 0.)" in screen.plain
+        leave(screen)
+
+
+def test_a_session_is_open_once(chat, tmp_path):
+    with HeldDouble() as server:
+        first = chat(server, "--session", "s", HOME=str(tmp_path))
+        options = ["--base-url", server.base_url, "--session", "s"]
+        with Screen(*options, cwd=tmp_path, HOME=str(tmp_path)) as second:
+            second.expect("the session 's' is open elsewhere")
+            assert second.status() == 2
+        leave(first)
+
+
+def test_without_a_session_nothing_is_stored(chat, tmp_path):
+    with HeldDouble("fine") as server:
+        screen = chat(server, HOME=str(tmp_path))
+        screen.enter("go")
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_ways_to_leave(chat):
     with HeldDouble() as server:
         screen = chat(server)
@@ -351,11 +401,11 @@ def test_ways_to_leave(chat):
 
 
 def test_without_a_model_the_demo_is_offered(tmp_path):
-    with Screen("--ports", "", cwd=tmp_path) as screen:
+    with Screen("--ports", "{}", cwd=tmp_path) as screen:
         assert "OPENAI_API_KEY" in screen.expect("See the demo now? y/n > ")
         screen.enter("n")
         assert screen.status() == 2
-    with Screen("--ports", "", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
+    with Screen("--ports", "{}", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
         screen.expect("See the demo now? y/n > ")
         screen.enter("y")
         screen.expect("The test passes.")

@@ -10,12 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from agentloop.cli import demo
+from agentloop.cli import demo, kill
 from agentloop.cli.loopback import loopback
+from agentloop.cli.main import DEFAULT_MODELS
 from agentloop.cli.terminal import Terminal
+from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
+from agentloop.saved import load_log
+from agentloop.store import FileStore
+from agentloop.transcript import open_calls
+from tests.doubles import anthropic_double, google_double, openai_double
 
 ROOT = Path(__file__).parent.parent.parent
 CALLS = sum(not isinstance(said, str) for turn in demo.SCRIPT[:-1] for said in turn)
+CHECKS = {
+    "openai": openai_double.check,
+    "anthropic": anthropic_double.check,
+    "google": google_double.check,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +36,39 @@ def _temporary_folder(tmp_path, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path))
 
 
-def test_it_ends_with_the_tests_passing_and_figures_that_fit_what_it_showed():
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-m", "agentloop", "demo"],
+@pytest.fixture
+def served(monkeypatch):
+    """The bodies of all requests to the server of a demo."""
+    all_bodies = []
+
+    def recorded(script, *, bodies=None, pause):
+        all_bodies.append([] if bodies is None else bodies)
+        return loopback(script, bodies=all_bodies[-1], pause=0)
+
+    monkeypatch.setattr(demo, "loopback", recorded)
+    monkeypatch.setattr(kill, "loopback", recorded)
+    return lambda: [body for bodies in all_bodies for body in bodies]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "agentloop", "demo", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=50,
     )
+
+
+def shown_by(play, *arguments):
+    stream = io.StringIO()
+    return play(Terminal(stream), *arguments), stream.getvalue()
+
+
+@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+def test_it_ends_with_the_tests_passing_and_figures_that_fit_what_it_showed(wire):
+    done = run("--wire", wire)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -51,43 +86,98 @@ def test_it_ends_with_the_tests_passing_and_figures_that_fit_what_it_showed():
     assert "sum(prices)" in (root / "prices.py").read_text(encoding="utf-8")
 
 
-def test_the_figures_are_those_of_the_requests(monkeypatch):
-    seen = []
-
-    def recorded(script, *, bodies, pause):
-        seen.append(bodies)
-        return loopback(script, bodies=bodies, pause=pause)
-
-    monkeypatch.setattr(demo, "loopback", recorded)
-    figures = demo.play(demo.make_project(), Terminal(io.StringIO()), pause=0)
-    [bodies] = seen
-    assert figures.requests == len(bodies) == len(demo.SCRIPT)
-    last = json.loads(bodies[-1])["messages"]
-    assert figures.calls == sum(message["role"] == "tool" for message in last) == CALLS
-    prompts = [json.loads(body) for body in bodies]
-    tokens = sum(len(json.dumps([body["messages"], body["tools"]])) // 4 for body in prompts)
-    assert figures.usage.input_tokens == tokens
-    assert figures.shared == demo.shared_prefixes(bodies)
+@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+def test_the_figures_are_those_of_requests_that_the_provider_takes(served, wire):
+    status, shown = shown_by(demo.demo, wire)
+    bodies = served()
+    assert (status, len(bodies)) == (0, len(demo.SCRIPT))
+    for body in bodies:
+        CHECKS[wire](json.loads(body))
+    tokens = sum(len(body) // 4 for body in bodies)
+    shares = ", ".join(f"{share:.0%}" for share in demo.shared_prefixes(bodies))
+    assert f"\n{len(bodies)} requests, {CALLS} tool calls, " in shown
+    assert f"\n{tokens:,} tokens in, " in shown
+    assert f"could be cached: {shares}\n" in shown
 
 
 def test_shared_prefixes_are_measured_in_bytes():
     def body(*messages):
         return json.dumps({"messages": list(messages), "tools": ["t"]}).encode()
 
-    # '[["t"], "aaaa"' has 14 bytes, '[["t"], "aaaa", "bb"' has 20
-    assert demo.shared_prefixes([body("aaaa"), body("aaaa", "bb"), body("aaaa")]) == [0, 14 / 20, 1]
+    # '[["t"], null, null, "aaaa"' has 26 bytes, '[["t"], null, null, "aaaa", "bb"' has 32
+    assert demo.shared_prefixes([body("aaaa"), body("aaaa", "bb"), body("aaaa")]) == [0, 26 / 32, 1]
 
 
 def test_it_fails_if_the_project_is_not_mended(monkeypatch):
     monkeypatch.setattr(demo, "SCRIPT", [demo.SCRIPT[0], "I have no idea."])
-    stream = io.StringIO()
-    assert demo.demo(Terminal(stream)) == 1
-    assert "The test still fails" in stream.getvalue()
+    status, shown = shown_by(demo.demo)
+    assert status == 1
+    assert "The test still fails" in shown
 
 
-def test_the_key_in_the_environment_stays_at_home(monkeypatch):
+def test_the_key_in_the_environment_stays_at_home(monkeypatch, served):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    stream = io.StringIO()
-    assert demo.play(demo.make_project(), Terminal(stream), pause=0).requests == len(demo.SCRIPT)
+    assert shown_by(demo.demo)[0] == 0
+    assert len(served()) == len(demo.SCRIPT)
+
+
+# ---- the kill
+
+
+@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+def test_a_killed_agent_goes_on_and_its_tool_ran_once(wire):
+    done = run("--kill", "--wire", wire)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert "the model's words are a script" in lines[0]
+    assert done.stdout.count("* pay ") == 1
+    if sys.platform != "win32":
+        assert "exit status -9." in done.stdout  # SIGKILL
+    assert "its outcome is unknown" in done.stdout
+    assert lines[-2] == (
+        "Times that the tool ran, by its ledger: 1. Calls without an answer: 0. "
+        "Follow-up request: accepted."
+    )
+    root = Path(lines[-1].removeprefix("The test passes. The project: "))
+    assert (root / kill.LEDGER).read_text(encoding="utf-8") == "paid 6\n"
+    log = load_log(FileStore(root).read("s"))
+    assert not open_calls(log)
+    started = [record.call_id for record in log if isinstance(record, ToolStart)]
+    asked = [c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls]
+    answered = [record.tool_call_id for record in log if isinstance(record, ToolMessage)]
+    assert sorted(started) == sorted(asked) == sorted(answered)
+    [found] = re.findall(r"(\d+) records read back, 1 call ", done.stdout)
+    assert log[int(found) - 1] == next(record for record in log if isinstance(record, ToolStart))
+
+
+@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+def test_a_provider_takes_the_requests_before_and_after_the_kill(served, wire):
+    assert shown_by(kill.kill_demo, wire)[0] == 0
+    bodies = served()
+    assert len(bodies) == len(kill.SCRIPT)
+    for body in bodies:
+        CHECKS[wire](json.loads(body))
+
+
+def test_a_second_payment_fails_the_demo(monkeypatch):
+    script = [*kill.SCRIPT[:2], [("bash", {"command": "echo paid 6 >> ledger.txt"})]]
+    monkeypatch.setattr(kill, "SCRIPT", [*script, *kill.SCRIPT[2:]])
+    status, shown = shown_by(kill.kill_demo)
+    assert status == 1
+    assert "by its ledger: 2." in shown
+
+
+def test_a_refused_follow_up_fails_the_demo(monkeypatch):
+    monkeypatch.setattr(kill, "SCRIPT", kill.SCRIPT[:-1])
+    status, shown = shown_by(kill.kill_demo)
+    assert status == 1
+    assert "Follow-up request: refused." in shown
+
+
+def test_an_agent_that_cannot_be_killed_in_time_is_an_error(monkeypatch):
+    monkeypatch.setattr(kill, "SCRIPT", ["I have no idea."])
+    with pytest.raises(RuntimeError, match="ended too early"):
+        kill.kill_demo(Terminal(io.StringIO()))

@@ -1,16 +1,20 @@
 """`python -m agentloop` without a terminal: one prompt, pipes, exit statuses, finding a model."""
 
+import asyncio
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
-from agentloop.cli.main import choose, first_model
+from agentloop.cli.loopback import loopback
+from agentloop.cli.main import KEYS, NoModel, choose, listings
+from agentloop.store import FileStore
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
@@ -36,7 +40,7 @@ def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):
     with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.") as server:
         done = run("--base-url", server.base_url, "--prompt", "what is in a?", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "It is x.\n")
-    assert done.stderr == "* read a\n  1 x\n"
+    assert done.stderr == f"m at 127.0.0.1:{server.port}, in {tmp_path}\n* read a\n  1 x\n"
 
 
 def test_piped_input_is_the_prompt_or_added_to_it(tmp_path):
@@ -62,7 +66,7 @@ def test_exit_statuses(tmp_path):
     with HeldDouble([400, "no"]) as server:
         done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "The model failed: ChatOpenAI('m'): 400: no\n"
+    assert done.stderr.endswith("\nThe model failed: ChatOpenAI('m'): 400: no\n")
     assert run("--base-url", "localhost:1", "--prompt", "go", cwd=tmp_path).returncode == 2
     assert run("--prompt", " ", cwd=tmp_path).returncode == 2
     assert run("--nonsense", cwd=tmp_path).returncode == 2
@@ -92,7 +96,7 @@ def test_an_interrupted_answer_is_130(tmp_path):
 
 
 def test_without_a_model_it_says_which_ways_there_are(tmp_path):
-    done = run("--prompt", "go", "--ports", "", cwd=tmp_path)
+    done = run("--prompt", "go", "--ports", "{}", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     for way in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "--base-url", "agentloop demo"):
         assert way in done.stderr
@@ -105,7 +109,7 @@ def test_a_local_server_is_found(tmp_path):
         endless = stack.enter_context(HeldDouble(listing="[" * 2_000_000))
         server = stack.enter_context(HeldDouble("found", "again", models=["embed-1", "chat-2"]))
         ports = [silent.getsockname()[1], other.port, endless.port, server.port]
-        listed = ",".join(map(str, ports))
+        listed = json.dumps(dict.fromkeys(ports, "it"))
         done = run(
             "--prompt", "go", "--ports", listed, cwd=tmp_path, http_proxy="http://127.0.0.1:9"
         )
@@ -115,20 +119,96 @@ def test_a_local_server_is_found(tmp_path):
     assert [request["model"] for request in server.requests] == ["chat-2", "mine"]
 
 
-def test_with_a_key_no_server_is_looked_for(monkeypatch):
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+@pytest.fixture
+def no_keys(monkeypatch):
+    for name in (*KEYS, "OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_with_a_key_no_server_is_looked_for(no_keys, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k-1234")
     with HeldDouble() as server:
-        llm, _ = choose(None, None, {server.port: "it"})
+        llm, _ = choose(None, None, None, {server.port: "it"})
         assert llm.base_url == "https://api.openai.com/v1"
-        llm, _ = choose(None, server.base_url, {})
+        llm, _ = choose(None, None, server.base_url, {})
         assert (llm.base_url, llm.model) == (server.base_url, "m")
         assert [headers.get("authorization") for headers in server.headers] == ["Bearer k-1234"]
 
 
-def test_the_first_model_is_one_to_talk_to():
-    assert first_model(["text-Embedding-3", "a", "b"]) == "a"
-    assert first_model(["nomic-embed"]) is None
+def test_the_key_that_is_there_chooses_whose_model_it_is(no_keys, monkeypatch):
+    with pytest.raises(NoModel):
+        choose(None, None, None, {})
+    for key, kind, place in (
+        ("GEMINI_API_KEY", "ChatGoogle", "generativelanguage.googleapis.com"),
+        ("GOOGLE_API_KEY", "ChatGoogle", "generativelanguage.googleapis.com"),
+        ("ANTHROPIC_API_KEY", "ChatAnthropic", "api.anthropic.com"),
+    ):
+        monkeypatch.setenv(key, "k-1234")
+        llm, where = choose(None, None, None, {})
+        assert (type(llm).__name__, where) == (kind, f"{place} (there is {key})")
+        assert choose(None, "mine", None, {})[0].model == "mine"
+    monkeypatch.setenv("OPENAI_API_KEY", "k-5678")
+    assert type(choose(None, None, None, {})[0]).__name__ == "ChatOpenAI"
+    llm, where = choose("google", None, None, {})
+    assert (type(llm).__name__, where) == ("ChatGoogle", "generativelanguage.googleapis.com")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    llm, where = choose(None, "m", "http://example.org/v1", {})
+    assert (type(llm).__name__, where) == ("ChatOpenAI", "example.org")
+
+
+def test_a_provider_without_its_key_is_named(no_keys, tmp_path):
+    with pytest.raises(ValueError, match="ANTHROPIC_API_KEY"):
+        choose("anthropic", None, None, {})
+    done = run("--provider", "google", "--prompt", "go", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "ChatGoogle needs api_key=, or GOOGLE_API_KEY in the environment\n"
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_an_answer_over_each_wire(tmp_path, provider):
+    with loopback([[WRITE], "It is written."]) as base_url:
+        options = ["--provider", provider, "--base-url", base_url, "--model", "x", "--yes"]
+        done = run(*options, "--prompt", "go", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "It is written.\n"), done.stderr
+    assert (tmp_path / "new.txt").read_text() == "new\n"
+
+
+def test_a_listed_model_is_one_to_talk_to():
+    with HeldDouble(models=["text-Embedding-3", "a", "b"]) as server:
+        assert asyncio.run(listings([server.base_url])) == [["a", "b"]]
+
+
+# ---- sessions
+
+
+def test_a_session_is_kept_and_goes_on(tmp_path):
+    with HeldDouble("one", "two", "three") as server:
+
+        def ask(prompt, *options):
+            options = ["--base-url", server.base_url, "--prompt", prompt, *options]
+            return run(*options, cwd=tmp_path, HOME=str(tmp_path))
+
+        done = ask("first", "--session", "s")
+        assert (done.returncode, done.stdout) == (0, "one\n")
+        assert "(Session s: 0 messages, open calls: 0.)\n" in done.stderr
+        done = ask("second", "--session", "s")
+        assert "(Session s: 2 messages, open calls: 0.)\n" in done.stderr
+        assert "Session" not in ask("third").stderr
+    sent = [[m["content"] for m in request["messages"][1:]] for request in server.requests]
+    assert sent == [["first"], ["first", "one", "second"], ["third"]]
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
+
+
+def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
+    home = tmp_path / ".agentloop" / "sessions"
+    with HeldDouble() as server, closing(FileStore(home).open("taken")):
+        for name, problem in (("taken", "is open elsewhere"), ("../x", "cannot be a session's")):
+            options = ["--base-url", server.base_url, "--session", name, "--prompt", "go"]
+            done = run(*options, cwd=tmp_path, HOME=str(tmp_path))
+            assert (done.returncode, done.stdout) == (2, "")
+            assert problem in done.stderr
+            assert done.stderr.count("\n") == 1
+    assert server.requests == []
 
 
 def test_a_conversation_with_tools_against_a_server_of_others(tmp_path):
@@ -146,7 +226,7 @@ def test_a_conversation_with_tools_against_a_server_of_others(tmp_path):
         done = run(*options, "--prompt", "look at a.txt", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert done.stderr.startswith("* read a.txt\n  1 x\n* bash echo ran >> ledger\n")
+    assert "\n* read a.txt\n  1 x\n* bash echo ran >> ledger\n" in done.stderr
     assert (tmp_path / "ledger").read_text() == "ran\n"
 
 
@@ -160,7 +240,7 @@ def test_no_library_file_imports_the_command_line():
 def test_it_can_be_imported_where_there_is_no_posix():
     code = (
         "import sys\n"
-        "for name in ('termios', 'readline', 'fcntl', 'pty', 'tty', 'resource'):\n"
+        "for name in ('termios', 'readline', 'pty', 'tty', 'resource'):\n"
         "    sys.modules[name] = None\n"
         "import agentloop.cli.main, agentloop.cli.chat, agentloop.cli.demo\n"
         "assert 'httpx' not in sys.modules\n"
