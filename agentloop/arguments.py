@@ -1,6 +1,6 @@
 """From a function's signature to a JSON schema, and from the model's text to checked arguments.
 
-Copy with: depends.py, errors.py, results.py, messages.py.
+Copy with: errors.py, results.py, messages.py.
 
 Models send almost the right thing: a list as a JSON string, null for what could be left out, no
 text at all. Arguments are checked first, and such habits are undone only where that failed.
@@ -8,13 +8,11 @@ text at all. Arguments are checked first, and such habits are undone only where 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from inspect import Parameter
-from itertools import islice
 from typing import Annotated, Any, cast, get_origin
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError, create_model
@@ -23,32 +21,31 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import ErrorDetails, from_json, to_json
 
-from .depends import Function, parameter_types, parameters_of
 from .errors import ToolError
-from .results import clip
+from .results import clip, shorten
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_ERRORS = 10  # that the model reads
-MAX_REPAIRS = 10_000  # more failures than these are not looked at one by one
+MAX_DETAILS = 10_000  # more failures than these would take seconds to look at one by one
 
 
-def parameters_for_the_model(
-    tool: str, function: Function, hidden: Iterable[str], names: Mapping[str, Any] | None
+def visible(
+    tool: str, parameters: Mapping[str, Parameter], hidden: Container[str]
 ) -> dict[str, Parameter]:
-    """The parameters that the model fills in, each with its annotation resolved."""
-    hints, found = parameter_types(function, names), dict[str, Parameter]()
-    given = {*hidden, *getattr(function, "keywords", ())}  # those of a functools.partial
-    for i, (name, parameter) in enumerate(parameters_of(function).items()):
-        if name in given or (i == 0 and name in ("self", "cls") and name not in hints):
+    """The parameters that the model fills in. TypeError for those that it cannot."""
+    found = dict[str, Parameter]()
+    for i, (name, parameter) in enumerate(parameters.items()):
+        typed = parameter.annotation is not parameter.empty
+        if name in hidden or (i == 0 and name in ("self", "cls") and not typed):
             continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
                 f"tool {tool!r}: parameter {name!r} is {parameter.kind.description}; "
                 "a model can only fill in parameters that have a name of their own"
             )
-        if name not in hints:
+        if not typed:
             raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation")
-        found[name] = parameter.replace(annotation=hints[name])
+        found[name] = parameter
     return found
 
 
@@ -60,20 +57,20 @@ class Arguments:
     """
 
     def __init__(
-        self, tool: str, parameters: dict[str, Parameter], texts: Mapping[str, str]
+        self, tool: str, parameters: Mapping[str, Parameter], texts: Mapping[str, str]
     ) -> None:
         self._parameters = parameters
         self._whole = _the_model_among(parameters)
         try:
             accepted = self._whole.annotation if self._whole else _model_of(parameters)
             self._adapter: TypeAdapter[Any] = TypeAdapter(accepted)
-            schema = _without_titles(self._adapter.json_schema(schema_generator=_Schema))
+            schema = self._adapter.json_schema(schema_generator=_Schema)
         except _NO_SCHEMA as error:
-            for name, parameter in parameters.items():
-                _need_schema(tool, name, parameter.annotation)
-            raise TypeError(f"tool {tool!r}: there is no JSON schema for it: {error}") from error
+            raise TypeError(f"tool {tool!r}: {_why_no_schema(parameters, error)}") from error
         if ref := schema.pop("$ref", None):  # a model that contains itself
             schema |= schema["$defs"][ref.rpartition("/")[2]]
+        for each in (schema, *schema.get("$defs", {}).values()):
+            each.pop("title", None)
         self._says_extra = "extra" in getattr(_bare(accepted), "model_config", ())
         if not self._says_extra:
             schema["additionalProperties"] = False
@@ -86,33 +83,30 @@ class Arguments:
         if self._whole and not data and _has_default(self._whole):
             return {}
         known = data if self._says_extra else self.schema["properties"]
-        unknown = (name for name in data if name not in known)
-        problems = [_unknown(name, known) for name in islice(unknown, MAX_ERRORS)]
-        value = self._read(data)
-        if isinstance(value, ValidationError) and _repair(data, value, self.schema):
-            value = self._read(data)
-        if isinstance(value, ValidationError):
-            problems += [_problem(data, each) for each in _errors(value)[:MAX_ERRORS]] or [
-                f"{value.error_count():,} values do not fit the schema"
-            ]
+        unknown = [name for name in data if name not in known]
+        problems = [_unknown(name, known) for name in unknown[:MAX_ERRORS]]
+        value, errors = self._read(data)
+        if errors:
+            _repair(data, errors, self.schema.get("required", ()))
+            value, errors = self._read(data)
+        problems += [_problem(data, each) for each in errors[:MAX_ERRORS]]
         if problems:
             raise ToolError(clip("\n".join(problems[:MAX_ERRORS]), 1000))
-        return self._by_name(value)
-
-    def _read(self, data: dict[str, Any]) -> Any:
-        try:  # as JSON: strict models too take a string for a date there, and a list for a set
-            return self._adapter.validate_json(to_json(data))
-        except ValidationError as error:
-            return error
-
-    def _by_name(self, value: Any) -> dict[str, Any]:
         if self._whole:
             return {self._whole.name: value}
-        arguments: dict[str, Any] = {}
-        for i, (name, parameter) in enumerate(self._parameters.items()):
-            if f"p{i}" in value.model_fields_set or not _has_default(parameter):
-                arguments[name] = getattr(value, f"p{i}")
-        return arguments
+        return {
+            name: getattr(value, f"p{i}")
+            for i, (name, parameter) in enumerate(self._parameters.items())
+            if f"p{i}" in value.model_fields_set or not _has_default(parameter)
+        }
+
+    def _read(self, data: dict[str, Any]) -> tuple[Any, list[ErrorDetails]]:
+        try:  # as JSON: strict models too take a string for a date there, and a list for a set
+            return self._adapter.validate_json(to_json(data)), []
+        except ValidationError as error:
+            if (count := error.error_count()) > MAX_DETAILS:
+                raise ToolError(f"{count:,} values do not fit the schema") from None
+            return None, error.errors(include_url=False, include_context=False, include_input=False)
 
 
 def _bare(annotation: Any) -> Any:
@@ -139,13 +133,12 @@ def _model_of(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
     """A model with a field for each parameter; numbered, since `schema` or `_x` can be no field."""
     fields: dict[str, Any] = {}
     for i, (name, parameter) in enumerate(parameters.items()):
-        kind, default = parameter.annotation, parameter.default
-        if isinstance(default, FieldInfo):  # x: int = Field(5, description=...)
-            fields[f"p{i}"] = (Annotated[kind, default], Field(alias=name))
-        elif _has_default(parameter):
-            fields[f"p{i}"] = (kind, Field(default, alias=name))
-        else:
-            fields[f"p{i}"] = (kind, Field(alias=name))
+        kind, field = parameter.annotation, Field(alias=name)
+        if _has_default(parameter):
+            field = Field(parameter.default, alias=name)
+        elif isinstance(parameter.default, FieldInfo):  # x: int = Field(5, description=...)
+            kind = Annotated[kind, parameter.default]
+        fields[f"p{i}"] = (kind, field)
     return create_model("Arguments", **fields)
 
 
@@ -153,41 +146,29 @@ class _Schema(GenerateJsonSchema):
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Silent: a default that is no JSON is left out of the schema, and that is fine."""
 
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False  # a title is the name again
+
     def encode_default(self, dft: Any) -> Any:
         """Infinity is no JSON: as a string it is, and is read back as a number."""
         return from_json(to_json(super().encode_default(dft), inf_nan_mode="strings"))
 
 
+def _why_no_schema(parameters: Mapping[str, Parameter], error: Exception) -> str:
+    for name, parameter in parameters.items():
+        kind = parameter.annotation
+        try:
+            TypeAdapter(kind).json_schema(schema_generator=_Schema)
+        except _NO_SCHEMA as reason:
+            return (
+                f"parameter {name!r} has type {getattr(kind, '__name__', kind)}, which has no JSON "
+                "schema. Inject it with Depends(...), or use a type that pydantic knows. "
+                f"Pydantic says: {str(reason).splitlines()[0]}"
+            )
+    return f"there is no JSON schema for it: {error}"
+
+
 _NO_SCHEMA = (PydanticUserError, NameError, TypeError)
-
-
-def _need_schema(tool: str, name: str, annotation: Any) -> None:
-    try:
-        TypeAdapter(annotation).json_schema(schema_generator=_Schema)
-    except _NO_SCHEMA as error:
-        kind = getattr(annotation, "__name__", None) or str(annotation)
-        raise TypeError(
-            f"tool {tool!r}: parameter {name!r} has type {kind}, which has no JSON schema. "
-            "Inject it with Depends(...), or use a type that pydantic knows. "
-            f"Pydantic says: {str(error).splitlines()[0]}"
-        ) from error
-
-
-def _without_titles(schema: Any, names: bool = False) -> Any:
-    """Pydantic gives everything a "title", which is its name again. `names`: keys are names."""
-    if schema.__class__ is list:
-        return [_without_titles(item) for item in schema]
-    if schema.__class__ is not dict:
-        return schema
-    return {
-        key: value if key in _VALUES and not names else _without_titles(value, key in _NAMED)
-        for key, value in schema.items()
-        if names or key != "title"
-    }
-
-
-_VALUES = ("default", "const", "enum", "examples", "mapping")
-_NAMED = ("properties", "$defs", "patternProperties")
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
@@ -216,33 +197,22 @@ def _decode(text: str) -> Any:
     return from_json(text, allow_inf_nan=False) if text.strip() else None
 
 
-def _repair(data: dict[str, Any], error: ValidationError, schema: dict[str, Any]) -> bool:
+def _repair(data: dict[str, Any], errors: list[ErrorDetails], required: Container[str]) -> None:
     """Undo, where validation failed, two habits of models: a list or an object sent as a JSON
-    string, and null for an argument that could be left out. Whether there was any."""
-    repaired = False
-    for item in _errors(error):
+    string, and null for an argument that could be left out."""
+    for item in errors:
         holder, key, value = _find(data, item["loc"])
-        if value is None and holder is data and key not in schema.get("required", ()):
-            del holder[key]
-            repaired = True
-        elif type(value) is str and _CONTAINER_ERROR.fullmatch(item["type"]):
+        if value is None and holder is data and key not in required:
+            del data[key]
+        elif isinstance(value, str) and _CONTAINER_ERROR.fullmatch(item["type"]):
             with suppress(ValueError):
                 if isinstance(decoded := _decode(value), list | dict):
                     holder[key] = decoded
-                    repaired = True
-    return repaired
 
 
 _CONTAINER_ERROR = re.compile(
     "(list|dict|mapping|set|frozen_set|tuple|model|model_attributes|dataclass)_type"
 )
-
-
-def _errors(error: ValidationError) -> list[ErrorDetails]:
-    """The single errors; none if they are so many that looking at them would take seconds."""
-    if error.error_count() > MAX_REPAIRS:
-        return []
-    return error.errors(include_url=False, include_context=False, include_input=False)
 
 
 def _find(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
@@ -259,15 +229,14 @@ def _find(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name[:64], known, n=1)
-    return (
-        f"{_short(name)}: {f'did you mean {near[0]!r}?' if near else 'there is no such argument'}"
-    )
+    hint = f"did you mean {near[0]!r}?" if near else "there is no such argument"
+    return f"{_short(name)}: {hint}"
 
 
 def _problem(data: dict[str, Any], item: ErrorDetails) -> str:
-    where = _line(".".join(map(str, item["loc"])) or "arguments", 80)
+    where = ".".join(map(str, item["loc"])) or "arguments"
     got = "" if item["type"] == "missing" else f" (got {_short(_find(data, item['loc'])[2])})"
-    return f"{where}: {_line(item['msg'], 200)}{got}"
+    return " ".join(f"{shorten(where, 80)}: {shorten(item['msg'], 200)}{got}".split())
 
 
 def _short(value: Any) -> str:
@@ -275,12 +244,5 @@ def _short(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, str):
-        return repr(value if len(value) <= 40 else value[:37] + "...")
-    if isinstance(value, int) and value.bit_length() > 128:
-        return "a very long number"
-    return json.dumps(value)
-
-
-def _line(text: str, limit: int) -> str:
-    text = " ".join(text[: 2 * limit].split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+        return repr(shorten(value, 40))
+    return shorten(to_json(value).decode(), 40)

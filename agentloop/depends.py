@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 T = TypeVar("T")
 Function: TypeAlias = Callable[..., Any]
 Plan: TypeAlias = dict[Function, dict[str, Function]]
+Names: TypeAlias = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,6 @@ def current_call() -> Any:
 # ---- calling and closing them
 
 
-class ClosingFailed(Exception):
-    """A dependency failed to close after all had gone well; `__cause__` is its error."""
-
-
 class Resolver(AsyncExitStack[None]):
     """The dependencies of one tool call: `async with Resolver(overrides) as r: await r.get(fn)`.
 
@@ -71,40 +68,35 @@ class Resolver(AsyncExitStack[None]):
         super().__init__()
         self.closing = False
         self._overrides, self._plan = overrides, plan or {}
-        self._opening: list[Function] = []
         self._values: dict[Function, Any] = {}
 
     async def __aexit__(self, *error: Any) -> None:
         self.closing = True
         await super().__aexit__(*error)
 
-    async def get(self, function: Function) -> Any:
+    async def get(self, function: Function, *path: Function) -> Any:
         """What a dependency gives, called now if it has not been called yet."""
         function = self._overrides.get(function, function)
         if function not in self._values:
-            _refuse_circle(function, self._opening)
-            self._opening.append(function)
-            known = function in self._plan
-            wanted = self._plan[function] if known else dependencies(function)
-            arguments = {name: await self.get(each) for name, each in wanted.items()}
-            self._values[function] = await self._open(function, arguments)
-            self._opening.pop()
+            _refuse_circle(function, path)
+            wanted = self._plan.get(function)
+            wanted = dependencies(function) if wanted is None else wanted
+            given = {name: await self.get(each, *path, function) for name, each in wanted.items()}
+            self._values[function] = await self._open(function, given)
         return self._values[function]
 
     async def _open(self, function: Function, arguments: dict[str, Any]) -> Any:
         manager = _opened(function, arguments)
 
         async def close(*error: Any) -> None:  # not True: no dependency swallows a tool's error
-            try:
-                with _naming(function):
-                    await manager.__aexit__(*error)
-            except Exception as failure:
-                if error[1] is None:
-                    raise ClosingFailed(f"closing dependency {name_of(function)}") from failure
-                raise
+            await manager.__aexit__(*error)
 
-        with _naming(function):
+        try:
             value = await manager.__aenter__()
+        except RuntimeError as error:
+            if str(error) != "generator didn't yield":  # contextlib's, which does not say whose
+                raise
+            raise RuntimeError(f"dependency {name_of(function)}: {error}") from error
         self.push_async_exit(close)
         return value
 
@@ -121,17 +113,6 @@ async def _opened(function: Function, arguments: dict[str, Any]) -> AsyncGenerat
             yield value
     else:
         yield await made if inspect.isawaitable(made) else made
-
-
-@contextmanager
-def _naming(function: Function) -> Generator[None, None, None]:
-    """Says which dependency it was: contextlib's "generator didn't yield" does not."""
-    try:
-        yield
-    except RuntimeError as error:
-        if type(error) is not RuntimeError:
-            raise
-        raise RuntimeError(f"dependency {name_of(function)}: {error}") from error
 
 
 async def run_and_close(resolver: Resolver, work: Callable[[], Awaitable[T]]) -> T:
@@ -165,27 +146,26 @@ async def run_and_close(resolver: Resolver, work: Callable[[], Awaitable[T]]) ->
 # ---- reading signatures
 
 
-def plan(function: Function, names: Mapping[str, Any] | None = None) -> Plan:
-    """What a dependency, and each of its own in turn, has injected. TypeError if that cannot work.
+def plan(
+    functions: Iterable[Function], names: Names = None, path: tuple[Function, ...] = ()
+) -> Plan:
+    """What dependencies, and each of their own in turn, have injected. TypeError if it cannot work.
 
     `names` are names that annotations may use besides those of the function's module.
     """
     found: Plan = {}
-
-    def visit(function: Function, *path: Function) -> None:
+    for function in functions:
         _refuse_circle(function, path)
         found[function] = dependencies(function, names)
-        for each in found[function].values():
-            visit(each, *path, function)
-
-    visit(function)
+        found |= plan(found[function].values(), names, (*path, function))
     return found
 
 
-def dependencies(function: Function, names: Mapping[str, Any] | None = None) -> dict[str, Function]:
+def dependencies(function: Function, names: Names = None) -> dict[str, Function]:
     """As `injected`, for a dependency: TypeError if something else is missing to call it."""
-    wanted = injected(function, names)
-    for name, parameter in parameters_of(function).items():
+    parameters = parameters_of(function, names)
+    wanted = injected(parameters)
+    for name, parameter in parameters.items():
         optional = parameter.default is not parameter.empty or parameter.kind in (2, 4)  # *a, **k
         if not optional and name not in wanted:
             raise TypeError(
@@ -195,22 +175,12 @@ def dependencies(function: Function, names: Mapping[str, Any] | None = None) -> 
     return wanted
 
 
-def injected(function: Function, names: Mapping[str, Any] | None = None) -> dict[str, Function]:
+def injected(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Function]:
     """The parameters that are marked with `Depends`, and the function that each gets it from."""
-    hints = parameter_types(function, names)
     marks = {
-        name: _mark(parameter.default) or _mark(hints.get(name))
-        for name, parameter in parameters_of(function).items()
+        name: _mark(each.default) or _mark(each.annotation) for name, each in parameters.items()
     }
     return {name: mark.function for name, mark in marks.items() if mark}
-
-
-def parameters_of(function: Function) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function; of a builtin that does not tell (`dict`, say), none."""
-    try:
-        return inspect.signature(function).parameters
-    except ValueError:
-        return {}
 
 
 def _mark(hint: Any) -> Dependency | None:
@@ -220,31 +190,36 @@ def _mark(hint: Any) -> Dependency | None:
     return next((mark for mark in marks if mark), None)
 
 
-def parameter_types(function: Function, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The type hints of a function's parameters, resolved, with their `Annotated` metadata."""
+def parameters_of(function: Function, names: Names = None) -> dict[str, inspect.Parameter]:
+    """The parameters of a function, each annotation resolved, with its `Annotated` metadata."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # a builtin that does not tell (`dict`, say)
+        return {}
+
+    def typed() -> None: ...  # without the return type, which is often there for checkers only
+
+    empty = inspect.Parameter.empty
+    typed.__annotations__ = {
+        name: each.annotation for name, each in parameters.items() if each.annotation is not empty
+    }
     while isinstance(function, partial):
         function = function.func
-    if inspect.isclass(function):
-        function = function.__init__
-    elif not inspect.isroutine(function):
-        function = type(function).__call__
-
-    def only_parameters() -> None: ...  # the return type is often imported for checkers only
-
-    hints = getattr(function, "__annotations__", {})
-    only_parameters.__annotations__ = {name: hints[name] for name in hints if name != "return"}
+    if not inspect.isroutine(function):  # a class, or an object that can be called
+        function = function.__init__ if inspect.isclass(function) else type(function).__call__
     module = getattr(inspect.unwrap(function), "__globals__", {})
     local = names if "." in function.__qualname__ else None  # defined in a function or a class
     try:
-        return get_type_hints(only_parameters, module, local, include_extras=True)
+        hints = get_type_hints(typed, module, local, include_extras=True)
     except NameError as error:
         raise TypeError(
             f"{name_of(function)!r}: an annotation uses {error.name!r}, which is not defined there "
             "when the program runs; define or import it at the top of its module"
         ) from error
+    return {n: each.replace(annotation=hints.get(n, empty)) for n, each in parameters.items()}
 
 
-def _refuse_circle(function: Function, path: Sequence[Function]) -> None:
+def _refuse_circle(function: Function, path: tuple[Function, ...]) -> None:
     if function in path:
         circle = " -> ".join(map(name_of, [*path[path.index(function) :], function]))
         raise TypeError(f"dependencies go in a circle: {circle}")

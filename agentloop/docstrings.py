@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from itertools import takewhile
 
 _PARAMETERS = r"(?:Other |Keyword )?(?:Args|Arguments|Params|Parameters)"
@@ -19,8 +20,9 @@ _NUMPY = re.compile(rf"({_PARAMETERS}|{_OTHERS})$")
 _SPHINX = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b[^:]*:"
 )
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:(?:\s+|$)(.*)")
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+# In an entry of a section: the names of parameters, and the text on the same line.
+_GOOGLE_ENTRY = re.compile(r"(\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?:\s+|$)(.*)")
+_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$()")
 _SPHINX_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword)\s[^:]*?(\w+)\s*:(.*)")
 
 
@@ -30,50 +32,35 @@ def parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     A parameter's text is folded into one line.
     """
     lines = inspect.cleandoc(doc or "").splitlines()
-    starts = [i for i in range(len(lines)) if _section(lines, i)]
-    description = "\n".join(lines[: starts[0]] if starts else lines).strip()
-    entries: dict[str, list[str]] = {}
-    for start in starts:
-        kind = _section(lines, start)
-        if kind == "sphinx":
-            if match := _SPHINX_ENTRY.match(lines[start]):
-                rest = takewhile(lambda line: line and line[0] != ":", lines[start + 1 :])
-                entries[match[1]] = [match[2], *rest]
-        elif re.match(_PARAMETERS, lines[start]):
-            entries |= _google(lines[start + 1 :]) if kind == "google" else _numpy(lines, start + 2)
-    return description, {name: " ".join(" ".join(text).split()) for name, text in entries.items()}
-
-
-def _section(lines: list[str], i: int) -> str | None:
-    """The style of the section that starts at a line, if one does."""
-    if _GOOGLE.match(lines[i]):
-        return "google"
-    if _NUMPY.match(lines[i]) and i + 1 < len(lines) and re.match("-{3,}$", lines[i + 1]):
-        return "numpy"
-    return "sphinx" if _SPHINX.match(lines[i]) else None
-
-
-def _google(lines: list[str]) -> dict[str, list[str]]:
-    body = takewhile(lambda line: not line or line[0].isspace(), lines)
-    entries: dict[str, list[str]] = {}
-    text: list[str] = []
-    for line in inspect.cleandoc("\n" + "\n".join(body)).splitlines():
-        if match := _GOOGLE_ENTRY.match(line):
-            text = entries[match[1]] = [match[2]]
+    underlined = [re.match("-{3,}$", line) is not None for line in [*lines[1:], ""]]
+    first, found = len(lines), dict[str, str]()
+    for i, line in enumerate(lines):
+        rest = lines[i + 1 :]
+        if _SPHINX.match(line):
+            text = takewhile(lambda line: line and line[0] != ":", rest)
+            entries = _entries([line, *text], _SPHINX_ENTRY)
+        elif _GOOGLE.match(line):
+            text = takewhile(lambda line: not line or line[0].isspace(), rest)
+            entries = _entries(inspect.cleandoc("\n" + "\n".join(text)).splitlines(), _GOOGLE_ENTRY)
+        elif _NUMPY.match(line) and underlined[i]:
+            end = next((j for j in range(i + 2, len(lines)) if underlined[j]), len(lines))
+            entries = _entries(lines[i + 2 : end], _NUMPY_ENTRY)
         else:
-            text.append(line)
-    return entries
+            continue
+        first = min(first, i)
+        if line[0] == ":" or re.match(_PARAMETERS, line):
+            found |= entries
+    return "\n".join(lines[:first]).strip(), found
 
 
-def _numpy(lines: list[str], start: int) -> dict[str, list[str]]:
+def _entries(lines: Iterable[str], start: re.Pattern[str]) -> dict[str, str]:
+    """The text of each parameter; what comes before the first is dropped."""
     entries: dict[str, list[str]] = {}
     text: list[str] = []
-    for i in range(start, len(lines)):
-        if i + 1 < len(lines) and re.match("-{3,}$", lines[i + 1]):
-            break  # the next section
-        if match := _NUMPY_ENTRY.match(lines[i]):
-            text = []
+    for line in lines:
+        if match := start.match(line):
+            text = [match[2]]
             entries |= {name.strip(" *"): text for name in match[1].split(",")}
         else:
-            text.append(lines[i])
-    return entries
+            text.append(line)
+    return {name: " ".join(" ".join(text).split()) for name, text in entries.items()}

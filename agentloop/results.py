@@ -51,10 +51,10 @@ def as_text(value: Any) -> str:
     if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
         kind = type(cast(object, value)).__name__
         return f"The tool returned a {kind} object, which nobody has run: there is nothing to see."
-    for write in (_to_json, _to_json_cleaned, _describe):
+    for write in (_to_json, _to_json_cleaned):
         with suppress(Exception):
             return write(value)
-    return f"<{type(value).__name__}>"
+    return _describe(value)
 
 
 def _to_json(value: Any) -> str:
@@ -64,9 +64,8 @@ def _to_json(value: Any) -> str:
 
 def _to_json_cleaned(value: Any) -> str:
     """For text that UTF-8 cannot carry."""
-    plain = json.dumps(to_jsonable_python(value, bytes_mode="base64", fallback=_describe))
-    finite = json.loads(plain, parse_constant=str)
-    return clean_text(json.dumps(finite, ensure_ascii=False, separators=(",", ":")))
+    plain = to_jsonable_python(value, bytes_mode="base64", fallback=_describe)
+    return _to_json(from_json(clean_text(json.dumps(plain, ensure_ascii=False))))
 
 
 def _describe(value: Any) -> str:
@@ -92,5 +91,8 @@ def describe_error(error: BaseException, limit: int = 500) -> str:
         lines = clean_text(str(error)).strip().splitlines()
     except Exception:
         lines = []
-    text = ": ".join([type(error).__name__, *lines[:1]])
+    return shorten(": ".join([type(error).__name__, *lines[:1]]), limit)
+
+
+def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -21,18 +21,19 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from .arguments import Arguments, parameters_for_the_model, parse_arguments
+from .arguments import Arguments, parse_arguments, visible
 from .depends import (
-    ClosingFailed,
     Function,
-    Plan,
+    Names,
     Resolver,
     injected,
     name_of,
+    parameters_of,
     plan,
     run_and_close,
 )
@@ -113,7 +114,7 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None = None,
         *,
         name: str | None = None,
-        names: Mapping[str, Any] | None = None,
+        names: Names = None,
         **options: Any,
     ) -> None:
         if isinstance(function, Tool):
@@ -125,13 +126,12 @@ class FunctionTool(Tool, Generic[P, R]):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
         self.function = function
-        self._injected = injected(function, names)
-        self._plan: Plan = {}
         self._overrides = NO_OVERRIDES
-        for dependency in self._injected.values():
-            self._plan |= plan(dependency, names)
-        parameters = parameters_for_the_model(name, function, self._injected, names)
-        self._arguments = Arguments(name, parameters, texts)
+        parameters = parameters_of(function, names)
+        self._injected = injected(parameters)
+        self._plan = plan(self._injected.values(), names)
+        hidden = {*self._injected, *getattr(function, "keywords", ())}  # those of a partial
+        self._arguments = Arguments(name, visible(name, parameters, hidden), texts)
         self.parameters = self._arguments.schema
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -178,22 +178,23 @@ class FunctionTool(Tool, Generic[P, R]):
         return await run_and_close(resolver, lambda: self._run_with(resolver, args))
 
     async def _run_with(self, resolver: Resolver, args: dict[str, Any]) -> Any:
-        result: Any = None
-        complete: TaskComplete | None = None  # no failure: dependencies are not to roll back
+        ran, result, complete = False, None, None
         try:
             async with resolver:
                 given = {name: await resolver.get(each) for name, each in self._injected.items()}
                 try:
                     result = await call_function(self.function, **(args | given))
-                except TaskComplete as done:
-                    complete, result = done, done.text
-        except ClosingFailed as error:  # the tool has had its effect: the model has to know
-            returned = clip(as_text(result), 500)
-            cause = describe_error(error.__cause__ or error)
-            raise ToolError(
-                f"the tool returned {returned!r}, but {error} failed: {cause}"
+                except TaskComplete as error:  # no failure: dependencies are not to roll back
+                    complete, result = error, error.text
+                ran = True
+        except Exception as error:
+            if not ran:
+                raise
+            raise ToolError(  # the tool has had its effect: the model has to know
+                f"the tool returned {clip(as_text(result), 500)!r}, "
+                f"but closing its dependencies failed: {describe_error(error)}"
             ) from error
-        if complete is not None:
+        if complete:
             raise complete
         return result
 
@@ -231,13 +232,10 @@ def tool(description: Any = None, **options: Any) -> Any:
 
 def _names_around(frame: FrameType | None) -> dict[str, Any]:
     """The local names where a tool is defined: annotations may use them."""
-    names: dict[str, Any] = {}
-    while frame and frame.f_locals is not frame.f_globals:
-        names = {**frame.f_locals, **names}
-        if "__qualname__" not in frame.f_locals:  # not a class body, so this is the function
-            break
-        frame = frame.f_back
-    return names
+    if frame is None or frame.f_locals is frame.f_globals:
+        return {}
+    in_a_class = "__qualname__" in frame.f_locals  # then the function around it counts too
+    return (_names_around(frame.f_back) if in_a_class else {}) | frame.f_locals
 
 
 def check_unique_names(tools: Iterable[Any]) -> None:
@@ -292,15 +290,15 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     few enough that slow tools hold each other up.
     """
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
     context = contextvars.copy_context()
-    outcome: list[tuple[R] | BaseException] = []
+    ended = asyncio.Event()
+    outcome: Future[R] = Future()
 
     def work() -> None:
         try:
-            outcome.append((context.run(function, *args, **kwargs),))
+            outcome.set_result(context.run(function, *args, **kwargs))
         except BaseException as error:
-            outcome.append(error)
+            outcome.set_exception(error)
         with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
             loop.call_soon_threadsafe(ended.set)
 
@@ -308,9 +306,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     try:
         await ended.wait()
     except asyncio.CancelledError:
-        if not outcome:
+        if not outcome.done():
             raise
         cancel_this_task()  # it has ended just now: its result first, then the cancel
-    if isinstance(result := outcome[0], BaseException):
-        raise result
-    return result[0]
+    return outcome.result()

@@ -890,7 +890,7 @@ async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran(
         await call(pay)
     text = str(caught.value)
     assert text.startswith("the tool returned 'paid!")
-    assert text.endswith("but closing dependency get_db failed: ValueError: connection lost")
+    assert text.endswith("but closing its dependencies failed: ValueError: connection lost")
     assert len(text) < 1000
 
 
