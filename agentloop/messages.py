@@ -446,7 +446,8 @@ def _plain_fields(record: Any) -> dict[str, Any]:
         value = getattr(record, name)
         if name != "extra" and (field_.default is MISSING or value != field_.default):
             out[name] = _plain(value)
-    return dict(getattr(record, "extra", None) or {}) | out
+    extra = getattr(record, "extra", None) or {}
+    return out | {name: value for name, value in extra.items() if name not in out}
 
 
 def _plain(value: Any) -> Any:
@@ -461,8 +462,10 @@ def _plain(value: Any) -> Any:
 
 def from_dict(data: Mapping[str, Any]) -> Any:
     """The record (or part) that `to_dict` was given. ValueError: it lacks a field that it needs."""
-    cls = _TYPES.get(str(data.get("type")))
-    if cls is None:
+    tag = data.get("type")
+    if not isinstance(tag, str):
+        raise ValueError(f"a record or a part says its type; this one says {tag!r:.40}")
+    if (cls := _TYPES.get(tag)) is None:
         return Unknown(data)
     return _build(cls, {name: value for name, value in data.items() if name != "type"})
 

@@ -112,6 +112,8 @@ WRONG_TYPES = [
     b'{"type":"assistant","usage":{"input_tokens":"10"}}',
     b'{"type":"tool","tool_call_id":"1","tool_name":"x","content":"","ephemeral":"2"}',
     b'{"type":"tool_start","call_id":"1","at":"now"}',
+    b'{"type":["user"]}',
+    b"{}",
 ]
 
 

@@ -114,6 +114,10 @@ class HTTPModel(ABC):
         self.base_url = url.rstrip("/")
         if not re.match("https?://[^/]", self.base_url):
             raise ValueError(f"{name}: base_url={_host(url)!r} needs http:// or https://")
+        try:
+            _ = urlsplit(self.base_url).port
+        except ValueError as error:
+            raise ValueError(f"{name}: base_url={_host(url)!r}: {error}") from None
         if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")

@@ -503,3 +503,9 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
 def test_importing_a_provider_does_not_import_httpx() -> None:
     program = "import sys, agentloop.models.openai; sys.exit('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=50, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/v1", "http://h:x/v1", "http://["])
+def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="ChatOpenAI: base_url="):
+        model(url)
