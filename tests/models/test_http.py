@@ -506,6 +506,6 @@ def test_importing_a_provider_does_not_import_httpx() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999/v1", "http://h:x/v1", "http://["])
-def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+def test_an_address_with_a_port_that_is_none_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="ChatOpenAI: base_url="):
         model(url)
