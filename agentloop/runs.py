@@ -34,6 +34,7 @@ from .messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    dump_record,
 )
 from .settings import Settings
 from .stream import EventStream
@@ -132,7 +133,9 @@ class Runs(Settings, ABC):
     def load_history(self, messages: Sequence[Message]) -> None:
         """Start from these messages instead of the present log. Calls without a result get one.
 
-        System messages are left out: the system prompt is a setting.
+        System messages are left out: the system prompt is a setting. ValueError: one of them holds
+        what cannot be saved, and the log is as it was. With a session, a process that dies in here
+        may leave a part of them; the old ones are in its file all the same.
         """
         self._refuse_if_busy()
         for message in messages:
@@ -140,10 +143,18 @@ class Runs(Settings, ABC):
                 raise TypeError(
                     f"history is messages, such as UserMessage('hi'), not {message!r:.80}"
                 )
-        self.log.clear()
-        self.record(Reset())
-        for message in seal(messages):
-            if not isinstance(message, SystemMessage):
+        history = [m for m in seal(messages) if not isinstance(m, SystemMessage)]
+        for message in history:
+            dump_record(message)
+        with recording:
+            log = self.log[:]
+            self.log.clear()
+            try:
+                self.record(Reset())
+            except BaseException:  # such as a full disk
+                self.log[:] = log
+                raise
+            for message in history:
                 self.record(message)
 
     def clear_history(self) -> None:

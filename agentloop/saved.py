@@ -6,7 +6,7 @@ Copy with: messages.py, transcript.py, store.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,6 +44,8 @@ def load_line(number: int, line: bytes) -> Record:
         record = load_record(line)
         if not isinstance(record, Record):
             raise ValueError(f"a {type(record).__name__} is no record of a log")
+        if not isinstance(getattr(record, "extra", None), Mapping | None):
+            raise ValueError(f"its extra is {getattr(record, 'extra', None)!r:.40}")
         view([record])  # fields of a wrong type would fail here and below, then in every run
         usage_of([record])
         return record

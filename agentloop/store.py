@@ -14,13 +14,15 @@ import errno
 import logging
 import os
 import re
+import secrets
 import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import time
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
+from weakref import WeakSet
 
 from pydantic_core import from_json, to_json
 
@@ -33,6 +35,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 RESERVED = re.compile(r"(?i:con|prn|aux|nul|(com|lpt)[0-9])")  # devices on Windows, with any suffix
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _BLOCK = 64 * 1024
+_HEADER = b'{"type":"session"'  # how each one begins
 
 if sys.platform == "win32":
     import msvcrt
@@ -54,6 +57,13 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def _let_go() -> None:
+        """In a child process: the parent's sessions stay the parent's, and free when it ends."""
+        for file in list(_open_files):
+            file.close()
+
+    os.register_at_fork(after_in_child=_let_go)
 
 
 class Stored(NamedTuple):
@@ -111,12 +121,13 @@ class FileStore:
             for entry in entries:
                 name, dot, suffix = entry.name.partition(".")
                 if dot and suffix == "jsonl" and is_name(name):
-                    info = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(info.st_mode):
-                        yield Stored(name, info.st_mtime, info.st_size)
+                    with suppress(FileNotFoundError):  # deleted just now
+                        info = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(info.st_mode):
+                            yield Stored(name, info.st_mtime, info.st_size)
 
     def read(self, name: str) -> Iterator[tuple[int, bytes]]:
-        return _lines(_open(self._path(name), os.O_RDONLY))
+        yield from _lines(_open(self._path(name), os.O_RDONLY))
 
     def open(self, name: str) -> SessionFile:
         path = self._path(name)
@@ -133,19 +144,18 @@ class FileStore:
 
     def create(self, name: str, lines: Iterable[bytes]) -> SessionFile:
         path = self._path(name)
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, f"there is a session {name!r} already", str(path))
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{name}.{os.getpid()}")  # no name of a session
+        draft = path.with_name(f".{secrets.token_hex(8)}")  # no name of a session
         try:
-            fd = _open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            with open(fd, "wb") as file:
+            with open(_open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.writelines(line + b"\n" for line in (header(), *lines))
-            os.rename(draft, path)
-        except BaseException:
+            os.link(draft, path)  # unlike a rename, it replaces nothing
+        except FileExistsError:
+            why = f"there is a session {name!r} already"
+            raise FileExistsError(errno.EEXIST, why, str(path)) from None
+        finally:
             with suppress(OSError):
                 draft.unlink()
-            raise
         return self.open(name)
 
     def _path(self, name: str) -> Path:
@@ -165,16 +175,17 @@ class SessionFile:
         self._end = 0  # of the last whole line
         self._torn = False  # there may be part of a line behind it
         self._unsynced = True
+        _open_files.add(self)
 
     def take(self) -> None:
-        """Lock the file, refuse a newer schema, and make it end with a whole line."""
+        """Lock the file, refuse what is no session, and make it end with a whole line."""
         if not _lock(self._fd):
             raise SessionLocked(
                 f"the session {self.path.stem!r} is open elsewhere: close() it there first, "
                 "or fork() it into a session of its own"
             )
         self._check_that_it_is_there()
-        next(_lines(os.dup(self._fd)), None)
+        self._check_that_it_is_a_session()
         size = os.lseek(self._fd, 0, os.SEEK_END)
         self._end = _end_of_last_line(self._fd, size)
         if self._end < size:
@@ -218,9 +229,22 @@ class SessionFile:
         with suppress(OSError):
             self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open session cannot be copied or pickled: use fork() of its agent")
+
     def _check_that_it_is_open(self) -> None:
         if self._fd < 0:
             raise ValueError(f"the session {self.path.stem!r} is closed")
+
+    def _check_that_it_is_a_session(self) -> None:
+        """ValueError: it is of a newer schema, or none of its lines is one of a session."""
+        seen = 0
+        for seen, (number, line) in enumerate(_lines(os.dup(self._fd)), 1):
+            cut = _HEADER.startswith(line.strip(b"\0")[: len(_HEADER)])  # by a kill or a power cut
+            if number > seen or cut or isinstance(_json(line), dict):  # or a header came before
+                return
+        if seen:
+            raise ValueError(f"{self.path} is no session: it was left as it is")
 
     def _check_that_it_is_there(self) -> None:
         with suppress(FileNotFoundError):
@@ -230,9 +254,13 @@ class SessionFile:
         raise FileNotFoundError(errno.ENOENT, why, str(self.path))
 
 
-def is_name(name: str) -> bool:
+_open_files: WeakSet[SessionFile] = WeakSet()
+
+
+def is_name(name: object) -> bool:
     """Whether a session can have this name: it is a file's name on every system."""
-    return bool(NAME.fullmatch(name)) and not RESERVED.fullmatch(name)
+    is_plain = isinstance(name, str) and NAME.fullmatch(name)
+    return bool(is_plain and not RESERVED.fullmatch(is_plain[0]))
 
 
 def header() -> bytes:

@@ -11,9 +11,10 @@ from the moment `send` returns. One that comes too late for a run opens the next
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -33,6 +34,8 @@ from ..messages import (
 )
 from ..runs import recording
 
+logger = logging.getLogger("agentloop")
+
 
 class Reminder(NamedTuple):
     """What to remind the model of, each time that it has had so many turns without it."""
@@ -51,10 +54,12 @@ def every(n_turns: int, text: str | Callable[[], str | None]) -> Reminder:
 class Inbox(Loop):
     """Steers a run from outside, with messages and with reminders on schedule.
 
-    reminders: each made with `every(n_turns, text)`.
+    reminders: each made with `every(n_turns, text)`. One that raises is skipped.
+    delivering: whether messages are being delivered just now.
     """
 
     reminders: Sequence[Reminder] = ()
+    delivering: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +68,9 @@ class Inbox(Loop):
     def send(self, content: Content, *, hidden: bool = False) -> None:
         """Tell the model something: in the run that is going on, else in the next. Thread-safe.
 
-        `hidden`: as a reminder of the program, rather than as the user's words.
+        `hidden`: as a reminder of the program, rather than as the user's words. OSError: the
+        session's disk is full; the message is kept, so do not send it again. What a signal handler
+        sends while a record is being written is in the file when that record is.
         """
         message = UserMessage(content, hidden=hidden)
         if not message.content or (isinstance(content, str) and not content.strip()):
@@ -79,10 +86,9 @@ class Inbox(Loop):
             if message.hidden:
                 self.emit(HiddenUserMessageEvent(message.text))
         for at, reminder in enumerate(self.reminders):
-            if turns_without(self.log, at) >= reminder.n_turns:
-                text = reminder.text if isinstance(reminder.text, str) else reminder.text()
-                if text:
-                    self.tell(text, reminder=at)
+            is_due = turns_without(self.log, at) >= reminder.n_turns
+            if is_due and (text := text_now(reminder)):
+                self.tell(text, reminder=at)
         return await super().context()
 
     def record(self, record: Record) -> None:
@@ -93,27 +99,46 @@ class Inbox(Loop):
 
     def _goes_on(self) -> bool:
         """Whether a run is going on that will still look, at its next model call or at its end."""
+        if self._run is None or not self._run.goes_on():
+            return False
         marks = (record for record in reversed(self.log) if isinstance(record, RunStart | RunEnd))
-        return self._run is not None and isinstance(next(marks, None), RunStart)
+        return isinstance(next(marks, None), RunStart)
 
     def _deliver(self) -> list[UserMessage]:
         """Put what was sent into the conversation."""
+        messages: list[UserMessage] = []
         with recording:
-            messages = unread(self.log)
-            for message in messages:
-                self.record(message)
+            while not self.delivering and unread(self.log):  # a signal handler may send meanwhile
+                self.delivering = True
+                try:
+                    for message in unread(self.log):
+                        self.record(message)
+                        messages.append(message)
+                finally:
+                    self.delivering = False
         return messages
 
 
 def unread(log: Sequence[Record]) -> list[UserMessage]:
     """The messages that were sent and do not stand in the conversation yet."""
-    read = {(r.extra or {}).get("sent") for r in log if isinstance(r, UserMessage)}
+    read = {str((r.extra or {}).get("sent")) for r in log if isinstance(r, UserMessage)}
     sent = [r.data for r in log if isinstance(r, Unknown) and r.data.get("type") == "sent"]
-    return [
-        replace(from_dict(data["message"]), extra={"sent": data["id"]})
-        for data in sent
-        if data["id"] not in read
-    ]
+    messages: list[UserMessage] = []
+    for data in sent:
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a damaged line
+            message, name = from_dict(data["message"]), str(data["id"])
+            if isinstance(message, UserMessage) and name not in read:
+                messages.append(replace(message, extra={"sent": name}))
+    return messages
+
+
+def text_now(reminder: Reminder) -> str | None:
+    """What a reminder says now, if anything; nothing if it fails."""
+    try:
+        return reminder.text if isinstance(reminder.text, str) else reminder.text()
+    except Exception:
+        logger.exception("a reminder failed, and is left out")
+        return None
 
 
 def turns_without(log: Sequence[Record], reminder: int) -> int:

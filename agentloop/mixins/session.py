@@ -35,6 +35,7 @@ class Session(Loop):
     session_store: another place than a directory.
     journal: the open session, from the store.
     saved: how many records of the log are in it.
+    saving: whether one is being written just now.
     """
 
     session: str | None = None
@@ -43,6 +44,7 @@ class Session(Loop):
     session_store: SessionStore | None = None
     journal: Journal | None = field(default=None, init=False)
     saved: int = field(default=0, init=False)
+    saving: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         try:
@@ -60,12 +62,18 @@ class Session(Loop):
         if self.journal is None:
             super().record(record)
             return
-        dump_record(record)  # what cannot be written raises here, and is in neither
+        line = dump_record(record)  # what cannot be written raises here, and is in neither
         with recording:
+            saved = self.saved
             if isinstance(record, Reset):
                 self.saved = 0  # the log begins anew
             super().record(record)
-            self._save()
+            try:
+                self._save(record, line)
+            except BaseException:
+                if isinstance(record, Reset):
+                    self.saved = saved  # it does not
+                raise
         if isinstance(record, RunEnd):
             self.journal.sync()
 
@@ -80,10 +88,16 @@ class Session(Loop):
         It is in memory only, or a new session. FileExistsError: there is one of this name.
         """
         twin = super().fork(place_of(self.log, at) if isinstance(at, str) else at)
-        twin.session, twin.journal = session, None
         if session is not None:
+            twin.session = session
             twin.journal = self._store().create(session, map(dump_record, twin.log))
             twin.saved = len(twin.log)
+        return twin
+
+    def __copy__(self) -> Self:
+        """A copy in memory only, as `fork` makes it: two agents cannot write one session."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), session=None, journal=None, saving=False, log=self.log[:])
         return twin
 
     def snapshot(self, label: str) -> int:
@@ -99,12 +113,20 @@ class Session(Loop):
             finally:
                 self.journal.close()
 
-    def _save(self) -> None:
-        """Write what the log has and the session has not: one record; more after a full disk."""
-        if self.journal is not None:
-            for record in self.log[self.saved :]:
-                self.journal.append(dump_record(record))
-                self.saved += 1
+    def _save(self, record: Record | None = None, line: bytes = b"") -> None:
+        """Write what the log has and the session has not: one record; more after a full disk.
+
+        `line` is `record`. What a signal handler records while another is being written comes
+        after that.
+        """
+        while self.journal is not None and not self.saving and self.saved < len(self.log):
+            self.saving = True
+            try:
+                for each in self.log[self.saved :]:
+                    self.journal.append(line if each is record else dump_record(each))
+                    self.saved += 1
+            finally:
+                self.saving = False
 
     def _store(self) -> SessionStore:
         return self.session_store or FileStore(self.session_dir, fsync=self.session_fsync)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import os
 import re
 import secrets
@@ -33,8 +32,6 @@ from ..errors import ToolError
 from ..tools import FunctionTool, Tool, in_thread, is_approved, tool
 from ..waiting import within
 
-logger = logging.getLogger("agentloop")
-
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
 DENIED = "Denied: this {} was not approved, and nothing was changed. Do not just try it again."
 MAX_READ = 50_000  # bytes that one `read` returns
@@ -42,6 +39,7 @@ MAX_LINE = 2_000  # bytes of one line that it shows
 MAX_SCAN = 200_000_000  # bytes that it goes through to get there
 MAX_EDIT = 10_000_000  # bytes of a file that `edit` and `write` replace
 MAX_FOUND = 200  # lines that `glob` and `grep` return
+MAX_NAMES = 1000  # files of a folder, or lines of a file, that are compared to find a near one
 SEARCH_SECONDS = 20.0
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
 
@@ -179,7 +177,7 @@ class Workspace:
         """What to say if there is no such file: which ones have a name like it."""
         near: list[str] = []
         with suppress(OSError):
-            near = get_close_matches(target.name, os.listdir(target.parent))
+            near = get_close_matches(target.name, os.listdir(target.parent)[:MAX_NAMES])
         names = ", ".join(self.name(target.with_name(each)) for each in near)
         hint = f"Did you mean: {names}?" if names else f"Look for it with glob. {RULE}"
         return f"There is no {self.name(target)}. {hint}"
@@ -314,12 +312,12 @@ async def edit(
             raise ToolError(f"{path} is a binary file of {len(before.data):,} bytes.")
         text = before.data.decode(errors="surrogateescape")  # other bytes stay what they are
         old, new = _with_line_ends_of(text, old_text, new_text)
-        places = [at.start() for at in islice(re.finditer(f"(?={re.escape(old)})", text), 10)]
+        places = [at.start() for at in islice(re.finditer(re.escape(old), text), 10)]
         if not places:
             raise ToolError(await in_thread(_not_found, path, text, old))
         lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places)
         lines += ", ..." * (len(places) == 10)
-        if len(places) > 1 and not replace_all:
+        if not replace_all and text.find(old, places[0] + 1) >= 0:  # they may overlap
             raise ToolError(
                 f"old_text is in {path} more than once, at lines {lines}: "
                 "take in more of the lines around it, or set replace_all."
@@ -401,14 +399,14 @@ def _not_found(path: str, text: str, old: str) -> str:
     """What to tell of an old text that is not there: where something like it is."""
     lines = [line.strip() for line in text.split("\n")]
     wanted = [line.strip() for line in old.strip().split("\n")]
-    like = [i for i, line in enumerate(lines) if line == wanted[0]]
+    like = [i for i, line in enumerate(lines) if line == wanted[0]][:MAX_NAMES]
     if same := [i + 1 for i in like if lines[i : i + len(wanted)] == wanted]:
         where = ", ".join(map(str, same[:5]))
-        return (
-            f"old_text is at line {where} of {path}, but with other white space: copy it exactly."
-        )
+        mixed = 0 < text.count("\r\n") < text.count("\n")
+        how = r"some end with \r\n, some with \n: edit line by line" if mixed else "copy it exactly"
+        return f"old_text is at line {where} of {path}, but with other white space: {how}."
     longest = max(wanted, key=len)[:200]
-    near = get_close_matches(longest, [line[:200] for line in lines[:5000]])
+    near = get_close_matches(longest, [line[:200] for line in lines[:MAX_NAMES]])
     hints = [f"\nline {lines.index(line) + 1}: {line}" for line in near if line in lines]
     found = "Near it are:" + "".join(hints) if hints else "Read it again."
     return f"old_text is not in {path}. {found}"
@@ -425,7 +423,7 @@ def _finder(start: str, glob: str, pattern: str, ignore_case: bool) -> list[str]
     """A command that runs `_find` in a process of its own."""
     arguments = json.dumps([start, glob, pattern, ignore_case, MAX_FOUND, SKIPPED])
     code = f"import json, sys\n{inspect.getsource(_find)}\n_find(*json.loads(sys.argv[1]))"
-    return [sys.executable, "-I", "-S", "-c", code, arguments]
+    return [sys.executable, "-I", "-S", "-W", "ignore", "-c", code, arguments]
 
 
 def _find(
@@ -515,4 +513,5 @@ def _take_lines(process: Popen[bytes], lines: list[str]) -> bytes:
                 process.kill()
                 return b""
             lines.append(line.decode(errors="replace").rstrip("\r\n").removeprefix("./"))
-        return process.stderr.read(1000) if process.stderr else b""
+        error = process.stderr.read(1000) if process.stderr else b""
+    return error if process.returncode else b""

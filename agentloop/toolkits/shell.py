@@ -12,9 +12,9 @@ here keeps an agent from hanging, from filling the memory, and from seeing your 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -23,28 +23,30 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from ..depends import Depends
 from ..errors import ToolError
 from ..tools import Tool, in_thread, is_approved, tool
 from ..waiting import within
 
-logger = logging.getLogger("agentloop")
-
 DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
 MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its start, half its end
 MAX_TIMEOUT = 3600.0
-DRAIN_SECONDS = 2.0  # to read what is left in the pipe when all processes are gone
+DRAIN_SECONDS = 2.0  # to read what is left in the pipe
 
 PLAIN = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # nothing that makes a second command of it
 SECRET_NAME = re.compile(
-    "KEY|TOKEN|SECRET|PASS|_PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|_PAT$", re.I
+    "(?i)KEY|TOKEN|SECRET|PASS|_PWD|PW$|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|BEARER|"
+    "JWT|WEBHOOK|DSN|(^|_)(PAT|PEM|SAS)(_|$)"
 )
-SECRET_VALUE = re.compile(r"://[^/\s@]+@")  # https://user:password@host
-
-KEEP_FOLDER = """trap 'pwd -P > "$0"' EXIT; eval "$1\""""
+SECRET_VALUE = re.compile(
+    r"(?i)://([^/\s@]+|[^/\s:@]*:\S+)@|\b(password|pwd|sig)=|\bBearer \S|-----BEGIN |"
+    r"(^|[\s='\"])(sk-|gh[oprsu]_|github_pat_|glpat-|xox\w-|AKIA|ASIA|AIza|eyJ)[\w-]{8}"
+)
+KEEP_FOLDER = """trap {} EXIT; eval "$1\""""  # a command's own EXIT trap takes its place
 
 
 class Shell:
@@ -63,7 +65,8 @@ class Shell:
     approve_timeout: how many seconds it may take.
     env: variables to add. The others are this program's, without those that look like secrets.
 
-    The folder is kept in the Shell: give agents that work side by side one each.
+    The folder is kept in the Shell: give agents that work side by side one each. If this program is
+    killed, a command that is running goes on.
     """
 
     def __init__(
@@ -100,36 +103,34 @@ class Shell:
             return
         raise ToolError(f"Not run: allowed are only {list(self.allow)}, and {problem}.")
 
-    async def ask(self, name: str, **arguments: Any) -> None:
-        """ToolError unless `approve` says True, in time; nothing if there is nobody to ask."""
-        if not await is_approved(self.approve, name, arguments, seconds=self.approve_timeout):
-            raise ToolError(DENIED)
-
     async def run(self, command: str, timeout: float) -> str:
         """What a command prints, and how it ended. What it leaves running is killed."""
         if not self.cwd.is_dir():
             self.cwd = self.root
         with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
             folder = Path(temporary, "cwd")
-            process = self._start(command, folder)
             output = _Output()
-            reading = asyncio.ensure_future(in_thread(output.read, process.stdout))
+            reading = asyncio.ensure_future(in_thread(output.read))
+            process = code = None
             try:
+                process = self._start(command, folder, output.writing_end)
                 code = await within(timeout, in_thread(process.wait), grace=1.0)
             except TimeoutError:
-                code = None
+                pass
             finally:
-                _kill_group(process)
+                if process:
+                    _kill_group(process)
+                output.end()
                 await asyncio.wait([reading], timeout=DRAIN_SECONDS)
-                reading.cancel()
             text = output.text()
             if code is None:
                 raise ToolError(f"{text}\n[Killed: not finished after {timeout:g} seconds.]")
             return "\n".join([text, *self._notes(code, folder)])
 
-    def _start(self, command: str, folder: Path) -> subprocess.Popen[bytes]:
+    def _start(self, command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
         program = shutil.which("bash") or shutil.which("sh")
-        line = [program, "-c", KEEP_FOLDER, str(folder), command] if program else command
+        keep_folder = KEEP_FOLDER.format(quote(f"pwd -P > {quote(str(folder))}"))
+        line = [program, "-c", keep_folder, "bash", command] if program else command
         try:
             return subprocess.Popen(
                 line,
@@ -137,7 +138,7 @@ class Shell:
                 cwd=self.cwd,
                 env=clean_environment() | self.env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -146,9 +147,8 @@ class Shell:
 
     def _notes(self, code: int, folder: Path) -> list[str]:
         """How it ended, and where: that is where the next command starts."""
-        notes = [f"[Exit code {code}.]" if code > 0 else f"[Killed by signal {-code}.]"] * bool(
-            code
-        )
+        how = f"Exit code {code}" if code > 0 else f"Killed by signal {-code}"
+        notes = [f"[{how}.]"] * bool(code)
         with suppress(OSError, ValueError):
             here = Path(os.fsdecode(folder.read_bytes()).rstrip("\r\n"))
             if here.is_relative_to(self.root) and here.is_dir():
@@ -183,7 +183,9 @@ async def bash(
     if not 0 < timeout <= MAX_TIMEOUT:
         raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
     sh.check(command)
-    await sh.ask("bash", command=command, timeout=timeout)
+    arguments = {"command": command, "timeout": timeout}
+    if not await is_approved(sh.approve, "bash", arguments, seconds=sh.approve_timeout):
+        raise ToolError(DENIED)
     return await sh.run(command, timeout)
 
 
@@ -197,33 +199,38 @@ def clean_environment() -> dict[str, str]:
 
 
 class _Output:
-    """The start and the end of a stream, however long it is."""
+    """The start and the end of what comes before a mark: what escapes may hold the pipe open."""
 
     def __init__(self) -> None:
-        self.head, self.tail, self.size = bytearray(), bytearray(), 0
+        self.data, self.cut = bytearray(), 0
+        self.mark = secrets.token_bytes(16)
+        self.reading_end, self.writing_end = os.pipe()
 
-    def read(self, stream: IO[bytes] | None) -> None:
-        assert stream is not None
-        half = MAX_OUTPUT // 2
-        with stream:
-            while chunk := os.read(stream.fileno(), 1 << 16):
-                self.size += len(chunk)
-                room = half - len(self.head)
-                self.head += chunk[:room]
-                self.tail = (self.tail + chunk[room:])[-half:]
+    def end(self) -> None:
+        with suppress(OSError), open(self.writing_end, "wb", buffering=0) as pipe:
+            pipe.write(self.mark)
+
+    def read(self) -> None:
+        with open(self.reading_end, "rb", buffering=0) as pipe:
+            while self.mark not in self.data and (chunk := pipe.read(1 << 16)):
+                self._cut_the_middle()
+                self.data += chunk
+        self.data = self.data.partition(self.mark)[0]
+        self._cut_the_middle()
+
+    def _cut_the_middle(self) -> None:
+        if (size := len(self.data) - MAX_OUTPUT) > 0:
+            del self.data[MAX_OUTPUT // 2 : MAX_OUTPUT // 2 + size]
+            self.cut += size
 
     def text(self) -> str:
-        cut = self.size - len(self.head) - len(self.tail)
-        middle = f"\n[... {cut:,} bytes are left out ...]\n".encode() if cut else b""
-        kept = bytes(self.head) + middle + bytes(self.tail)
+        half, note = MAX_OUTPUT // 2, f"\n[... {self.cut:,} bytes are left out ...]\n".encode()
+        kept = self.data[:half] + note * bool(self.cut) + self.data[half:]
         return kept.decode(errors="replace").rstrip() or "[No output.]"
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kills what a command has started, and it itself if it still runs.
-
-    A process that has left the group (setsid, a service) escapes.
-    """
+    """Kills a command and what it has started. What has left the group (setsid) escapes."""
     if sys.platform == "win32":
         with suppress(OSError, subprocess.TimeoutExpired):
             line = ["taskkill", "/T", "/F", "/PID", str(process.pid)]

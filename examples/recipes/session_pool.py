@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from agentloop import Agent, ScriptedModel
 from agentloop.mixins.session import Session
@@ -32,7 +32,12 @@ class SessionPool:
             async with self.turns.setdefault(name, asyncio.Lock()):
                 agent = self.agents.pop(name, None) or self.make(name)
                 self.agents[name] = agent
-                yield agent
+                try:
+                    yield agent
+                except OSError:  # its file may be gone: the next request opens the session anew
+                    with suppress(OSError):
+                        self.agents.pop(name).close()
+                    raise
         finally:
             self.users[name] -= 1
             self.close_idle(self.size)
@@ -41,8 +46,10 @@ class SessionPool:
         """Close sessions that nobody uses until only `keep` are open."""
         for name in [name for name in self.agents if not self.users[name]]:
             if len(self.agents) > keep:
-                del self.turns[name], self.users[name]
                 self.agents.pop(name).close()
+        for name in [name for name in self.users if not self.users[name]]:
+            if name not in self.agents:
+                del self.turns[name], self.users[name]
 
     async def __aenter__(self) -> "SessionPool":
         return self

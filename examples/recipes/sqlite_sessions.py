@@ -7,9 +7,11 @@ the process that holds it. One process uses a database at a time.
 
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from agentloop import Agent, ScriptedModel
 from agentloop.errors import SessionLocked
@@ -30,6 +32,7 @@ class SQLiteStore:
 
     def __init__(self, path: str | Path) -> None:
         self.open_sessions: set[str] = set()
+        self.lock = threading.RLock()  # one connection: nothing comes between the parts of a change
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
         try:
             self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -40,35 +43,49 @@ class SQLiteStore:
             self.db.close()
             raise SessionLocked(f"{path} is in use by another process: {error}") from error
 
+    def execute(self, sql: str, *values: Any) -> list[Any]:
+        """All rows at once: a cursor left open would block the next sync. OSError: a full disk."""
+        try:
+            with self.lock:
+                return self.db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise OSError(str(error)) from error
+
     def list(self) -> Iterable[Stored]:
         rows = "SELECT session, MAX(at), SUM(LENGTH(line)) FROM records GROUP BY session"
-        return [Stored(*row) for row in self.db.execute(rows)]
+        return [Stored(*row) for row in self.execute(rows)]
 
     def read(self, name: str) -> Iterator[tuple[int, bytes]]:
         rows = "SELECT number, line FROM records WHERE session = ? ORDER BY number"
-        return iter(self.db.execute(rows, (name,)))
+        return iter(self.execute(rows, name))
 
     def open(self, name: str) -> "SQLiteJournal":
         if not is_name(name):
             raise ValueError(f"{name!r:.200} cannot be a session's name")
-        if name in self.open_sessions:
-            raise SessionLocked(f"the session {name!r} is open elsewhere")
-        return SQLiteJournal(self, name)
+        with self.lock:
+            if name in self.open_sessions:
+                raise SessionLocked(f"the session {name!r} is open elsewhere")
+            return SQLiteJournal(self, name)
 
     def create(self, name: str, lines: Iterable[bytes]) -> "SQLiteJournal":
-        if name in self.open_sessions or next(self.read(name), None):
-            raise FileExistsError(f"there is a session {name!r} already")
-        journal = self.open(name)
-        self.db.execute("BEGIN")
-        try:
-            for line in lines:
-                journal.append(line)
-            self.db.execute("COMMIT")
-        except BaseException:
-            self.db.execute("ROLLBACK")
-            journal.close()
-            raise
-        return journal
+        lines = list(lines)
+        with self.lock:
+            if name in self.open_sessions or next(self.read(name), None):
+                raise FileExistsError(f"there is a session {name!r} already")
+            journal = self.open(name)
+            try:
+                self.execute("BEGIN")
+                try:
+                    for line in lines:
+                        journal.append(line)
+                    self.execute("COMMIT")
+                except BaseException:
+                    self.execute("ROLLBACK")
+                    raise
+            except BaseException:
+                journal.close()
+                raise
+            return journal
 
     def __enter__(self) -> "SQLiteStore":
         return self
@@ -87,15 +104,12 @@ class SQLiteJournal:
     def append(self, line: bytes) -> None:
         if self.closed:
             raise ValueError(f"the session {self.name!r} is closed")
-        try:
-            self.store.db.execute(f"{ADD} WHERE session = ?1", (self.name, time.time(), line))
-        except sqlite3.OperationalError as error:  # such as a full disk
-            raise OSError(str(error)) from error
+        self.store.execute(f"{ADD} WHERE session = ?1", self.name, time.time(), line)
 
     def sync(self) -> None:
         if self.closed:
             raise ValueError(f"the session {self.name!r} is closed")
-        self.store.db.execute("PRAGMA wal_checkpoint(FULL)")
+        self.store.execute("PRAGMA wal_checkpoint(FULL)")
 
     def close(self) -> None:
         if not self.closed:

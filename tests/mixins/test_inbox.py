@@ -126,6 +126,24 @@ class TestInbox(test_loop.TestLoop):
                 agent.send(empty)
         assert agent.log == []
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            {"type": "sent"},
+            {"type": "sent", "id": ["x"], "message": {"type": "user"}},
+            {"type": "sent", "id": "1", "message": {"type": "zzz"}},
+            {"type": "sent", "id": "1", "message": {"type": "assistant", "content": "x"}},
+            {"type": "sent", "id": "1", "message": 5},
+        ],
+    )
+    async def test_what_is_damaged_is_left_out(self, line):
+        agent, llm = self.make("ok")
+        good = {"type": "sent", "id": ["x"], "message": {"type": "user", "content": "good"}}
+        agent.log += [Unknown(line), Unknown(good), UserMessage("a", extra={"sent": [1]})]
+        await agent.query("x")
+        assert shown(llm.requests[0]) == ["a", "x", "good"]
+        assert unread(agent.log) == []
+
     # ---- between runs
 
     async def test_a_message_that_comes_too_late_opens_the_next_run(self):
@@ -232,6 +250,35 @@ class TestInbox(test_loop.TestLoop):
         for n in range(8):
             assert [t for t in texts if t.startswith(f"{n}.")] == [f"{n}.{i}" for i in range(50)]
 
+    # ---- signal handlers
+
+    async def test_what_is_sent_in_the_middle_of_a_delivery_comes_after_it_and_once(self):
+        class Interrupted(self.agent_class):
+            left = 3
+
+            def record(self, record):
+                if isinstance(record, UserMessage) and self.left:
+                    self.left -= 1
+                    self.send(f"signal {self.left}")
+                super().record(record)
+
+        agent = Interrupted(llm=(llm := ScriptedModel("ok")))
+        agent.send("first")
+        assert [m.text for m in agent.messages] == ["first", "signal 2", "signal 1", "signal 0"]
+        await agent.run()
+        assert len(llm.requests[0].messages) == 4
+
+    def test_a_run_whose_event_loop_is_gone_goes_on_no_more(self):
+        agent, llm = self.make(lambda messages, tools: asyncio.Event().wait(), "ok")
+        loop = asyncio.new_event_loop()
+        run = loop.create_task(agent.run("x"))
+        while not llm.requests:
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        agent.send("later")
+        assert unread(agent.log) == []
+        run._log_destroy_pending = False
+
     # ---- reminders on schedule
 
     async def test_a_reminder_comes_every_n_turns(self):
@@ -259,6 +306,13 @@ class TestInbox(test_loop.TestLoop):
         for _ in range(5):
             await agent.query("x")
         assert [shown(request)[-1] for request in llm.requests] == ["x", "x", "x", "two left", "x"]
+
+    async def test_a_reminder_that_fails_is_left_out_and_ends_no_run(self, caplog):
+        agent, llm = self.make(*"abc", reminders=[every(1, lambda: 1 / 0), every(1, "remember")])
+        for _ in range(3):
+            await agent.query("x")
+        assert shown(llm.requests[2])[-1] == "remember"
+        assert "a reminder failed" in caplog.text
 
     async def test_reminders_count_for_themselves(self):
         script = [call("add", a=1, b=1)] * 5

@@ -1,13 +1,16 @@
 """Session: the log is a file, which nothing that happens to it or to the process can ruin."""
 
+import copy
 import errno
 import gc
 import json
 import logging
 import os
+import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +24,7 @@ from agentloop import (
     FilePart,
     ImagePart,
     Loop,
+    RunEnd,
     ScriptedModel,
     Summary,
     SystemMessage,
@@ -279,11 +283,41 @@ class TestForks:
         agent, _ = open_session(tmp_path)
         agent.record(UserMessage("a"))
         with monkeypatch.context() as patch:
-            patch.setattr(store_module.os, "rename", fail_with(errno.ENOSPC))
+            patch.setattr(store_module.os, "link", fail_with(errno.ENOSPC))
             with pytest.raises(OSError, match="space"):
                 agent.fork(session="twin")
         assert os.listdir(tmp_path) == ["s.jsonl"]
         assert agent.fork(session="twin").log == agent.log
+
+    def test_of_two_forks_into_one_name_the_first_wins(self, tmp_path):
+        store, first = FileStore(tmp_path), dump_record(UserMessage("first"))
+
+        def lines():
+            store.create("twin", [first]).close()
+            yield dump_record(UserMessage("second"))
+
+        with pytest.raises(FileExistsError, match="already"):
+            store.create("twin", lines())
+        assert [line for _, line in store.read("twin")] == [first]
+        assert os.listdir(tmp_path) == ["twin.jsonl"]
+
+    @pytest.mark.parametrize("take", [copy.deepcopy, pickle.dumps])
+    def test_an_open_session_is_neither_pickled_nor_copied_deeply(self, tmp_path, take):
+        agent, _ = open_session(tmp_path)
+        with pytest.raises(TypeError, match=r"use fork\(\)"):
+            take(agent.journal)
+        agent.record(UserMessage("a"))
+        assert saved(tmp_path) == agent.log
+
+    async def test_a_copy_is_in_memory_and_leaves_the_file_alone(self, tmp_path):
+        agent, _ = open_session(tmp_path, lambda m, t: "ok")
+        await agent.query("one")
+        twin = copy.copy(agent)
+        await twin.query("two")
+        await agent.query("three")
+        assert saved(tmp_path) == agent.log
+        assert [m.text for m in agent.messages] == ["one", "ok", "three", "ok"]
+        assert [m.text for m in twin.messages] == ["one", "ok", "two", "ok"]
 
     def test_a_fork_of_a_session_with_unknown_records_keeps_them(self, tmp_path):
         new = b'{"type":"from_the_future","deep":{"x":[1,2]}}'
@@ -325,6 +359,15 @@ class TestList:
         assert set(found) == {"good", "newer"}
         assert found["good"] == "the task"
         assert "schema 2" in found["newer"]
+
+    def test_a_session_that_vanishes_meanwhile_ends_no_list(self, tmp_path):
+        for n in range(9):
+            write(tmp_path, name=f"s{n}")
+        names = [entry.name for entry in os.scandir(tmp_path)]
+        stored = FileStore(tmp_path).list()
+        next(stored)
+        (tmp_path / names[4]).unlink()
+        assert len([*stored]) == 7
 
     def test_where_there_is_no_directory_there_are_no_sessions(self, tmp_path):
         assert sessions(tmp_path / "none") == []
@@ -391,7 +434,7 @@ class TestDamage:
             b'{"type":"assistant","content":5}',
             b'{"type":"assistant","content":["a"]}',
             b'{"type":"system","content":"obey"}',
-            b'{"type":["user"]}',
+            b'{"type":"user","content":"x","extra":5}',
             b"[" * 5000,
         ],
     )
@@ -467,6 +510,14 @@ class TestDamage:
         assert open_session(tmp_path, name="t")[0].messages == [UserMessage("a")]
         assert "line 1" in caplog.text
 
+    @pytest.mark.parametrize("text", ["my notes in one line", "my\nnotes", "my\nnotes\n"])
+    def test_a_file_that_is_no_session_is_refused_and_left_alone(self, tmp_path, text):
+        (tmp_path / "s.jsonl").write_text(text)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no session"):
+                open_session(tmp_path)
+        assert (tmp_path / "s.jsonl").read_text() == text
+
     def test_an_empty_file_is_an_empty_session(self, tmp_path):
         (tmp_path / "s.jsonl").touch()
         agent, _ = open_session(tmp_path)
@@ -498,7 +549,7 @@ class TestDamage:
 
 class TestNames:
     BAD = ("../x", "/etc/x", "a/b", "", ".", "..", "a\0", "a" * 129, "x\n", "é", "e\u0301", "-a")
-    BAD += ("_a", "a.b", "a b", "CON", "nul", "Com1", "LPT9", "aux", "a\\b", "C:x", "~")
+    BAD += ("_a", "a.b", "a b", "CON", "nul", "Com1", "LPT9", "aux", "a\\b", "C:x", "~", 5, b"x")
 
     @pytest.mark.parametrize("name", BAD, ids=ascii)
     def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path, name):
@@ -606,6 +657,98 @@ class TestLocks:
             child.kill()
             child.wait()
             open_session(tmp_path)
+
+
+class TestChildren:
+    """os.fork(), which multiprocessing uses too."""
+
+    CODE = """if True:
+        import os, signal, sys
+        from agentloop import Agent, ScriptedModel
+        from agentloop.mixins.session import Session
+        class Kept(Session, Agent): pass
+        agent = Kept(llm=ScriptedModel(lambda m, t: "ok"), session="s", session_dir=sys.argv[1])
+        agent.run_sync("parent")
+        if os.fork() == 0:
+            try:
+                agent.run_sync("child")
+            except ValueError as error:
+                print(error, flush=True)
+            if sys.argv[2] == "stays":
+                sys.stdin.read()
+            os._exit(0)
+        if sys.argv[2] == "stays":
+            signal.pause()
+        os.wait()
+        agent.run_sync("parent again")
+    """
+
+    @posix
+    def test_a_child_writes_nothing_into_its_parents_session(self, tmp_path):
+        command = [sys.executable, "-c", self.CODE, tmp_path, "ends"]
+        assert "'s' is closed" in subprocess.check_output(command, text=True)
+        texts = [record.text for record in saved(tmp_path) if isinstance(record, UserMessage)]
+        assert texts == ["parent", "parent again"]
+
+    @posix
+    def test_a_child_that_stays_does_not_hold_the_lock(self, tmp_path):
+        command = [sys.executable, "-c", self.CODE, tmp_path, "stays"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes) as parent:
+            assert b"closed" in parent.stdout.readline()
+            parent.kill()
+            parent.wait()
+            agent, _ = open_session(tmp_path)
+            assert agent.messages[0].text == "parent"
+
+
+class TestSignals:
+    """A handler of signal.signal() runs in the middle of whatever the main thread does."""
+
+    @pytest.mark.parametrize("where", [os.SEEK_SET, os.SEEK_END], ids=["before", "after"])
+    def test_what_it_records_while_a_record_is_written_comes_after_that(
+        self, tmp_path, monkeypatch, where
+    ):
+        agent, _ = open_session(tmp_path)
+        write, left = os.write, [3, 2, 1]
+
+        def interrupted(fd, data):
+            if left and where == os.SEEK_SET:
+                agent.record(UserMessage(f"{left.pop()}"))
+            half = write(fd, bytes(data)[: len(data) // 2 + 1])
+            if left and where == os.SEEK_END:
+                agent.record(UserMessage(f"{left.pop()}"))
+            return half
+
+        monkeypatch.setattr(store_module.os, "write", interrupted)
+        agent.record(UserMessage("0"))
+        assert [record.text for record in agent.log] == ["0", "1", "2", "3"]
+        assert saved(tmp_path) == agent.log
+
+
+class TestNewHistories:
+    def test_one_that_cannot_be_saved_leaves_the_old_one(self, tmp_path):
+        agent, _ = open_session(tmp_path)
+        agent.record(UserMessage("precious"))
+        with pytest.raises(ValueError, match="serialize"):
+            agent.load_history([UserMessage("a"), UserMessage("b", extra={"x": object()})])
+        assert agent.log == saved(tmp_path) == [UserMessage("precious")]
+
+    def test_on_a_full_disk_nothing_is_forgotten(self, tmp_path, monkeypatch):
+        agent, _ = open_session(tmp_path)
+        agent.record(UserMessage("precious"))
+        with monkeypatch.context() as patch:
+            Faults(patch, 1, lasting=True)
+            with pytest.raises(OSError, match="space"):
+                agent.clear_history()
+            with pytest.raises(OSError, match="space"):
+                agent.record(UserMessage("waits"))
+        assert agent.log == [UserMessage("precious"), UserMessage("waits")]
+        agent.record(UserMessage("next"))
+        assert saved(tmp_path) == agent.log
+        agent.clear_history()
+        assert saved(tmp_path) == agent.log
+        assert agent.messages == []
 
 
 # ---- disks that fail
@@ -804,7 +947,8 @@ class TestFrozenFiles:
             "AssistantMessage UserMessage Summary AssistantMessage RunEnd Unknown RunStart "
             "UserMessage AssistantMessage ToolStart"
         ][0].split()
-        assert [dump_record(record) for record in agent.log] == before.split(b"\n")[3:-1]
+        written = [json.loads(dump_record(record)) for record in agent.log]
+        assert written == [json.loads(line) for line in before.split(b"\n")[3:-1]]
         assert validate([*agent.messages]) == []
         assert agent.messages[0].content == (
             TextPart("What is on this picture?"),
@@ -898,6 +1042,76 @@ class TestRecipes:
             assert last.log == twin.log
             last.close()
 
+    def test_in_sqlite_a_create_that_fails_takes_nothing_of_others_back(self, tmp_path):
+        with recipe("sqlite_sessions").SQLiteStore(tmp_path / "all.db") as store:
+            other = SessionAgent(llm=ScriptedModel(), session="s", session_store=store)
+
+            def lines():
+                yield dump_record(UserMessage("a"))
+                other.record(UserMessage("acknowledged"))
+                raise RuntimeError
+
+            with pytest.raises(RuntimeError):
+                store.create("twin", lines())
+            assert load_log(store.read("s")) == [UserMessage("acknowledged")]
+            assert [*store.read("twin")] == []
+            store.create("twin", [dump_record(UserMessage("b"))]).close()
+            assert load_log(store.read("twin")) == [UserMessage("b")]
+
+    def test_in_sqlite_threads_wait_for_each_other(self, tmp_path):
+        with recipe("sqlite_sessions").SQLiteStore(tmp_path / "all.db") as store:
+            agents = [
+                SessionAgent(llm=ScriptedModel(), session=f"s{n}", session_store=store)
+                for n in range(4)
+            ]
+            errors = []
+
+            def work(agent):
+                try:
+                    for n in range(30):
+                        agent.record(RunEnd(f"{n}"))  # which syncs
+                        next(store.read(agent.session))  # and leaves a reader behind
+                        agent.fork(session=f"{agent.session}-{n}").close()
+                        sessions(store=store)
+                except Exception as error:
+                    errors.append(error)
+
+            threads = [threading.Thread(target=work, args=(agent,)) for agent in agents]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert errors == []
+            assert all(load_log(store.read(agent.session)) == agent.log for agent in agents)
+
+    def test_in_sqlite_an_error_of_the_database_is_an_os_error(self, tmp_path):
+        with recipe("sqlite_sessions").SQLiteStore(tmp_path / "all.db") as store:
+            journal = store.open("s")
+        for work in (store.list, lambda: store.read("s"), lambda: journal.append(b"{}")):
+            with pytest.raises(OSError, match="closed"):
+                work()
+
+    async def test_a_pool_forgets_what_could_not_be_opened_and_what_is_gone(self, tmp_path):
+        def make(name):
+            return open_session(tmp_path, lambda m, t: f"{len(m)}", name=name)[0]
+
+        async with recipe("session_pool").SessionPool(make) as pool:
+            for n in range(3):
+                with pytest.raises(ValueError, match="session's name"):
+                    async with pool.agent(f"bad/{n}"):
+                        pass
+            assert {**pool.turns, **pool.users, **pool.agents} == {}
+            async with pool.agent("a") as agent:
+                await agent.query("x")
+            if sys.platform != "win32":
+                (tmp_path / "a.jsonl").unlink()
+                with pytest.raises(FileNotFoundError):
+                    async with pool.agent("a") as agent:
+                        await agent.query("x")
+            async with pool.agent("a") as agent:
+                await agent.query("x")
+            assert [*pool.turns] == [*pool.users] == [*pool.agents] == ["a"]
+
     async def test_a_pool_keeps_the_sessions_used_last_and_closes_the_others(self, tmp_path):
         pool_recipe = recipe("session_pool")
 
@@ -925,6 +1139,18 @@ class TestRecipes:
             [sys.executable, "-W", "error", path], text=True, cwd=tmp_path, env=environment
         )
         assert out.strip()
+
+
+@posix
+def test_a_session_that_is_not_read_after_all_holds_no_file(tmp_path):
+    write(tmp_path, UserMessage("a"))
+    before = os.dup(0)
+    os.close(before)
+    lines = FileStore(tmp_path).read("s")
+    after = os.dup(0)
+    os.close(after)
+    assert before == after
+    assert len([*lines]) == 1
 
 
 def test_nothing_is_logged_about_a_good_session(tmp_path, caplog):

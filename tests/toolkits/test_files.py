@@ -324,6 +324,15 @@ class TestRead:
         assert "There is no" in await refused(lambda: read("no/such/folder", ws=ws))
         assert "main.py" in await refused(lambda: read("src/main.py/x", ws=ws))
 
+    async def test_of_very_many_names_some_are_compared(self, ws, monkeypatch):
+        compared = []
+        monkeypatch.setattr(
+            files, "get_close_matches", lambda name, names: compared.append(len(names)) or []
+        )
+        monkeypatch.setattr(files.os, "listdir", lambda folder: [f"{n}" for n in range(60_000)])
+        assert "There is no x" in await refused(lambda: read("x", ws=ws))
+        assert compared == [files.MAX_NAMES]
+
     async def test_other_bytes_than_utf_8_are_marked(self, ws):
         put(ws, "a.txt", b"caf\xe9\n")
         text = read("a.txt", ws=ws)
@@ -404,6 +413,22 @@ class TestEdit:
     async def test_matches_that_overlap_count_as_two(self, ws):
         put(ws, "a.txt", "aaa")
         assert "more than once" in await refused(edit("a.txt", "aa", "b", ws=ws))
+
+    async def test_the_lines_of_all_replacements_are_those_that_were_made(self, ws):
+        put(ws, "a.txt", "aaaa\n")
+        assert "line 1, 1." in await edit("a.txt", "aa", "b", replace_all=True, ws=ws)
+        assert contents(ws.root) == {"a.txt": b"bb\n"}
+
+    async def test_a_text_that_nearly_matches_everywhere_is_looked_for_in_linear_time(self, ws):
+        put(ws, "a.txt", "a" * 5_000_000)
+        error = await refused(edit("a.txt", "a" * 50_000 + "b", "c", ws=ws))
+        assert "not in a.txt" in error
+
+    async def test_mixed_line_ends_are_named(self, ws):
+        put(ws, "a.txt", b"a\r\nb\nc\nd\n")
+        assert r"some end with \r\n" in await refused(edit("a.txt", "a\nb", "A\nB", ws=ws))
+        await edit("a.txt", "a", "A", ws=ws)
+        assert contents(ws.root) == {"a.txt": b"A\r\nb\nc\nd\n"}
 
     async def test_other_white_space_is_found(self, ws):
         put(ws, "a.py", "def f():\n\treturn 1\n")
@@ -644,6 +669,12 @@ class TestGrep:
             error = await refused(grep(pattern, ws=ws))
             assert "regular expression" in error or "regex" in error
         assert "empty" in await refused(grep("", ws=ws))
+
+    async def test_a_pattern_that_python_warns_of_is_searched_for(self, ws, monkeypatch):
+        monkeypatch.setattr(files.shutil, "which", lambda name: None)
+        put(ws, "a.txt", "x\n")
+        assert "There are no lines" in await grep("[[:alpha:]]x", ws=ws)
+        assert "There are no files" in await glob("[[a]zz", ws=ws)
 
     async def test_a_pattern_is_never_an_option(self, ws, search_program):
         put(ws, "-e", "--files\n")

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,20 @@ from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.models.scripted import call
 from agentloop.toolkits import shell as module
 from agentloop.toolkits.shell import Shell, bash, shell
+
+SECRETS = [
+    "sk-proj-0123456789abcdef",
+    "ghp_0123456789abcdef",
+    "github_pat_0123456789abcdef",
+    "AKIAIOSFODNN7EXAMPLE",
+    "eyJhbGciOiJIUzI1NiJ9.e30.abc",
+    "-----BEGIN PRIVATE KEY-----",
+    "host=x password=hunter2",
+    "Bearer abc",
+    "Authorization: 'xoxb-0123456789'",
+    "postgres://u:p/w@h/db",
+    "sv=2020&sig=abc",
+]
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="the commands are for a POSIX shell"
@@ -92,6 +107,13 @@ class TestBash:
         (sh.root / "a").rmdir()
         assert await bash("pwd", sh=sh) == str(sh.root)
 
+    async def test_an_error_of_the_shell_names_no_file_of_ours(self, sh, program):
+        assert "/cwd" not in await bash("echo 'x", sh=sh)
+
+    async def test_what_a_command_does_to_its_arguments_is_its_own_affair(self, sh, program):
+        await bash("mkdir a; cd a; set -- b c; shift", sh=sh)
+        assert await bash("pwd; ls", sh=sh) == str(sh.root / "a")
+
     async def test_there_is_no_input(self, sh):
         assert await bash("cat; echo end", sh=sh) == "end"
 
@@ -102,11 +124,19 @@ class TestBash:
         ):
             monkeypatch.setenv(name, "sk-very-secret")
         monkeypatch.setenv("DATABASE_URL", "postgres://me:sk-very-secret@host/db")
+        for number, value in enumerate(SECRETS):
+            monkeypatch.setenv(f"HARMLESS_NAME_{number}", value)
+        for name in ("PGPW", "DB_PW", "PW", "A_JWT", "CLIENT_PEM", "BEARER", "AZURE_SAS", "DB_DSN"):
+            monkeypatch.setenv(name, "sk-very-secret")
         monkeypatch.setenv("HARMLESS", "value")
+        monkeypatch.setenv("HARMLESS_PATH", "/opt/sk-learn-environment/bin:/home/me@host/x")
         sh.env["TEST_TOKEN"] = "given"
         text = await bash("env; echo path=$PATH", sh=sh)
         assert "sk-very-secret" not in text
+        assert "HARMLESS_NAME" not in text
         assert "HARMLESS=value" in text
+        assert "HARMLESS_PATH=/opt/sk-learn-environment/bin:/home/me@host/x" in text
+        assert f"PWD={sh.root}" in text
         assert "TEST_TOKEN=given" in text
         assert f"path={os.environ['PATH']}" in text
 
@@ -153,11 +183,24 @@ class TestBash:
         assert await gone(int(await bash("sleep 1000 & echo $!", sh=sh)))
 
     @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
-    async def test_a_process_that_left_the_group_does_not_hold_the_call_up(self, sh, monkeypatch):
-        monkeypatch.setattr(module, "DRAIN_SECONDS", 0.1)
+    async def test_a_process_that_left_the_group_holds_no_call_no_thread_and_no_file(self, sh):
         child = "setsid sh -c 'echo $$ > pid; exec sleep 1000' &"
-        await bash(f"{child} while ! [ -s pid ]; do :; done", sh=sh)
+        threads, file = threading.active_count(), os.dup(0)
+        os.close(file)
+        assert await bash(f"{child} while ! [ -s pid ]; do :; done; echo hi", sh=sh) == "hi"
+        free = os.dup(0)
+        os.close(free)
         os.kill(int((sh.root / "pid").read_text()), signal.SIGKILL)
+        while threading.active_count() > threads:
+            await asyncio.sleep(0)
+        assert free == file
+
+    @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
+    async def test_one_that_prints_for_ever_does_not_either(self, sh):
+        threads = threading.active_count()
+        assert (await bash("echo start; setsid yes &", sh=sh)).startswith("start")
+        while threading.active_count() > threads:
+            await asyncio.sleep(0)
 
     async def test_a_cancel_kills_the_whole_group(self, sh):
         os.mkfifo(sh.root / "pipe")

@@ -1,4 +1,4 @@
-"""What checkers and editors see. A line that ends in `# E` has to be an error, and no other may be."""
+"""What checkers and editors see: a line that ends in `# E` is an error, and no other is."""
 
 from typing import Annotated, assert_type
 
