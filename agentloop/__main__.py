@@ -2,7 +2,10 @@
 
 import sys
 
-from .cli.main import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from .cli.main import main
+
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -446,7 +446,7 @@ def _plain_fields(record: Any) -> dict[str, Any]:
         value = getattr(record, name)
         if name != "extra" and (field_.default is MISSING or value != field_.default):
             out[name] = _plain(value)
-    extra = getattr(record, "extra", None) or {}
+    extra: dict[str, Any] = getattr(record, "extra", None) or {}
     return out | {name: value for name, value in extra.items() if name not in out}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from .. import events
 from ..agent import Agent
-from ..errors import ModelError
+from ..errors import AuthenticationFailed, ConnectionFailed, ModelError
 from ..loop import ChatModel
 from ..messages import Result, ToolMessage, UserMessage
 from ..mixins.session import Session
@@ -32,9 +32,9 @@ SYSTEM_PROMPT = (
 HELP = """\
 /retry  go on after an error, or after Ctrl-C
 /usage  how many tokens this conversation took
-/clear  begin a new conversation
+/clear  begin a new conversation; a --session begins afresh too
 /exit   leave; Ctrl-D does it too
-Ctrl-C stops an answer; the conversation goes on. Twice, it leaves."""
+Ctrl-C stops an answer; the conversation goes on. At the prompt, Ctrl-C twice leaves."""
 MARKS = {"old_text": ("-", RED), "new_text": ("+", GREEN), "content": ("+", GREEN)}
 NOBODY = "(Nobody can be asked here, so this is denied. --yes allows whatever the model wants.)"
 
@@ -94,16 +94,17 @@ class Chat:
     def kept(self) -> str:
         """What is in the session so far, in words."""
         messages, calls = len(self.agent.messages), len(open_calls(self.agent.log))
+        if not messages:
+            return f"(New session {self.agent.session}.)"
+        more = f", open calls: {calls}" * bool(calls)
         hint = " /retry goes on where it ended." * self.unfinished
-        return f"(Session {self.agent.session}: {messages} messages, open calls: {calls}.{hint})"
+        return f"(Session {self.agent.session}: {messages} messages so far{more}.{hint})"
 
     def usage(self) -> str:
         """What the conversation has used so far, in words."""
         usage = self.agent.usage
         cached = f", {usage.cached_input_tokens:,} of them cached" * bool(usage.cached_input_tokens)
         return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
-
-    # ---- from prompt to answer
 
     def talk(self) -> int:
         """Prompt and answer in turn until the user leaves; returns the exit status."""
@@ -135,7 +136,9 @@ class Chat:
                 case "/clear":
                     self.agent.clear_history()
                     self.workspace.seen.clear()
-                    self.terminal.say("(A new conversation.)", DIM)
+                    kept = f" Session {self.agent.session} begins afresh too."
+                    kept *= bool(self.agent.session)
+                    self.terminal.say(f"(A new conversation.{kept})", DIM)
                 case "/usage":
                     self.terminal.say(self.usage(), DIM)
                 case "/retry" if self.unfinished:
@@ -158,21 +161,23 @@ class Chat:
 
         None if the model failed, or the session's file. A second Ctrl-C raises KeyboardInterrupt.
         """
-        self._state, self._to_be_stopped, self._streamed = "answering", False, False
-        self._side_by_side = False
+        self._to_be_stopped = self._streamed = self._side_by_side = False
+        self._state = "answering"
         self._open.clear()
         result: Result | None = None
         try:
             result = self._runner.run(self._answer(prompt))
         except ModelError as error:
-            self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
+            hint = " (does the server run? see --base-url)" * isinstance(error, ConnectionFailed)
+            hint += " (is the key right?)" * isinstance(error, AuthenticationFailed)
+            self.terminal.say(f"The model failed: {' '.join(str(error).split())}{hint}", RED)
         except OSError as error:  # a tool's errors are for the model
             self.terminal.say(f"The session cannot be kept: {error}", RED)
         finally:
             self._state = "idle"
             self.terminal.end_line()
         if result and result.stop_reason == "interrupted":
-            self.terminal.say("(Stopped. What was done stays done.)", DIM)
+            self.terminal.say("(Stopped. What was done stays done; /retry goes on.)", DIM)
         elif result and result.stop_reason not in ("completed", "done"):
             self.terminal.say(f"(This ended early: {result.stop_reason}.)", DIM)
         return result
@@ -185,8 +190,6 @@ class Chat:
                 self._show(event)
         return stream.result
 
-    # ---- Ctrl-C
-
     def _on_ctrl_c(self, number: int, frame: object) -> None:
         if self._state != "answering":
             raise KeyboardInterrupt  # at the prompt, at a question, or for the second time
@@ -195,8 +198,6 @@ class Chat:
     def _stop(self) -> None:
         self._state, self._to_be_stopped = "stopping", False
         self.agent.interrupt()
-
-    # ---- what is shown
 
     def _show(self, event: events.Event) -> None:
         match event:
@@ -236,8 +237,6 @@ class Chat:
         if self.shows_text:
             self.terminal.text(text)
 
-    # ---- approval
-
     async def approve(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Whether the user allows a call.
 
@@ -268,13 +267,13 @@ class Chat:
             self._state = "answering"
 
     def _ask(self, tool: str, arguments: dict[str, Any], key: str, scope: str) -> bool:
-        folder = f" in {self.shell.cwd}" if tool == "bash" else ""
-        self.terminal.say(f"May it call {tool}{folder}?", BOLD)
+        folder = self.shell.cwd if tool == "bash" else self.workspace.root
+        self.terminal.say(f"May it call {tool} in {folder}?", BOLD)
         for name, value in arguments.items():
             self._show_argument(name, value if isinstance(value, str) else as_json(value))
         self.terminal.say(f"  (always: {scope}, until you leave)", DIM)
         while True:
-            answer = self.terminal.ask("  yes, no or always? y/n/a > ")
+            answer = self.terminal.ask("  yes, no or always? [y/N/a] > ")
             if answer in ("a", "always"):
                 self._always.add(key)
             if answer in ("y", "yes", "a", "always"):

@@ -7,20 +7,20 @@ import asyncio
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from ..errors import SessionLocked
+from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
+from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
+from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
-
-if TYPE_CHECKING:
-    from ..models.http import HTTPModel
 
 DEFAULT_MODELS = {  # of another server at --base-url, it is the first that it lists
     "openai": "gpt-5-mini",
@@ -31,11 +31,11 @@ KEYS = {"ANTHROPIC_API_KEY": "anthropic", "GOOGLE_API_KEY": "google", "GEMINI_AP
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
 PROBE_SECONDS = 1.5
 
-WAYS = """\
+WAYS = f"""\
   OPENAI_BASE_URL    or --base-url: any server that speaks Chat Completions
-  OPENAI_API_KEY     a model of OpenAI
-  ANTHROPIC_API_KEY  a model of Anthropic
-  GOOGLE_API_KEY     or GEMINI_API_KEY: a model of Google
+  OPENAI_API_KEY     a model of OpenAI: {DEFAULT_MODELS["openai"]}, or --model
+  ANTHROPIC_API_KEY  a model of Anthropic: {DEFAULT_MODELS["anthropic"]}, or --model
+  GOOGLE_API_KEY     or GEMINI_API_KEY: a model of Google: {DEFAULT_MODELS["google"]}, or --model
   a local server     on its usual port: """ + ", ".join(f"{n} ({p})" for p, n in PORTS.items())
 EPILOG = f"""\
 the model is the first of these that there is, unless --provider says whose it is:
@@ -46,6 +46,12 @@ what is piped in is the prompt, or is added to --prompt. Commands, writes and ed
 
 exit status: 0 answered (or left a chat), 1 the model failed or ended early, 2 wrong usage or no
 model, 130 interrupted."""
+PROBLEMS: dict[type[Exception], str] = {
+    FileNotFoundError: "The current folder does not exist any more: go to another.",
+    SessionLocked: "Session {0!r} is open in another terminal: leave that chat (/exit), or choose "
+    "another --session name.",
+}
+NO_OPENAI = "--provider openai needs OPENAI_API_KEY, --base-url, or a local server."
 NO_MODEL = f"""\
 There is no model to talk to. Each of these gives one:
 {WAYS}
@@ -74,8 +80,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        better = r"there is no command \1; for a question use --prompt"
+        super().error(re.sub(r"argument demo: invalid choice: (.*) \(.*", better, message))
+
+
+def parser() -> Parser:
+    parser = Parser(
         prog="python -m agentloop",
         description="A chat with a coding agent that works in the current folder.",
         epilog=EPILOG,
@@ -85,15 +97,18 @@ def parser() -> argparse.ArgumentParser:
     add("--provider", choices=DEFAULT_MODELS, help="whose API to speak")
     add("--model", help="the model's name")
     add("--base-url", metavar="URL", help="of a server, such as http://localhost:11434/v1")
-    add("--session", metavar="NAME", help="keep the conversation, and go on with it next time")
+    kept = "~/.agentloop/sessions/NAME.jsonl, the same from any folder, and go on with it next time"
+    add("--session", metavar="NAME", help=f"keep the conversation in {kept}")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
+    add("--version", action="version", version=f"agentloop {__version__}")
     add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
-    commands = parser.add_subparsers(dest="command", metavar="", title="other than a chat")
-    shown = commands.add_parser("demo", help="an agent mends a project; its model is a script")
+    commands = parser.add_subparsers(dest="command", metavar="demo", title="other than a chat")
+    what = "an agent mends a project; its model is a script"
+    shown = commands.add_parser("demo", help=what, description=f"A demo: {what}.")
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
-    add("--kill", action="store_true", help="kill the agent in a tool, and resume it")
+    add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
     return parser
 
 
@@ -110,36 +125,36 @@ def chat(options: argparse.Namespace) -> int:
     if not (sys.stdin and sys.stdin.isatty()):
         piped = sys.stdin.read() if sys.stdin else ""
         prompt = "\n\n".join(filter(str.strip, [prompt or "", piped]))
-    here, once = Path.cwd(), prompt is not None
+    once = prompt is not None
     # The answer goes to stdout; all the rest too if that is a screen, else to stderr.
     on_screen = sys.stdout.isatty() or not once
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
-    if prompt is not None and not prompt.strip():
-        terminal.say("There is nothing to answer: the prompt is empty.", RED)
-        return 2
-    from .chat import Chat
-
     try:
+        here = Path.cwd()
         llm, where = choose(options.provider, options.model, options.base_url, options.ports)
+        if prompt is not None and not prompt.strip():
+            raise ValueError("There is nothing to answer: the prompt is empty.")
         conversation = Chat(
             llm, here, terminal, yes=options.yes, shows_text=on_screen, session=options.session
         )
     except NoModel:
-        terminal.say(NO_MODEL)
-        if not once and terminal.asks and terminal.ask("See the demo now? y/n > ") in ("y", "yes"):
+        terminal.say(NO_OPENAI if options.provider else NO_MODEL)
+        if not once and terminal.asks and terminal.ask("Play the demo? [y/N] > ") in ("y", "yes"):
             return demo(parser().parse_args(["demo"]))
         return 2
     except (SessionLocked, OSError, ValueError) as error:
-        terminal.say(str(error), RED)
+        problem = PROBLEMS.get(type(error), "{1}").format(options.session, error)
+        problem = problem.replace("api_key=, or GOOGLE", "GEMINI_API_KEY or GOOGLE")
+        terminal.say(problem.replace("api_key=, or ", ""), RED)
         return 2
     with conversation:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
         if options.session:
             terminal.say(conversation.kept(), DIM)
         if prompt is None:
-            note = "Commands, writes and edits run unasked. " * options.yes
+            note = "Commands, writes, edits run unasked. " * options.yes
             terminal.say(f"{note}Ctrl-C stops an answer, /help says more.", DIM)
             return conversation.talk()
         result = conversation.answer(prompt)
@@ -147,9 +162,6 @@ def chat(options: argparse.Namespace) -> int:
             print(safe(result.text), flush=True)
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
-
-
-# ---- the search for a model
 
 
 def choose(
@@ -168,24 +180,24 @@ def choose(
         if provider == "openai" and not model and llm.base_url != llm.default_url:
             [names] = asyncio.run(listings([llm.base_url], llm.api_key))
             if not names:
-                raise ValueError(f"{where} lists no models: name one with --model")
+                silent = f"{where} does not answer: does it run, and is the URL right?"
+                empty = f"{where} lists no models: name one with --model"
+                raise ValueError(silent if names is None else empty)
             llm.model = names[0]
         return llm, where + why
     urls = [f"http://127.0.0.1:{port}/v1" for port in ports]
     found = zip(asyncio.run(listings(urls)), urls, ports, strict=True)
-    for names, url, port in sorted(found, key=lambda server: model not in server[0]):
-        if names:
-            return model_at(provider, model or names[0], url), f"{ports[port]} (127.0.0.1:{port})"
+    for listed, url, port in sorted(found, key=lambda server: model not in (server[0] or ())):
+        if listed:
+            return model_at(provider, model or listed[0], url), f"{ports[port]} (127.0.0.1:{port})"
     raise NoModel
 
 
-async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str]]:
-    """The models that each server lists, but for embeddings; none if it does not answer soon."""
+async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str] | None]:
+    """The models that each server lists, but for embeddings; None: it does not answer soon."""
     import httpx
 
-    from ..models.http import LOOPBACK, loaded, obj, objects, text_in
-
-    async def listing(url: str) -> list[str]:
+    async def listing(url: str) -> list[str] | None:
         content, local = b"", urlsplit(url).hostname in LOOPBACK
         with suppress(httpx.HTTPError, httpx.InvalidURL, TimeoutError):
             async with (
@@ -195,18 +207,13 @@ async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str
                 headers = {"authorization": f"Bearer {key}"} if key else {}
                 content = (await client.get(f"{url}/models", headers=headers)).content
         names = [text_in(model.get("id")) for model in objects(obj(loaded(content)).get("data"))]
-        return [name for name in names if name and "embed" not in name.lower()]
+        return [name for name in names if name and "embed" not in name.lower()] if content else None
 
     return await asyncio.gather(*map(listing, urls))
 
 
 def model_at(provider: str, model: str, base_url: str | None, key: str | None = None) -> HTTPModel:
     """A model of one of the three providers."""
-    from .. import ChatAnthropic, ChatGoogle, ChatOpenAI
-
-    kinds: dict[str, type[HTTPModel]] = {
-        "openai": ChatOpenAI,
-        "anthropic": ChatAnthropic,
-        "google": ChatGoogle,
-    }
+    kinds: Mapping[str, type[HTTPModel]]
+    kinds = {"openai": ChatOpenAI, "anthropic": ChatAnthropic, "google": ChatGoogle}
     return kinds[provider](model, base_url=base_url, api_key=key)

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
@@ -102,9 +103,11 @@ class Terminal:
         self._write(safe(text), style)
 
     def say(self, text: str, style: str = "") -> None:
-        """A line of its own, of any length."""
+        """A line of its own, of any length; on a screen it is broken at spaces."""
         self.end_line()
-        self._write(safe(text) + "\n", style)
+        wrap = textwrap.TextWrapper(self.width, break_long_words=False, break_on_hyphens=False)
+        fill = wrap.fill if self.stream.isatty() else str
+        self._write("\n".join(map(fill, safe(text).split("\n"))) + "\n", style)
 
     def line(self, text: str, style: str = "") -> None:
         """A line of its own, cut to the width of the screen."""

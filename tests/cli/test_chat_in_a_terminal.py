@@ -14,7 +14,7 @@ from tests.cli.held_double import HeldDouble
 from tests.cli.screen import CTRL_D, Screen, wait_for
 
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
-PROMPT, QUESTION = "> ", "y/n/a > "
+PROMPT, QUESTION = "> ", "[y/N/a] > "
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_always_for_a_command_ends_where_its_folder_does(chat, tmp_path):
         screen.enter("a")
         screen.expect(QUESTION)
         screen.enter("y")
-        assert f"in {tmp_path / 'sub'}?" in screen.expect(QUESTION)
+        assert f"in {tmp_path / 'sub'}?" in " ".join(screen.expect(QUESTION).split())
         screen.enter("n")
         screen.expect("done\r\n")
         leave(screen)
@@ -292,7 +292,7 @@ def test_nothing_hostile_reaches_the_terminal(chat, tmp_path):
         screen.enter("a")
         screen.expect("the end\r\n")
         screen.enter("again")
-        screen.expect("The model failed: ")
+        screen.expect("The model failed:")
         leave(screen)
     ours = re.sub(r"\x1b\[(\d*m|\?2004[hl]|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.output)
     ours = re.sub(r"\r+\n|^\r|\r(?=> )|(?<=> )\r", "", ours)
@@ -340,14 +340,14 @@ def test_a_session_goes_on_after_a_kill_in_the_middle_of_a_tool(chat, tmp_path):
     command = "echo $$ > pid; echo ran >> ledger; exec sleep 300"
     with HeldDouble([("bash", {"command": command})], "fine", "again") as server:
         screen = chat(server, "--yes", "--session", "s", HOME=str(tmp_path))
-        assert "(Session s: 0 messages, open calls: 0.)" in screen.plain
+        assert "(New session s.)" in screen.plain
         screen.enter("go")
         wait_for(lambda: lines_of(tmp_path / "ledger"))
         screen.process.kill()
         screen.status()
         os.kill(int(lines_of(tmp_path / "pid")[0]), signal.SIGKILL)  # nobody else is left to do it
         screen = chat(server, "--session", "s", HOME=str(tmp_path))
-        banner = "(Session s: 3 messages, open calls: 1. /retry goes on where it ended.)"
+        banner = "(Session s: 3 messages so far, open calls: 1. /retry goes on where it ended.)"
         assert banner in screen.plain.replace("\r\n", " ")
         screen.enter("/retry")
         screen.expect("fine\r\n")
@@ -355,14 +355,15 @@ def test_a_session_goes_on_after_a_kill_in_the_middle_of_a_tool(chat, tmp_path):
         assert "outcome is unknown" in results(server.requests[-1])[0]
         assert lines_of(tmp_path / "ledger") == ["ran"]
         screen = chat(server, "--session", "s", HOME=str(tmp_path))
-        assert "(Session s: 4 messages, open calls: 0.)" in screen.plain
+        assert "(Session s: 4 messages so far.)" in screen.plain
         screen.enter("/clear")
+        screen.expect("(A new conversation. Session s begins afresh too.)")
         screen.enter("hello")
         screen.expect("again\r\n")
         leave(screen)
         assert said(server.requests[-1]) == ["hello"]
         screen = chat(server, "--session", "s", HOME=str(tmp_path))
-        assert "(Session s: 2 messages, open calls: 0.)" in screen.plain
+        assert "(Session s: 2 messages so far.)" in screen.plain
         leave(screen)
 
 
@@ -371,7 +372,7 @@ def test_a_session_is_open_once(chat, tmp_path):
         first = chat(server, "--session", "s", HOME=str(tmp_path))
         options = ["--base-url", server.base_url, "--session", "s"]
         with Screen(*options, cwd=tmp_path, HOME=str(tmp_path)) as second:
-            second.expect("the session 's' is open elsewhere")
+            second.expect("Session 's' is open in another terminal")
             assert second.status() == 2
         leave(first)
 
@@ -402,11 +403,11 @@ def test_ways_to_leave(chat):
 
 def test_without_a_model_the_demo_is_offered(tmp_path):
     with Screen("--ports", "{}", cwd=tmp_path) as screen:
-        assert "OPENAI_API_KEY" in screen.expect("See the demo now? y/n > ")
+        assert "OPENAI_API_KEY" in screen.expect("Play the demo? [y/N] > ")
         screen.enter("n")
         assert screen.status() == 2
     with Screen("--ports", "{}", cwd=tmp_path, TMPDIR=str(tmp_path)) as screen:
-        screen.expect("See the demo now? y/n > ")
+        screen.expect("Play the demo? [y/N] > ")
         screen.enter("y")
         screen.expect("The test passes.")
         assert screen.status() == 0

@@ -67,12 +67,36 @@ def test_exit_statuses(tmp_path):
         done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith("\nThe model failed: ChatOpenAI('m'): 400: no\n")
+    done = run("--base-url", "http://127.0.0.1:9", "--prompt", "go", cwd=tmp_path)
+    silent = "127.0.0.1:9 does not answer: does it run, and is the URL right?\n"
+    assert (done.returncode, done.stderr) == (2, silent)
+    with HeldDouble(models=[]) as server:
+        done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
+    assert "lists no models: name one with --model" in done.stderr
     assert run("--base-url", "localhost:1", "--prompt", "go", cwd=tmp_path).returncode == 2
     assert run("--prompt", " ", cwd=tmp_path).returncode == 2
     assert run("--nonsense", cwd=tmp_path).returncode == 2
+    done = run("what is this", cwd=tmp_path)
+    assert "there is no command 'what is this'; for a question use --prompt" in done.stderr
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "130 interrupted" in done.stdout
+
+
+def test_a_folder_that_is_gone_is_one_line(tmp_path):
+    code = "import os; os.rmdir(os.getcwd()); from agentloop.cli.main import main; exit(main())"
+    with HeldDouble() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--base-url", server.base_url, "--prompt", "go"],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+    gone = "The current folder does not exist any more: go to another.\n"
+    assert (done.returncode, done.stderr) == (2, gone)
 
 
 def test_an_interrupted_answer_is_130(tmp_path):
@@ -100,6 +124,9 @@ def test_without_a_model_it_says_which_ways_there_are(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     for way in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "--base-url", "agentloop demo"):
         assert way in done.stderr
+    assert run("--ports", "{}", cwd=tmp_path).stderr == done.stderr  # empty input comes second
+    done = run("--provider", "openai", "--prompt", "go", "--ports", "{}", cwd=tmp_path)
+    assert done.stderr.startswith("--provider openai needs OPENAI_API_KEY")
 
 
 def test_a_local_server_is_found(tmp_path):
@@ -161,7 +188,7 @@ def test_a_provider_without_its_key_is_named(no_keys, tmp_path):
         choose("anthropic", None, None, {})
     done = run("--provider", "google", "--prompt", "go", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "ChatGoogle needs api_key=, or GOOGLE_API_KEY in the environment\n"
+    assert done.stderr == "ChatGoogle needs GEMINI_API_KEY or GOOGLE_API_KEY in the environment\n"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
@@ -190,9 +217,9 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
 
         done = ask("first", "--session", "s")
         assert (done.returncode, done.stdout) == (0, "one\n")
-        assert "(Session s: 0 messages, open calls: 0.)\n" in done.stderr
+        assert "(New session s.)\n" in done.stderr
         done = ask("second", "--session", "s")
-        assert "(Session s: 2 messages, open calls: 0.)\n" in done.stderr
+        assert "(Session s: 2 messages so far.)\n" in done.stderr
         assert "Session" not in ask("third").stderr
     sent = [[m["content"] for m in request["messages"][1:]] for request in server.requests]
     assert sent == [["first"], ["first", "one", "second"], ["third"]]
@@ -202,7 +229,10 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
 def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
     home = tmp_path / ".agentloop" / "sessions"
     with HeldDouble() as server, closing(FileStore(home).open("taken")):
-        for name, problem in (("taken", "is open elsewhere"), ("../x", "cannot be a session's")):
+        for name, problem in (
+            ("taken", "'taken' is open in another terminal"),
+            ("../x", "cannot be a session's"),
+        ):
             options = ["--base-url", server.base_url, "--session", name, "--prompt", "go"]
             done = run(*options, cwd=tmp_path, HOME=str(tmp_path))
             assert (done.returncode, done.stdout) == (2, "")

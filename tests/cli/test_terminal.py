@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import sys
 import unicodedata
 
@@ -40,6 +41,17 @@ def test_what_cannot_be_seen_is_spelled_out():
 def test_line_ends_are_what_they_are():
     assert safe("one\r\ntwo\rthree") == "one\ntwo\\rthree"
     assert exact("one\r\ntwo") == "one\\r\ntwo"
+
+
+def test_a_notice_is_broken_at_spaces_on_a_screen_only(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(Terminal, "width", 20)
+    Terminal(stream).say("name one with the option --model")
+    stream.isatty = lambda: True
+    Terminal(stream).say("name one with the option --model")
+    whole, *broken = stream.getvalue().splitlines()
+    assert whole == "name one with the option --model"
+    assert [len(re.sub(r"\x1b.*?m", "", line)) for line in broken] == [17, 14]
 
 
 def test_a_sequence_that_is_cut_anywhere_stays_harmless():

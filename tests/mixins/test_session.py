@@ -764,7 +764,7 @@ def fail_with(number):
 class Faults:
     """Stands in for `os` in the store, and lets the n-th call of what touches the disk fail."""
 
-    NAMES = ("open", "write", "fsync", "ftruncate", "lseek", "read", "fstat", "lstat")
+    NAMES = ("open", "write", "fsync", "ftruncate", "lseek", "read", "fstat", "lstat", "link")
 
     def __init__(self, monkeypatch, fail_at=0, *, code=errno.ENOSPC, partly=False, lasting=False):
         self.fail_at, self.code, self.partly, self.lasting = fail_at, code, partly, lasting
