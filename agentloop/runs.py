@@ -248,6 +248,8 @@ class Runs(Settings, ABC):
                 raise
             self.tell(run.interrupt)
             result = Result(stop_reason="interrupted")
+        except GeneratorExit:  # the event loop is gone, and with it the run
+            raise
         except BaseException:
             self.record(RunEnd("error"))
             raise

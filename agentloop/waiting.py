@@ -109,6 +109,7 @@ def cancel_this_task() -> None:
 
 def was_cancelled(error: BaseException) -> bool:
     """Whether somebody cancelled this task, rather than its own code raising CancelledError."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
     task = asyncio.current_task()
-    cancelled = isinstance(error, asyncio.CancelledError)
-    return cancelled and task is not None and task.cancelling() > 0
+    return task is not None and task.cancelling() > 0
