@@ -126,7 +126,7 @@ class Loop(Runs):
         for _ in range(self.max_iterations):
             request = Request(await self.context(), self._offer(tool_choice), tool_choice)
             reply = self._take(await self.call_model(request))
-            if reply.stop_reason in UNFINISHED:
+            if reply.stop_reason in UNFINISHED:  # its calls may be incomplete, so none runs
                 answer = self._ask_for_the_rest(reply)
             elif reply.tool_calls:
                 answer = await self.call_tools(reply.tool_calls)
@@ -134,7 +134,7 @@ class Loop(Runs):
                 answer = Result(reply.text)
             if answer and (answer := await self.finish(answer)):
                 return answer
-            tool_choice = "auto"
+            tool_choice = "auto"  # a forced tool is forced once
         return await self._sum_up()
 
     # ---- the seams, for mixins to override
