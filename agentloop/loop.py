@@ -223,7 +223,8 @@ class Loop(Runs):
         if call.name in tools:
             return tools[call.name]
         near = get_close_matches(call.name[:64], tools, n=3)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(tools)}."
+        names = ", ".join(tools) or "none"
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}."
         raise ToolError(f"There is no tool named {call.name!r:.80}. {hint}")
 
     def nudge(self, text: str) -> None:
