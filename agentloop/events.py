@@ -44,9 +44,10 @@ class TextEvent:
 
 @dataclass(slots=True)
 class UsageEvent:
-    """What one model request used."""
+    """What one model request used, and which model answered it."""
 
     usage: Usage
+    model: str | None = None
 
 
 @dataclass(slots=True)

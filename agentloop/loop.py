@@ -151,12 +151,15 @@ class Loop(Runs):
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
         listened = self.listeners or (self._run is not None and self._run.queue is not None)
-        return await self.llm.ainvoke(
+        llm, start = request.model or self.llm, time.perf_counter()
+        reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
             on_delta=self.emit if listened and request.purpose == "step" else None,
         )
+        took = round(time.perf_counter() - start, 3)
+        return replace(reply, model=reply.model or getattr(llm, "model", None), seconds=took)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
@@ -284,7 +287,7 @@ class Loop(Runs):
         reply = with_unique_ids(reply, {call.id for one in replies for call in one.tool_calls})
         self.record(reply)
         if reply.usage is not None:
-            self.emit(events.UsageEvent(reply.usage))
+            self.emit(events.UsageEvent(reply.usage, reply.model))
         if reply.thinking:
             self.emit(events.ThinkingEvent(reply.thinking))
         if reply.text.strip():
@@ -333,8 +336,8 @@ class Loop(Runs):
             message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
         if self._run is not run:
             return  # it was left behind, and the run that asked for it has ended
-        self.record(message)
         took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
+        self.record(replace(message, seconds=round(took, 3)))
         self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
         self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
         if failure:

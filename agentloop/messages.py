@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from pydantic_core import from_json, to_json
 
 if TYPE_CHECKING:
+    from .loop import ChatModel
     from .tools import Tool
 
 ToolChoice: TypeAlias = str
@@ -221,7 +222,8 @@ class AssistantMessage:
     `stop_reason` is one of "end", "tool_calls", "length" (cut off by the output limit), "refused",
     "pause", "context_overflow", or the provider's own word if it is none of these; None says
     nothing and counts as "end". `raw` is opaque: the provider's own blocks, for the provider that
-    made them. `usage` is None if the provider reported none.
+    made them. `usage` is None if the provider reported none. `model` is who answered, and `seconds`
+    how long that took.
     """
 
     content: str = ""
@@ -231,6 +233,8 @@ class AssistantMessage:
     stop_reason: str | None = None
     raw: Any = field(default=None, hash=False, repr=False)
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    model: str | None = field(default=None, compare=False, repr=False)
+    seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
@@ -244,7 +248,10 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """The result of one call. `ephemeral` is how many newest results of this tool stay visible."""
+    """The result of one call, which took so many `seconds`.
+
+    `ephemeral` is how many newest results of this tool stay visible; 0 means all of them.
+    """
 
     tool_call_id: str
     tool_name: str
@@ -252,6 +259,7 @@ class ToolMessage:
     is_error: bool = False
     ephemeral: int = 0
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    seconds: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze_content(self)
@@ -303,6 +311,7 @@ class Summary:
     usage: Usage | None = None
     at: float = field(default_factory=time.time)
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    model: str | None = None
 
     def __post_init__(self) -> None:
         _clean(self, "content")
@@ -337,6 +346,7 @@ class SideRequest:
     usage: Usage | None = None
     at: float = field(default_factory=time.time)
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    model: str | None = None
 
 
 Mark: TypeAlias = RunStart | RunEnd | ToolStart | Summary | Reset | Decision | SideRequest
@@ -348,12 +358,16 @@ Record: TypeAlias = UserMessage | AssistantMessage | ToolMessage | Mark | Unknow
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model request. `purpose` is "step" for the loop's own, another word for side requests."""
+    """One model request. `purpose` is "step" for the loop's own, another word for side requests.
+
+    `model` answers it instead of the agent's own.
+    """
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
     tool_choice: ToolChoice = "auto"
     purpose: str = "step"
+    model: ChatModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +440,7 @@ _KINDS: dict[Any, Any] = {
     "bool": bool,
     "int": int,
     "float": int | float,
+    "float | None": int | float | None,
 }
 
 

@@ -111,12 +111,12 @@ class Compaction(Loop):
             self.record(SideRequest(extra=FAILED))
             return None
         if reply.usage is not None:
-            self.emit(UsageEvent(reply.usage))
+            self.emit(UsageEvent(reply.usage, reply.model))
         if not reply.text.strip() or reply.stop_reason not in (None, "end", "tool_calls"):
             logger.warning("the summary was empty or cut off; the conversation stays as it is")
-            self.record(SideRequest(reply.usage, extra=FAILED))
+            self.record(SideRequest(reply.usage, extra=FAILED, model=reply.model))
             return None
-        self.record(Summary(reply.text, keep, reply.usage))
+        self.record(Summary(reply.text, keep, reply.usage, model=reply.model))
         request = replace(request, messages=await self.context())
         self.emit(
             CompactionEvent(reply.text, size, request_tokens(request.messages, request.tools))

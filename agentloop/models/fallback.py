@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
@@ -86,9 +87,10 @@ class Fallback:
         for number in (*others, last):
             model = self.models[number]
             try:
-                return await model.ainvoke(
+                reply = await model.ainvoke(
                     messages, tools, tool_choice=tool_choice, on_delta=listener
                 )
+                return reply if reply.model else replace(reply, model=model.model)
             except ModelError as error:
                 for note in notes:
                     error.add_note(note)

@@ -323,7 +323,10 @@ class Held:
     def log(self) -> list[dict[str, Any]]:
         """The log without times, and without what is for one provider alone."""
         records = map(to_dict, self.agent.log)
-        return [{k: v for k, v in one.items() if k not in ("at", "raw")} for one in records]
+        return [
+            {k: v for k, v in one.items() if k not in ("at", "raw", "seconds", "model")}
+            for one in records
+        ]
 
 
 async def hold(talk: Conversation, llm: Any, streaming: bool = False) -> Held:
