@@ -52,7 +52,7 @@ def view(log: Sequence[Record | Message]) -> list[Message]:
     summary = log[at]
     assert isinstance(summary, Summary)
     task = next((i for i, record in enumerate(log) if _is_task(record)), summary.keep)
-    told = UserMessage(SUMMARY_INTRO + summary.content, hidden=True)
+    told = UserMessage(SUMMARY_INTRO + summary.content, hidden=True, extra={"pinned": True})
     return seal([*log[task : min(task + 1, summary.keep)], told, *log[summary.keep :]])
 
 
