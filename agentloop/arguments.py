@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from .errors import ToolError
-from .results import clip, shorten
+from .results import clip, truncate
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_ERRORS = 10  # that the model reads
@@ -201,7 +201,7 @@ def _repair(data: dict[str, Any], errors: list[ErrorDetails], required: Containe
     """Undo, where validation failed, two habits of models: a list or an object sent as a JSON
     string, and null for an argument that could be left out."""
     for item in errors:
-        holder, key, value = _find(data, item["loc"])
+        holder, key, value = _find_value(data, item["loc"])
         if value is None and holder is data and key not in required:
             del data[key]
         elif isinstance(value, str) and _CONTAINER_ERROR.fullmatch(item["type"]):
@@ -215,7 +215,7 @@ _CONTAINER_ERROR = re.compile(
 )
 
 
-def _find(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
+def _find_value(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
     """The container, key and value that an error is about. Pydantic's `loc` also names the
     members of unions that it tried: those are no keys."""
     holder: Any = None
@@ -235,8 +235,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 def _problem(data: dict[str, Any], item: ErrorDetails) -> str:
     where = ".".join(map(str, item["loc"])) or "arguments"
-    got = "" if item["type"] == "missing" else f" (got {_short(_find(data, item['loc'])[2])})"
-    return " ".join(f"{shorten(where, 80)}: {shorten(item['msg'], 200)}{got}".split())
+    got = "" if item["type"] == "missing" else f" (got {_short(_find_value(data, item['loc'])[2])})"
+    return " ".join(f"{truncate(where, 80)}: {truncate(item['msg'], 200)}{got}".split())
 
 
 def _short(value: Any) -> str:
@@ -244,5 +244,5 @@ def _short(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, str):
-        return repr(shorten(value, 40))
-    return shorten(to_json(value).decode(), 40)
+        return repr(truncate(value, 40))
+    return truncate(to_json(value).decode(), 40)

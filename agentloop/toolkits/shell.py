@@ -32,7 +32,7 @@ from ..errors import ToolError
 from ..tools import Tool, in_thread, is_approved, tool
 from ..waiting import within
 
-DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
+COMMAND_DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
 MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its start, half its end
 MAX_TIMEOUT = 3600.0
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe
@@ -185,7 +185,7 @@ async def bash(
     sh.check(command)
     arguments = {"command": command, "timeout": timeout}
     if not await is_approved(sh.approve, "bash", arguments, seconds=sh.approve_timeout):
-        raise ToolError(DENIED)
+        raise ToolError(COMMAND_DENIED)
     return await sh.run(command, timeout)
 
 
