@@ -15,7 +15,8 @@ from difflib import get_close_matches
 from inspect import Parameter
 from typing import Annotated, Any, cast, get_origin
 
-from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError, create_model
+import pydantic
+from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
@@ -133,9 +134,9 @@ def _model_of(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
     """A model with a field for each parameter; numbered, since `schema` or `_x` can be no field."""
     fields: dict[str, Any] = {}
     for i, (name, parameter) in enumerate(parameters.items()):
-        kind, field = parameter.annotation, Field(alias=name)
+        kind, field = parameter.annotation, pydantic.Field(alias=name)
         if _has_default(parameter):
-            field = Field(parameter.default, alias=name)
+            field = pydantic.Field(parameter.default, alias=name)
         elif isinstance(parameter.default, FieldInfo):  # x: int = Field(5, description=...)
             kind = Annotated[kind, parameter.default]
         fields[f"p{i}"] = (kind, field)

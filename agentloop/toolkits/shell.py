@@ -15,6 +15,7 @@ import asyncio
 import os
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -129,7 +129,7 @@ class Shell:
 
     def _start(self, command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
         program = shutil.which("bash") or shutil.which("sh")
-        keep_folder = KEEP_FOLDER.format(quote(f"pwd -P > {quote(str(folder))}"))
+        keep_folder = KEEP_FOLDER.format(shlex.quote(f"pwd -P > {shlex.quote(str(folder))}"))
         line = [program, "-c", keep_folder, "bash", command] if program else command
         try:
             return subprocess.Popen(
