@@ -423,10 +423,10 @@ class AnthropicChunks:
             self._show(delta, field)
 
     def reply(self) -> dict[str, Any]:
-        for (at, field), pieces in self._pieces.items():
+        for (at, name), pieces in self._pieces.items():
             block, text = self._blocks[at], "".join(pieces)
-            if field != "partial_json":
-                block[field] = text_in(block.get(field)) + text
+            if name != "partial_json":
+                block[name] = text_in(block.get(name)) + text
             elif text.strip():  # it stays text if it is no object
                 block["input"] = found if isinstance(found := loaded(text), dict) else text
         return self._message | {"content": self._blocks, "usage": self._usage}
