@@ -15,11 +15,12 @@ import argparse
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, takewhile
 
 from agentloop import (
+    Agent,
     AssistantMessage,
     Compaction,
     CompactionConfig,
@@ -33,7 +34,7 @@ from agentloop import (
     ToolMessage,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.ephemeral import hide
+from agentloop.mixins.ephemeral import hide, placeholder
 from agentloop.tokens import message_tokens, tool_tokens
 
 from .transcripts import TO_INSTALL, Task, Workload, has_tau2, script, synthetic, tau2
@@ -51,17 +52,20 @@ SUMMARY = "What was done, what was found, and what is left to do. " * 36  # abou
 Agents = Callable[..., Loop]
 
 
-def compacting(window: int) -> Agents:
-    return partial(Compaction, compaction=CompactionConfig(context_window=window))
+def compacting(window: int, agents: Agents = Compaction) -> Agents:
+    return partial(agents, compaction=CompactionConfig(context_window=window))
 
 
 STRATEGIES: dict[str, Agents] = {
     "no pruning": Loop,
-    "per turn": partial(Ephemeral, ephemeral_batch=1),
-    "epochs": partial(Ephemeral, ephemeral_batch=8),
+    "per turn": partial(Ephemeral, ephemeral_per_turn=True),
+    "epochs": Ephemeral,
+    "epochs, told 1/0.1": partial(Ephemeral, ephemeral_write_price=1.0),
+    "epochs, told no cache": partial(Ephemeral, ephemeral_write_price=1, ephemeral_read_price=1),
     "compaction 128k": compacting(128_000),
     "compaction 64k": compacting(64_000),
     "compaction 32k": compacting(32_000),
+    "epochs, compaction 128k": compacting(128_000, Agent),
 }
 OVERVIEW = ("no pruning", "per turn", "epochs", "compaction 128k", "compaction 32k")
 
@@ -73,7 +77,9 @@ class Batches(Loop):
     batch: int = 1
 
     async def context(self) -> list[Message]:
-        return hide(await super().context(), in_batches(self.log, self.batch))
+        messages, gone = await super().context(), in_batches(self.log, self.batch)
+        results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in gone]
+        return hide(messages, {m.tool_call_id: replace(m, content=placeholder(m)) for m in results})
 
 
 def in_batches(log: Iterable[Record], batch: int) -> set[str]:

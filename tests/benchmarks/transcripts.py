@@ -111,12 +111,14 @@ def mixed(turns: int) -> list[int]:
 def synthetic() -> list[Workload]:
     return [
         browser("browser, 5 turns", [4_000] * 5),
+        browser("browser, 11 turns", [4_000] * 11),  # the worst length for epochs
         browser("browser, 20 turns", [4_000] * 20),
         browser("browser, 50 turns", [4_000] * 50),
         browser("browser, 120 turns in 6 tasks", [4_000] * 120, tasks=6),
         browser("300 among 3,000, 60 turns", mixed(60)),
         browser("300 tokens, 100 turns", [300] * 100),
         browser("50 tokens, 100 turns", [50] * 100),
+        browser("80 tokens, 30 turns", [80] * 30),  # the worst size and length for epochs
         browser("growing to 8,000, 40 turns", [200 * n for n in range(1, 41)]),
         browser("falling from 8,000, 40 turns", [200 * n for n in range(40, 0, -1)]),
         browser("20,000 once, then 200, 40 turns", [20_000] + [200] * 39),
