@@ -136,9 +136,10 @@ class Walk:
             own = ((at, self.results_of(at)) for at in old)
             return next((at for at, results in own if not results or results.stop <= end), None)
         at = next(old, len(self.left))
-        if kind == "prompts" and any(turn < at and not self.results_of(turn) for turn in turns):
-            return None  # else two replies could follow each other
-        return at if turns and at < turns[-1] else None  # else the model has not seen it
+        if not turns or at > turns[-1]:
+            return None  # the model has not seen it
+        held = kind == "prompts" and any(turn < at and not self.results_of(turn) for turn in turns)
+        return None if held else at  # a reply must not come to stand behind a reply
 
     def results_of(self, place: int) -> range:
         """Where the results of a turn stand; nowhere for anything else."""
