@@ -257,6 +257,17 @@ class TestOffload(test_loop.TestLoop):
         assert is_error
         assert "SECRET" not in text
 
+    async def test_nothing_outside_of_the_directory_is_even_opened(self, tmp_path, monkeypatch):
+        (tmp_path / "secret").write_text("SECRET")
+        (tmp_path / "results").mkdir()
+        opened, real = [], offload_module._open
+        monkeypatch.setattr(
+            offload_module, "_open", lambda path, flags: opened.append(path) or real(path, flags)
+        )
+        for name in ("../secret", str(tmp_path / "secret"), "secret/../../secret"):
+            assert load(tmp_path / "results", name) is None
+        assert {Path(path).parent for path in opened} == {tmp_path / "results"}
+
     async def test_one_agent_does_not_read_what_another_keeps(self, tmp_path):
         agent, _ = make(tmp_path, call("long"), "ok")
         await agent.query("x")
@@ -401,6 +412,33 @@ class TestOffload(test_loop.TestLoop):
         result = agent.messages[2]
         assert result.text.startswith("0 line 0")
         assert "characters left out" in result.text
+
+    async def test_such_a_cancel_comes_at_the_next_await(self, tmp_path, monkeypatch):
+        release, writing, reached = threading.Event(), asyncio.Event(), []
+        loop = asyncio.get_running_loop()
+
+        def slow(folder, text):
+            loop.call_soon_threadsafe(writing.set)
+            release.wait(30)
+
+        class Waiting(Offload):
+            async def call_tool(self, call):
+                message = await super().call_tool(call)
+                await asyncio.sleep(0)
+                reached.append(message)
+                return message
+
+        monkeypatch.setattr(offload_module, "store", slow)
+        agent = Waiting(llm=ScriptedModel(call("long")), tools=[long], offload_dir=tmp_path)
+        task = asyncio.create_task(agent.query("x"))
+        await writing.wait()
+        task.cancel()
+        try:
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            release.set()
+        assert reached == []
 
     # ---- agents, forks and sessions
 
