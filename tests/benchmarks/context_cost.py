@@ -35,6 +35,7 @@ from agentloop import (
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.ephemeral import hide, placeholder
+from agentloop.mixins.trim import Trim, TrimConfig
 from agentloop.tokens import message_tokens, tool_tokens
 
 from .transcripts import TO_INSTALL, Task, Workload, has_tau2, script, synthetic, tau2
@@ -56,12 +57,20 @@ def compacting(window: int, agents: Agents = Compaction) -> Agents:
     return partial(agents, compaction=CompactionConfig(context_window=window))
 
 
+def trimming(window: int) -> Agents:
+    """With the budget at which compaction would begin."""
+    return partial(Trim, trim=TrimConfig(budget=round(0.8 * window)))
+
+
 STRATEGIES: dict[str, Agents] = {
     "no pruning": Loop,
     "per turn": partial(Ephemeral, ephemeral_per_turn=True),
     "epochs": Ephemeral,
     "epochs, told 1/0.1": partial(Ephemeral, ephemeral_write_price=1.0),
     "epochs, told no cache": partial(Ephemeral, ephemeral_write_price=1, ephemeral_read_price=1),
+    "trim 128k": trimming(128_000),
+    "trim 64k": trimming(64_000),
+    "trim 32k": trimming(32_000),
     "compaction 128k": compacting(128_000),
     "compaction 64k": compacting(64_000),
     "compaction 32k": compacting(32_000),
@@ -71,6 +80,7 @@ OVERVIEW = {  # the columns of the narrow table
     "no pruning": "no pruning",
     "per turn": "per turn",
     "epochs": "epochs",
+    "trim 64k": "trim 64k",
     "compaction 128k": "compaction 128k",
     "compaction 64k": "64k",
     "compaction 32k": "32k",

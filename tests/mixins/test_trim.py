@@ -147,7 +147,7 @@ class TestTrim(test_loop.TestLoop):
     @pytest.mark.parametrize("bases", [(Trim, Compaction), (Compaction, Trim)])
     async def test_a_summary_is_never_cut(self, bases):
         replies = iter([*(call("read", n=n) for n in range(30)), "done"])
-        summaries = iter(f"SUMMARY {n} " + "word " * 120 for n in range(9))
+        summaries = iter(f"SUMMARY {n} " + "word " * 40 for n in range(99))
         config = TrimConfig(budget=600, keep={"results": 1, "turns": 1, "prompts": 0})
 
         def answer(messages, tools):
@@ -157,7 +157,7 @@ class TestTrim(test_loop.TestLoop):
             llm=(llm := ScriptedModel(answer)),
             tools=[read],
             trim=config,
-            compaction=CompactionConfig(context_window=700),
+            compaction=CompactionConfig(context_window=700, keep_turns=0),
         )
         events = [event async for event in agent.query_stream("The task")]
         compactions = sum(isinstance(event, CompactionEvent) for event in events)
