@@ -27,7 +27,7 @@ from ..events import UsageEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Request, Result, ToolCall, ToolMessage
 from ..transcript import usage_of
-from ..waiting import outcome, within
+from ..waiting import cancel_this_task, outcome, within
 
 T = TypeVar("T")
 logger = logging.getLogger("agentloop")
@@ -91,7 +91,7 @@ class Limits(Loop):
         return await super().context()
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if (kind := self._over()) is None:
+        if (kind := self._over() or self._spent().refused) is None:
             scope = asyncio.timeout(self._seconds_left())
             try:
                 async with scope:
@@ -133,15 +133,21 @@ class Limits(Loop):
         kind = self._over("requests")
         if kind == "seconds" or (kind and call.name not in self.limit_exempt):
             return not_run(call, kind)
-        work = boxed(super().call_tool(call))
+        ended: list[ToolMessage | BaseException] = []
+        work = keep(super().call_tool(call), ended)
         try:
-            [result] = await within(self._seconds_left(), work, grace=self.cancel_grace)
+            await within(self._seconds_left(), work, grace=self.cancel_grace)
         except TimeoutError:
-            started = any(isinstance(r, m.ToolStart) and r.call_id == call.id for r in self.log)
-            return not_run(call, "seconds", CUT_SHORT if started else NOT_RUN)
-        if isinstance(result, BaseException):
-            raise result
-        return result
+            if not ended:
+                started = any(isinstance(r, m.ToolStart) and r.call_id == call.id for r in self.log)
+                return not_run(call, "seconds", CUT_SHORT if started else NOT_RUN)
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            cancel_this_task()  # its result first, then the cancel
+        if isinstance(ended[0], BaseException):
+            raise ended[0]
+        return ended[0]
 
     def _spent(self) -> Spent:
         price = self.limit_price if self.max_cost is not None else None
@@ -208,12 +214,12 @@ def spent(
 
 
 def over(used: Spent, limits: Mapping[str, float | None]) -> str | None:
-    """The limit that is reached. Calls may use up theirs: what ends a run is a call too many."""
+    """The limit that is reached. Tool calls may use up theirs: only one too many is refused."""
     for kind, most in limits.items():
         value: float | None = getattr(used, kind)
         if most is not None and kind != "tool_calls" and (value is None or value >= most):
             return kind
-    return used.refused
+    return None
 
 
 def cost_of(request: Any, price: Callable[[str, m.Usage], Any]) -> float | None:
@@ -264,13 +270,13 @@ def report(used: Spent, kind: str, most: float) -> str:
     """Why a run ended, and what it had used."""
     more = {"cost": "the cost is not known" if used.cost is None else f"{used.cost:.6g}"}
     more["tool_failures"] = used.failing
-    why = f"max_{kind}={most:g}" + f" ({more[kind]})" * (kind in more)
+    why = f"max_{kind}={most:g}" + f" ({more.get(kind)})" * (kind in more)
     return (
         f"Stopped at {why}. Until then: {used.requests} requests, {used.tokens:,} tokens, "
         f"{used.tool_calls} tool calls, {used.seconds:.1f} seconds."
     )
 
 
-async def boxed(work: Awaitable[T]) -> list[T | BaseException]:
-    """What `work` returns or raises, in a list: so its TimeoutError is not that of `within`."""
-    return [await outcome(work)]
+async def keep(work: Awaitable[T], ended: list[T | BaseException]) -> None:
+    """Put what `work` returns or raises into a list, where nothing that comes later loses it."""
+    ended.append(await outcome(work))
