@@ -145,9 +145,9 @@ def price_of(prices: Mapping[str, Price] | PriceOf | None = None) -> PriceOf:
         return genai_price
     if callable(prices):
         return prices
-    given: Mapping[str, Any] = prices
-    if wrong := [name for name, price in given.items() if not isinstance(price, Price)]:
-        raise TypeError(f"prices[{wrong[0]!r}] has to be a Price(input=..., output=...)")
+    values: Any = getattr(prices, "values", lambda: [None])()
+    if not all(isinstance(price, Price) for price in values):
+        raise TypeError(f"prices= takes {{model: Price(...)}} or a function, not {prices!r:.80}")
     return lambda model, usage: prices[model].cost(usage) if model in prices else None
 
 
