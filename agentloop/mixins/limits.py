@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -26,7 +26,6 @@ from .. import messages as m
 from ..events import UsageEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Request, Result, ToolCall, ToolMessage
-from ..transcript import usage_of
 from ..waiting import cancel_this_task, outcome, within
 
 T = TypeVar("T")
@@ -130,7 +129,7 @@ class Limits(Loop):
         return None if skipped or self._spent().refused else result
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        kind = self._over("requests")
+        kind = self._over("requests", "tool_calls")
         if kind == "seconds" or (kind and call.name not in self.limit_exempt):
             return not_run(call, kind)
         ended: list[ToolMessage | BaseException] = []
@@ -154,7 +153,11 @@ class Limits(Loop):
         return spent(self.log, price, self.limit_exempt, self.limit_clock())
 
     def _seconds_left(self) -> float | None:
-        return None if self.max_seconds is None else self.max_seconds - self._spent().seconds
+        if self.max_seconds is None:
+            return None
+        now = self.limit_clock()
+        starts = (record.at for record in reversed(self.log) if isinstance(record, m.RunStart))
+        return self.max_seconds - (now - next(starts, now))
 
     def _over(self, *but: str) -> str | None:
         limits = {kind: getattr(self, f"max_{kind}") for kind in KINDS if kind not in but}
@@ -187,14 +190,18 @@ def spent(
 ) -> Spent:
     """What the newest run of a log has used until `now`, calls of exempt tools aside."""
     places = (at for at in range(len(log) - 1, -1, -1) if isinstance(log[at], m.RunStart))
-    run: Sequence[Any] = log[next(places, len(log)) :]
-    requests = [r for r in run if isinstance(r, AssistantMessage | m.Summary | m.SideRequest)]
-    asked = [call for r in requests if isinstance(r, AssistantMessage) for call in r.tool_calls]
-    names = {call.id: call.name for call in asked}
-    started = [record.call_id for record in run if isinstance(record, m.ToolStart)]
-    denied = {r.call_id for r in run if isinstance(r, m.Decision) and not r.allowed}
-    results = {r.tool_call_id: r for r in run if isinstance(r, ToolMessage)}
-    reasons = {call_id: (result.extra or {}).get("limit") for call_id, result in results.items()}
+    run = log[next(places, len(log)) :]
+    of: defaultdict[type, list[Any]] = defaultdict(list)
+    for record in run:
+        of[type(record)].append(record)
+    requests = of[AssistantMessage] + of[m.Summary] + of[m.SideRequest]
+    names = {call.id: call.name for reply in of[AssistantMessage] for call in reply.tool_calls}
+    started = [start.call_id for start in of[m.ToolStart]]
+    denied = {decision.call_id for decision in of[m.Decision] if not decision.allowed}
+    results: dict[str, ToolMessage] = {result.tool_call_id: result for result in of[ToolMessage]}
+    reasons: dict[str, Any] = {
+        call_id: (result.extra or {}).get("limit") for call_id, result in results.items()
+    }
     streaks: Counter[str] = Counter()
     for call_id in dict.fromkeys([*(one for one in started if one not in names), *names]):
         if (result := results.get(call_id)) and call_id not in denied and not reasons[call_id]:
@@ -203,9 +210,9 @@ def spent(
     [(failing, failures)] = streaks.most_common(1) or [("", 0)]
     return Spent(
         requests=len(requests),
-        tokens=usage_of(requests).total_tokens,
+        tokens=sum(each.usage.total_tokens for each in requests if each.usage),
         cost=None if None in costs else sum(filter(None, costs), 0.0),
-        seconds=now - run[0].at if run and now is not None else 0.0,
+        seconds=now - of[m.RunStart][0].at if run and now is not None else 0.0,
         tool_calls=sum(names.get(call_id) not in exempt for call_id in started),
         tool_failures=failures,
         failing=failing,
