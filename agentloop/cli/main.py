@@ -176,10 +176,13 @@ def chat(options: argparse.Namespace) -> int:
         if prompt is None:
             note = "Commands, writes, edits run unasked. " * options.yes
             terminal.say(f"{note}Ctrl-C stops an answer, /help says more.", DIM)
-            return conversation.talk()
+            status = conversation.talk()
+            conversation.sum_up()
+            return status
         result = conversation.answer(prompt)
         if result and not on_screen:
             print(safe(result.text), flush=True)
+        conversation.sum_up()
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
 
