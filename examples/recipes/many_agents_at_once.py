@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentloop import Agent, AssistantMessage, ChatModel, ScriptedModel, Usage
-from agentloop.tokens import request_tokens
+from agentloop.tokens import message_tokens, tool_tokens
 
 MINUTE = 60.0
 
@@ -34,7 +34,8 @@ class Paced:
 
     async def ainvoke(self, messages: Any, tools: Any = (), **options: Any) -> AssistantMessage:
         async with self.slots:
-            entry = await self.wait_for_room(request_tokens(messages, tools))
+            size = sum(map(message_tokens, messages)) + tool_tokens(tools)
+            entry = await self.wait_for_room(size)
             reply = await self.llm.ainvoke(messages, tools, **options)
             entry[1] = reply.usage.total_tokens if reply.usage else entry[1]
             return reply
