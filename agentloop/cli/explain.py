@@ -78,8 +78,9 @@ def load(place: str) -> ModuleType:
 
 def explanation(agent: type[Any]) -> Iterator[str]:
     """Its classes, which of them handle each seam, and where each setting comes from."""
-    classes = agent.__mro__[:-1]
-    yield f"class {agent.__name__}: {', '.join(cls.__name__ for cls in classes[1:])}"
+    classes = [cls for cls in agent.__mro__ if cls.__module__ not in ("abc", "builtins")]
+    names = (cls.__name__ for cls in classes[1:] if not cls.__name__.startswith("_"))
+    yield f"{agent.__name__}, from left to right: {', '.join(names)}"
     width = max(len(cls.__name__) for cls in classes) + 2
     for name in ["run", *SEAMS]:
         defined = [cls for cls in classes if name in vars(cls) and not is_abstract(cls, name)]

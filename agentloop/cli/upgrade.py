@@ -29,10 +29,10 @@ def read_bundle(path: Path) -> tuple[str, str]:
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError:
-        raise Refused(f"{path} is not UTF-8.") from None
+        raise Refused("It is not UTF-8.") from None
     windows = text.count("\r\n")
     if text.count("\r") != windows or windows not in (0, text.count("\n")):
-        raise Refused(f"{path} has line ends of two kinds.")
+        raise Refused("It has line ends of two kinds.")
     return text.replace("\r\n", "\n"), "\r\n" if windows else "\n"
 
 
@@ -43,7 +43,7 @@ def sections(text: str) -> tuple[str, list[Section]]:
     """
     start, *pieces = re.split(r"^(# ====.*)$", text, flags=re.M)
     if not pieces:
-        raise Refused("It is not a bundle: it has no marker lines.")
+        raise Refused("This is not a bundle: it has no marker lines.")
     found: list[Section] = []
     for mark, body in zip(pieces[::2], pieces[1::2], strict=True):
         if not (parsed := MARK.fullmatch(mark)):
@@ -171,7 +171,7 @@ def refuse_unless_whole(
 ) -> None:
     """Refused: what is yours lacks something now, or the newer parts would."""
     was, now = (
-        Counter(n for each in found for n in set(bound([ast.parse(each.text)])))
+        Counter(n for each in found for n in set(bound([ast.parse(each.text, each.name)])))
         for found in (old, new)
     )
     if lost := (was.keys() - now.keys()) & used:

@@ -1,0 +1,18 @@
+"""A pytest plugin for runs in which a bundle stands in the place of the package's modules."""
+
+import sys
+
+# Tests that say nothing of a bundle, and why.
+NOT_OF_A_BUNDLE = {}
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [item for item in items if item.nodeid.partition("[")[0] in NOT_OF_A_BUNDLE]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session):
+    modules = {name: sys.modules[name] for name in sys.modules if name.startswith("agentloop.")}
+    assert modules["agentloop.loop"] is sys.modules["bundled_agent"]
