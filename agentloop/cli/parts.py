@@ -114,13 +114,13 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
         for name in each.names:
             if level:
                 where = [*path.split("/")[:-level], *filter(None, module.split("."))]
-                file = "/".join(where) + ".py"
-                if file not in package:
-                    file = "/".join([*where, name.name]) + ".py"
-                    modules[name.asname or name.name] = file
-                elif name.asname:
-                    put.append(f"{' ' * each.col_offset}{name.asname} = {name.name}")
-                if file not in package:
+                file, inner = ("/".join(names) + ".py" for names in (where, [*where, name.name]))
+                if file in package:
+                    if name.asname:
+                        put.append(f"{' ' * each.col_offset}{name.asname} = {name.name}")
+                elif inner in package:
+                    modules[name.asname or name.name] = file = inner
+                else:
                     raise Refused(f"{path}, line {each.lineno}: there is no {file}")
                 part.needs.add(file)
                 part.wants |= {name.name} - modules.keys()

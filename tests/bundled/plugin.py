@@ -3,7 +3,14 @@
 import sys
 
 # Tests that say nothing of a bundle, and why.
-NOT_OF_A_BUNDLE = {}
+NOT_OF_A_BUNDLE = {
+    "tests/test_structure.py": "it is about the package as a folder",
+    "tests/test_mixin_rules.py": "it finds the mixins by their files",
+    "tests/test_readme.py": "its programs import the package, in a Python of its own",
+    "tests/toolkits/test_shell.py::TestBash::test_it_says_that_it_is_no_sandbox": (
+        "it reads the docstring of a module, which is that of a part"
+    ),
+}
 
 
 def pytest_collection_modifyitems(config, items):
