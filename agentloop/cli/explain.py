@@ -47,7 +47,7 @@ def find(where: str) -> type[Any]:
     if name in agents:
         return agents[name]
     near = ", ".join(get_close_matches(name, agents) or own) or "no agent, a subclass of Loop"
-    problem = f"{name} there is no agent" if hasattr(module, name) else f"there is no {name} in it"
+    problem = f"{name} is no agent" if hasattr(module, name) else f"there is no {name} in it"
     raise NotFound(f"{place}: {problem if name else 'name one'}. It has: {near}.")
 
 
@@ -68,10 +68,11 @@ def load(place: str) -> ModuleType:
             raise NotFound(f"There is no module {error.name} here.") from None
     if not path.is_file():
         raise NotFound(f"There is no file {place}.")
-    spec = spec_from_file_location(path.stem, path)
+    name = f"_{path.stem}" if path.stem in sys.modules else path.stem  # it may be called json.py
+    spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[path.stem] = module = module_from_spec(spec)
+    sys.modules[name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
