@@ -5,6 +5,7 @@ A request or a call goes through the classes from left to right; a view comes ba
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import sys
@@ -24,10 +25,10 @@ class NotFound(Exception):
     """There is no such agent."""
 
 
-def run(where: str) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints what is known of an agent; returns 2 if there is none of that name."""
     try:
-        print("\n".join(explanation(find(where))))
+        print("\n".join(explanation(find(options.agent))))
     except NotFound as error:
         print(error, file=sys.stderr)
         return 2
