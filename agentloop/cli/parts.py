@@ -57,7 +57,6 @@ class Part:
     text: str = ""  # in a bundle
     before: list[str] = field(default_factory=list[str])  # the parts that it is made of
     needs: set[str] = field(default_factory=set[str])  # these, and those that are named elsewhere
-    wants: set[str] = field(default_factory=set[str])  # names from other parts
     imports: set[Import] = field(default_factory=set[Import])
     typing: set[Import] = field(default_factory=set[Import])  # those that only checkers need
     later: set[str] = field(default_factory=set[str])  # modules that are imported where used
@@ -123,7 +122,6 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
                 else:
                     raise Refused(f"{path}, line {each.lineno}: there is no {file}")
                 part.needs.add(file)
-                part.wants |= {name.name} - modules.keys()
                 if at_top and file not in part.before:
                     part.before.append(file)
             elif at_top or each in for_checkers:

@@ -6,6 +6,10 @@ import sys
 NOT_OF_A_BUNDLE = {
     "tests/test_structure.py": "it is about the package as a folder",
     "tests/test_mixin_rules.py": "it finds the mixins by their files",
+    "tests/cli/test_bundle.py": "it is about bundles, and starts these runs",
+    "tests/cli/test_explain.py": "the places that it looks at are files of the package",
+    "tests/conformance/test_servers.py": "it needs servers, and is run by hand",
+    "tests/conformance/test_types.py": "it needs the vendors' packages, and is run by hand",
     "tests/test_readme.py": "its programs import the package, in a Python of its own",
     "tests/toolkits/test_shell.py::TestBash::test_it_says_that_it_is_no_sandbox": (
         "it reads the docstring of a module, which is that of a part"

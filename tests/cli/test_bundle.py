@@ -87,12 +87,12 @@ def test_the_example_is_what_bundle_writes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_is_formatted_and_passes_the_checkers(tmp_path, chosen):
-    path = write(tmp_path, chosen)
+def test_a_bundle_is_formatted_and_passes_the_checkers(tmp_path, tmp_path_factory, chosen):
+    path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
     config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
     run(sys.executable, "-m", "ruff", "format", "--check", *config, path)
     run(sys.executable, "-m", "ruff", "check", *config, path)
-    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", path)
+    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, path)
 
 
 IMPORT = """
@@ -366,6 +366,9 @@ def test_an_upgrade_replaces_what_you_did_not_touch_and_shows_the_rest(tmp_path,
     assert state_of(newer, new)["data.py"] == SHIPPED
     assert state_of(newer, new)["loop.py"] == f"{CHANGED}, and {NEWER}"
     assert upgraded(newer, new)[0] == new
+    taken = re.search("put (sha256 [0-9a-f]{16}) into its marker line", said[1])[1]
+    new = re.sub(r"(==== loop\.py ====.*)sha256 .*", rf"\1{taken}", new)
+    assert state_of(newer, new)["loop.py"] == CHANGED
 
 
 @given(st.sets(st.sampled_from(["data", "loop", "extra"])), st.sets(st.sampled_from("dle")))
@@ -446,8 +449,13 @@ def test_what_is_no_longer_imported_stays_if_you_use_it(tmp_path, package):
          "gone upstream: size"),
         (lambda t: t.replace("ZERO = 0\n", "ZERO = 1\n"),
          {"data": DATA + "\n\nMORE = 1\n",
-          "extra": EXTRA.replace("import size", "import MORE, size")},
-         "The newer extra.py needs what .* do not have: MORE"),
+          "extra": EXTRA.replace("import size", "import MORE, size") + "\n\nmore = MORE\n"},
+         "newer parts need what .* do not have: MORE"),
+        (lambda t: t.replace(*MINE),
+         {"loop": LOOP + "\n    def cost(self): ...\n", "extra": EXTRA + "\n\nx = Extra.cost\n"},
+         r"(?s)do not have: cost.*\+    def cost"),
+        (lambda t: t + "\nprint(Extra.old)\n", {"extra": EXTRA.replace("old(", "new(")},
+         "gone upstream: old"),
         (lambda t: t + "\n\nMORE = 2\n", {"data": DATA + "\n\nMORE = 1\n"}, "newer parts: MORE"),
         (lambda t: t.replace(*MINE).replace("LIMIT = 4", "LIMIT ="), {}, "invalid syntax"),
     ],
