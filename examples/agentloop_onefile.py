@@ -65,7 +65,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 771bc78fb4681e78
+# ==== imports ==== agentloop 0.1.0, sha256 c54605d9bbc937b9
 from __future__ import annotations
 
 import asyncio
@@ -101,7 +101,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from email.utils import parsedate_tz
@@ -150,7 +150,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 00d8e3218f4cb96d
+# ==== messages.py ==== agentloop 0.1.0, sha256 cb1df6267c037283
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -262,6 +262,9 @@ def text_of(content: Content | None) -> str:
 
 # ---- messages
 
+Wire: TypeAlias = tuple[str, bytes] | None
+"""A kind of provider, and the bytes of a message for it: see `written`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -343,6 +346,7 @@ class UserMessage:
     content: Content
     hidden: bool = False
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze_content(self)
@@ -372,6 +376,7 @@ class AssistantMessage:
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
     model: str | None = field(default=None, compare=False, repr=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
@@ -397,6 +402,7 @@ class ToolMessage:
     ephemeral: int = 0
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze_content(self)
@@ -408,6 +414,37 @@ class ToolMessage:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+M = TypeVar("M", AssistantMessage, ToolMessage)
+
+
+def stamped(message: M, seconds: float, model: str | None = None) -> M:
+    """A message that nobody has recorded yet, with how long it took and who made it.
+
+    In place: `replace` takes 2 us, and this says nothing that messages are compared by.
+    """
+    object.__setattr__(message, "seconds", round(seconds, 3))
+    if isinstance(message, AssistantMessage) and message.model is None:
+        object.__setattr__(message, "model", model)
+    return message
+
+
+def written(
+    messages: Sequence[Message], kind: str, write: Callable[[Message], bytes]
+) -> list[bytes]:
+    """The messages as bytes for one kind of provider. Each is written once and keeps its bytes: it
+    is frozen, and a conversation of 400 turns would take 2 ms a turn to write anew."""
+    out: list[bytes] = []
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            out.append(write(message))
+            continue
+        if (kept := message.wire) is None or kept[0] != kind:
+            kept = (kind, write(message))
+            object.__setattr__(message, "wire", kept)
+        out.append(kept[1])
+    return out
 
 
 # ---- marks: what happened, for the log and not for the model
@@ -569,7 +606,7 @@ _TYPES: dict[str, type[Any]] = {
 }
 _TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
-    cls: {f.name: f for f in fields(cls)} for cls in (*_TYPES.values(), Usage, ToolCall)
+    cls: {f.name: f for f in fields(cls) if f.init} for cls in (*_TYPES.values(), Usage, ToolCall)
 }
 _KINDS: dict[Any, Any] = {
     "str": str,
@@ -1510,7 +1547,7 @@ class Settings(_Typed):
         cls.__annotations__ = own
 
 
-# ==== waiting.py ==== agentloop 0.1.0, sha256 69968cbb1f90d321
+# ==== waiting.py ==== agentloop 0.1.0, sha256 8f96bfb627f5a177
 """Waits that end: several coroutines side by side, each cancel answered within a grace period.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
@@ -1526,7 +1563,8 @@ async def settle(
     `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
     to `grace` seconds, and raises CancelledError.
     """
-    slots = asyncio.Semaphore(at_once)
+    items = list(items)
+    slots = asyncio.Semaphore(at_once) if len(items) > at_once else nullcontext()
 
     async def one(item: X) -> T | BaseException:
         async with slots:
@@ -2771,7 +2809,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 b8969a2286ce3146
+# ==== loop.py ==== agentloop 0.1.0, sha256 f8c7c4d1e7c1fda4
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2888,16 +2926,18 @@ class Loop(Runs):
         """The model's reply to one request. Streams a step if somebody listens."""
         listened = self.listeners or (self._run is not None and self._run.queue is not None)
         llm, start = request.model or self.llm, time.perf_counter()
-        self.emit(self.meter(llm).send(request))
+        meter = self.meter(llm) if listened else self._cache.get((PrefixMeter, id(llm)))
+        if meter is not None:  # somebody listens, or has asked it before
+            self.emit(meter.send(request))
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
             on_delta=self.emit if listened and request.purpose == "step" else None,
         )
-        self.meter(llm).report(reply)
-        took = round(time.perf_counter() - start, 3)
-        return replace(reply, model=reply.model or getattr(llm, "model", None), seconds=took)
+        if meter is not None:
+            meter.report(reply)
+        return stamped(reply, time.perf_counter() - start, getattr(llm, "model", None))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
@@ -3005,16 +3045,17 @@ class Loop(Runs):
 
     def _offer(self, tool_choice: ToolChoice = "auto") -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
-        tools = tuple(self.toolset())
-        check_unique_names(tools)
-        names, before = [tool.name for tool in tools], [tool.name for tool in self._offered or ()]
+        tools, before = tuple(self.toolset()), self._offered
+        if tools != before:
+            check_unique_names(tools)
+            self._offered = tools
+            if before is not None:
+                were, are = ({tool.name for tool in each} for each in (before, tools))
+                self.emit(ToolsChangedEvent(sorted(are - were), sorted(were - are)))
+        names = [tool.name for tool in tools]
         if tool_choice not in ("auto", "required", "none", *names):
             raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
-        if self._offered is not None and tools != self._offered:
-            added, removed = set(names) - set(before), set(before) - set(names)
-            self.emit(ToolsChangedEvent(sorted(added), sorted(removed)))
-        self._offered = tools
-        return tools
+        return self._offered or tools
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
@@ -3071,7 +3112,7 @@ class Loop(Runs):
         if self._run is not run:
             return  # it was left behind, and the run that asked for it has ended
         took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
-        self.record(replace(message, seconds=round(took, 3)))
+        self.record(stamped(message, took))
         self.emit(ToolResultEvent(call.name, message.text, call.id, message.is_error))
         self.emit(StepCompleteEvent(call.id, status, took * 1000))
         if failure:
@@ -3596,7 +3637,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 9bac46dfea137263
+# ==== models/http.py ==== agentloop 0.1.0, sha256 ecac4ad96baa4425
 """A model behind HTTP: clients, retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -3696,6 +3737,10 @@ class HTTPModel(ABC):
     def body(self, request: Request, stream: bool) -> dict[str, Any]:
         """The request as JSON. BadRequest: it holds what this provider cannot carry."""
 
+    def content(self, request: Request, stream: bool) -> bytes:
+        """What is sent: `body` with `extra`, as JSON text."""
+        return to_json(self.body(request, stream) | dict(self.extra), inf_nan_mode="null")
+
     @abstractmethod
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         """The message in a reply. BadResponse: there is none."""
@@ -3715,8 +3760,7 @@ class HTTPModel(ABC):
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
         """The model's answer; with `on_delta` it is streamed. Raises ModelError."""
-        body = self.body(Request(messages, tools, tool_choice), on_delta is not None)
-        content = to_json(body | dict(self.extra), inf_nan_mode="null")
+        content = self.content(Request(messages, tools, tool_choice), on_delta is not None)
         deadline = asyncio.timeout(self.timeout)
         try:
             async with deadline:
@@ -3743,7 +3787,9 @@ class HTTPModel(ABC):
         raise AssertionError("count() has no end")
 
     async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
-        url = self.base_url + self.path(deltas.wanted)
+        url: Any = self.base_url + self.path(deltas.wanted)
+        if self.client is None:
+            url = _parsed(url)
         # identity: a few kilobytes of compressed reply can hold gigabytes
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         headers |= self.headers()
@@ -3949,6 +3995,14 @@ def _new_client(proxies: bool) -> Any:
 
     limits = httpx.Limits(keepalive_expiry=60)
     return httpx.AsyncClient(verify=_ssl_context(), limits=limits, trust_env=proxies)
+
+
+@cache
+def _parsed(url: str) -> Any:
+    """The URL as httpx would parse it for each request, which takes it a tenth of a millisecond."""
+    import httpx
+
+    return httpx.URL(url)
 
 
 @cache
@@ -4189,7 +4243,7 @@ class EventParser:
             self._name = value.decode(errors="replace")
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 c0e7a9f6d45203e3
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 5503b40697bb6d5e
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4255,6 +4309,18 @@ class ChatOpenAI(HTTPModel):
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return given(body)
 
+    def content(self, request: Request, stream: bool) -> bytes:
+        """As `body` says, from the bytes that each message keeps."""
+        if "messages" in self.extra or any(map(has_attachments, request.messages)):
+            return super().content(request, stream)
+        rest = super().content(replace(request, messages=()), stream)
+        pieces = written(request.messages, "openai", self._encode)
+        messages = b'"messages":[' + b",".join(filter(None, pieces)) + b"]"
+        return rest.replace(b'"messages":[]', messages, 1)
+
+    def _encode(self, message: Message) -> bytes:
+        return b"".join(map(to_json, write_openai_messages([message], self.system_role)))
+
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)
 
@@ -4313,6 +4379,11 @@ def _write_openai_id(call_id: str) -> str:
 
 def _write_openai_content(content: Content) -> Any:
     return content if isinstance(content, str) else [_write_openai_part(part) for part in content]
+
+
+def has_attachments(message: Message) -> bool:
+    """Whether it is a tool result with more than text, which takes two messages to send."""
+    return isinstance(message, ToolMessage) and not isinstance(message.content, str)
 
 
 def _media(content: Content) -> list[Part]:
