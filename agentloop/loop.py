@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
-Copy with: the other files of this folder, but not __init__.py and agent.py.
+Copy with: runs.py, tools.py, prefix.py and what they name.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
 them and calls `super()`: requests and calls go from the left of a class line to the right, views

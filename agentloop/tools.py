@@ -1,6 +1,6 @@
 """@tool: a function's signature becomes a schema for the model and a validated call.
 
-Copy with: arguments.py, results.py, depends.py, docstrings.py, errors.py, messages.py.
+Copy with: arguments.py, results.py, depends.py, docstrings.py, errors.py, messages.py, waiting.py.
 
     @tool
     async def add(a: int, b: int) -> int:

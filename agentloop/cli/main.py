@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
+from . import bundle, explain
 from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        commands = {"demo": demo, "bundle": bundle, "explain": explain}
+        commands = {"demo": demo, "bundle": bundle.run, "explain": explain.run}
         return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
@@ -110,8 +111,6 @@ def parser() -> Parser:
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
-    from . import bundle
-
     what = "write the core and the parts of your choice as one file that is yours"
     bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
     what = "print which class of an agent handles what, and where its settings come from"
@@ -125,18 +124,6 @@ def demo(options: argparse.Namespace) -> int:
 
     play = kill.kill_demo if options.kill else demo.demo
     return play(Terminal(sys.stdout), options.wire)
-
-
-def bundle(options: argparse.Namespace) -> int:
-    from . import bundle
-
-    return bundle.run(options)
-
-
-def explain(options: argparse.Namespace) -> int:
-    from . import explain
-
-    return explain.run(options.agent)
 
 
 def chat(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ from agentloop import (
 )
 from agentloop.mixins import offload as offload_module
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.offload import MAX_READ, Offload, excerpt, load, preview, store
+from agentloop.mixins.offload import MAX_READ_BACK, Offload, excerpt, load, preview, store
 from agentloop.models.scripted import call
 from agentloop.tokens import count_tokens
 
@@ -141,7 +141,7 @@ class TestOffload(test_loop.TestLoop):
         await agent.query("x")
         text, is_error = await read(agent, name_in(agent), limit=10**9)
         assert not is_error
-        assert len(text.split("]\n", 1)[1]) == MAX_READ
+        assert len(text.split("]\n", 1)[1]) == MAX_READ_BACK
         assert len(list((tmp_path / "results").iterdir())) == 1
 
     async def test_images_stay_beside_the_shortened_text(self, tmp_path):
@@ -201,9 +201,9 @@ class TestOffload(test_loop.TestLoop):
 
         agent, _ = make(tmp_path, call("odd"), "ok", tools=[odd])
         await agent.query("x")
-        got, _ = await read(agent, name_in(agent), limit=MAX_READ)
+        got, _ = await read(agent, name_in(agent), limit=MAX_READ_BACK)
         whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        assert got.split("]\n", 1)[1] == whole[:MAX_READ]
+        assert got.split("]\n", 1)[1] == whole[:MAX_READ_BACK]
 
     async def test_it_is_offered_always_and_once(self, tmp_path):
         agent, llm = make(tmp_path, call("long"), "ok", "ok")
