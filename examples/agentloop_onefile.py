@@ -1548,7 +1548,7 @@ class Settings(_Typed):
         cls.__annotations__ = own
 
 
-# ==== waiting.py ==== agentloop 0.1.0, sha256 8f96bfb627f5a177
+# ==== waiting.py ==== agentloop 0.1.0, sha256 caf5e39472025b15
 """Waits that end: several coroutines side by side, each cancel answered within a grace period.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
@@ -1640,8 +1640,9 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
 
 
 def cancel_this_task() -> None:
-    """Let the next await raise CancelledError."""
+    """Let the next await raise the CancelledError that was caught just now."""
     if (task := asyncio.current_task()) is not None:
+        task.uncancel()  # it is still one cancel, and not two
         task.cancel()
 
 
@@ -3215,7 +3216,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 463526b720de290c
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 6148418e693590ec
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3339,8 +3340,8 @@ class Compaction(Loop):
         choice, model = "auto" if rides_the_cache else "none", config.model or request.model
         side = Request([*request.messages, ask], request.tools, choice, "compaction", model)
         try:
-            work = super().call_model(side)
-            reply = await within(config.timeout, work, grace=self.cancel_grace)
+            async with asyncio.timeout(config.timeout):
+                reply = await super().call_model(side)
         except Stop:
             raise
         except Exception as error:
