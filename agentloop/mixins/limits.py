@@ -31,7 +31,7 @@ from ..waiting import cancel_this_task, outcome, within
 T = TypeVar("T")
 logger = logging.getLogger("agentloop")
 
-KINDS = ("requests", "tokens", "cost", "seconds", "tool_calls", "tool_failures")
+LIMIT_KINDS = ("requests", "tokens", "cost", "seconds", "tool_calls", "tool_failures")
 LAST_WORDS = (
     "A limit of this run is reached: it ends here, and no tool can be called. "
     "Say briefly what you have done, what you found, and what is still missing."
@@ -76,7 +76,7 @@ class Limits(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (*(f"max_{kind}" for kind in KINDS), "max_calls_per_turn"):
+        for name in (*(f"max_{kind}" for kind in LIMIT_KINDS), "max_calls_per_turn"):
             most = getattr(self, name)
             if most is not None and not (type(most) in (int, float) and 0 < most < inf):
                 raise ValueError(f"{name} is a number above 0, or None for no limit; not {most!r}")
@@ -160,7 +160,7 @@ class Limits(Loop):
         return self.max_seconds - (now - next(starts, now))
 
     def _over(self, *but: str) -> str | None:
-        limits = {kind: getattr(self, f"max_{kind}") for kind in KINDS if kind not in but}
+        limits = {kind: getattr(self, f"max_{kind}") for kind in LIMIT_KINDS if kind not in but}
         return over(self._spent(), limits) if any(limits.values()) else None
 
     def _stop(self, kind: str, said: str) -> m.Stop:
@@ -206,7 +206,7 @@ def spent(
     for call_id in dict.fromkeys([*(one for one in started if one not in names), *names]):
         if (result := results.get(call_id)) and call_id not in denied and not reasons[call_id]:
             streaks[result.tool_name] = (streaks[result.tool_name] + 1) * result.is_error
-    costs = [cost_of(each, price) for each in requests] if price else []
+    costs = [cost_at(each, price) for each in requests] if price else []
     [(failing, failures)] = streaks.most_common(1) or [("", 0)]
     return Spent(
         requests=len(requests),
@@ -216,7 +216,7 @@ def spent(
         tool_calls=sum(names.get(call_id) not in exempt for call_id in started),
         tool_failures=failures,
         failing=failing,
-        refused=next((kind for kind in reasons.values() if kind in KINDS), None),
+        refused=next((kind for kind in reasons.values() if kind in LIMIT_KINDS), None),
     )
 
 
@@ -229,7 +229,7 @@ def over(used: Spent, limits: Mapping[str, float | None]) -> str | None:
     return None
 
 
-def cost_of(request: Any, price: Callable[[str, m.Usage], Any]) -> float | None:
+def cost_at(request: Any, price: Callable[[str, m.Usage], Any]) -> float | None:
     """What a request cost; None if that is not known. One without a reply costs nothing."""
     if request.usage is None or request.model is None:
         return None if request.usage or request.model else 0.0
