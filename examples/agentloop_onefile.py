@@ -1195,7 +1195,7 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-# ==== tokens.py ==== agentloop 0.1.0, sha256 c514a7a4928732b6
+# ==== tokens.py ==== agentloop 0.1.0, sha256 a828587f6f8db037
 """How many tokens a text, a message, a list of tools has: tiktoken's count, or an estimate.
 
 The estimate is one token per four bytes of UTF-8. tiktoken counts better, but downloads its tables
@@ -1203,7 +1203,7 @@ without a timeout: so it is used where they are on the disk already, and loaded 
 is scaled by what the provider reports: see prefix.py.
 """
 
-TokenCounter: TypeAlias = Callable[[str], int]
+TokenCount: TypeAlias = Callable[[str], int]
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
@@ -1237,7 +1237,7 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def counter() -> TokenCounter:
+def counter() -> TokenCount:
     """tiktoken's count if its table is loaded; else the estimate, while a thread loads the table.
 
     Only a table that is on the disk is loaded.
@@ -1267,7 +1267,7 @@ def load_in_background(encoding: str) -> threading.Thread | None:
     return thread
 
 
-def message_tokens(message: Message, count: TokenCounter = estimate) -> int:
+def message_tokens(message: Message, count: TokenCount = estimate) -> int:
     """The estimated tokens of one message, its calls and attachments included."""
     content = message.content
     tokens = MESSAGE_OVERHEAD
@@ -1282,7 +1282,7 @@ def message_tokens(message: Message, count: TokenCounter = estimate) -> int:
     return tokens
 
 
-def tool_tokens(tools: Iterable[Tool], count: TokenCounter = estimate) -> int:
+def tool_tokens(tools: Iterable[Tool], count: TokenCount = estimate) -> int:
     """The estimated tokens of the declarations of some tools."""
     return sum(
         count(tool.name + tool.description) + count(to_json(tool.parameters).decode())
