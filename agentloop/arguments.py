@@ -16,7 +16,14 @@ from inspect import Parameter
 from typing import Annotated, Any, cast, get_origin
 
 import pydantic
-from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    RootModel,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
@@ -72,12 +79,20 @@ class Arguments:
             schema |= schema["$defs"][ref.rpartition("/")[2]]
         for each in (schema, *schema.get("$defs", {}).values()):
             each.pop("title", None)
-        self._says_extra = "extra" in getattr(_bare(accepted), "model_config", ())
+        config = getattr(_bare(self._whole.annotation), "model_config", ()) if self._whole else ()
+        self._says_extra = "extra" in config
         if not self._says_extra:
             schema["additionalProperties"] = False
         for name in texts.keys() & schema["properties"].keys() if not self._whole else ():
             schema["properties"][name].setdefault("description", texts[name])
         self.schema = schema
+
+    def read(self, text: str) -> dict[str, Any]:
+        """The arguments by parameter name, from a model's JSON text. ToolError as `validate`."""
+        if not self._whole and len(text) <= MAX_ARGUMENT_CHARS and not _INF_NAN.search(text):
+            with suppress(ValidationError):  # what is right takes a quarter of the time this way
+                return self._by_name(self._adapter.validate_json(text))
+        return self.validate(parse_arguments(text))
 
     def validate(self, data: dict[str, Any]) -> dict[str, Any]:
         """The arguments by parameter name. ToolError: a line for each problem."""
@@ -93,8 +108,9 @@ class Arguments:
         problems += [_problem(data, each) for each in errors[:MAX_ERRORS]]
         if problems:
             raise ToolError(clip("\n".join(problems[:MAX_ERRORS]), 1000))
-        if self._whole:
-            return {self._whole.name: value}
+        return {self._whole.name: value} if self._whole else self._by_name(value)
+
+    def _by_name(self, value: Any) -> dict[str, Any]:
         return {
             name: getattr(value, f"p{i}")
             for i, (name, parameter) in enumerate(self._parameters.items())
@@ -107,7 +123,8 @@ class Arguments:
         except ValidationError as error:
             if (count := error.error_count()) > MAX_DETAILS:
                 raise ToolError(f"{count:,} values do not fit the schema") from None
-            return None, error.errors(include_url=False, include_context=False, include_input=False)
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            return None, [e for e in found if e["type"] != "extra_forbidden" or len(e["loc"]) > 1]
 
 
 def _bare(annotation: Any) -> Any:
@@ -140,7 +157,7 @@ def _model_of(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
         elif isinstance(parameter.default, FieldInfo):  # x: int = Field(5, description=...)
             kind = Annotated[kind, parameter.default]
         fields[f"p{i}"] = (kind, field)
-    return create_model("Arguments", **fields)
+    return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
 
 class _Schema(GenerateJsonSchema):
@@ -170,6 +187,9 @@ def _why_no_schema(parameters: Mapping[str, Parameter], error: Exception) -> str
 
 
 _NO_SCHEMA = (PydanticUserError, NameError, TypeError)
+
+
+_INF_NAN = re.compile("NaN|Infinity")  # in a string they do no harm, but they are rare
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return hash((FunctionTool, self.name))
 
     def validate(self, arguments: str) -> dict[str, Any]:
-        return self._arguments.validate(parse_arguments(arguments))
+        return self._arguments.read(arguments)
 
     async def execute(
         self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
