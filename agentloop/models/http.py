@@ -85,7 +85,8 @@ class HTTPModel(ABC):
 
     `client` is anything with the interface of `httpx.AsyncClient`, and is never closed here.
     Without one, clients are made as needed; they use the proxies of the
-    environment, as httpx does, but not for loopback addresses.
+    environment, as httpx does, but not for loopback addresses. `dump` is called
+    with the bodies of each request and its answer, as they are but for the key (see `dump_to`).
     """
 
     model: str
@@ -99,6 +100,7 @@ class HTTPModel(ABC):
     read_timeout: float = 600.0  # seconds without a single byte
     max_response_bytes: int = 64 * 2**20
     client: Any = None
+    dump: Callable[[str, str], None] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random
@@ -210,6 +212,10 @@ class HTTPModel(ABC):
             if type(error).__name__ == "LocalProtocolError":
                 raise BadRequest(reason) from None
             raise _Transient(ConnectionFailed(reason)) from None
+        finally:
+            if self.dump is not None:
+                bodies = (body.decode(errors="replace") for body in (content, deltas.raw))
+                self.dump(*(self._clip(body, len(body)) for body in bodies))
 
     async def _read_response(self, response: Any, deltas: Deltas) -> AssistantMessage:
         coding = response.headers.get("content-encoding", "identity")
@@ -219,7 +225,7 @@ class HTTPModel(ABC):
         kind = response.headers.get("content-type", "")
         if good and deltas.wanted and "json" not in kind and "html" not in kind:
             return await self._read_events(response, deltas)
-        content = b"".join([piece async for piece in self._pieces(response)])
+        content = b"".join([piece async for piece in self._pieces(response, deltas)])
         if not good:
             raise self._failure(response, content)
         return self._read_message(response, self._parse(response, content))
@@ -229,7 +235,7 @@ class HTTPModel(ABC):
         rest = asyncio.timeout(None)
         try:
             async with rest:
-                async for piece in self._pieces(response):
+                async for piece in self._pieces(response, deltas):
                     start = start or piece
                     for name, data in parser.feed(piece):
                         done = done or data == b"[DONE]" or name == "message_stop"
@@ -251,10 +257,11 @@ class HTTPModel(ABC):
             raise _Transient(self._bad(response, "the stream ended before the reply did", start))
         return self._read_message(response, reply.reply())
 
-    async def _pieces(self, response: Any) -> AsyncIterator[bytes]:
+    async def _pieces(self, response: Any, deltas: Deltas) -> AsyncIterator[bytes]:
         size = 0
         async for piece in response.aiter_raw():
             size += len(piece)
+            deltas.raw += piece if self.dump else b""
             if size > self.max_response_bytes:
                 raise self._bad(response, f"more than {self.max_response_bytes} bytes")
             yield piece
@@ -570,6 +577,7 @@ class Deltas:
         self.wanted, self.shown = on_delta is not None, False
         self._on_delta = on_delta
         self._half: dict[type[Any], str] = {}
+        self.raw = bytearray()  # the answer as it came, for a dump
 
     def text(self, piece: str) -> None:
         self._show(TextDeltaEvent, piece)
