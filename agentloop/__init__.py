@@ -29,6 +29,7 @@ from .events import (
     FinalResponseEvent,
     HiddenUserMessageEvent,
     PruneEvent,
+    RequestEvent,
     StepCompleteEvent,
     StepStartEvent,
     TextDeltaEvent,
@@ -73,6 +74,7 @@ from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
 from .models.scripted import ScriptedModel
+from .prefix import assert_prefix_stable
 from .settings import Settings
 from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, validate, view
@@ -142,6 +144,7 @@ __all__ = [
     "RateLimited",
     "Record",
     "Request",
+    "RequestEvent",
     "Reset",
     "Result",
     "RunEnd",
@@ -175,6 +178,7 @@ __all__ = [
     "Usage",
     "UsageEvent",
     "UserMessage",
+    "assert_prefix_stable",
     "call_states",
     "current_agent",
     "current_call",

@@ -15,14 +15,15 @@ from difflib import get_close_matches
 from inspect import Parameter
 from typing import Annotated, Any, cast, get_origin
 
-from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError, create_model
+import pydantic
+from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from .errors import ToolError
-from .results import clip, shorten
+from .results import clip, truncate
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_ERRORS = 10  # that the model reads
@@ -133,9 +134,9 @@ def _model_of(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
     """A model with a field for each parameter; numbered, since `schema` or `_x` can be no field."""
     fields: dict[str, Any] = {}
     for i, (name, parameter) in enumerate(parameters.items()):
-        kind, field = parameter.annotation, Field(alias=name)
+        kind, field = parameter.annotation, pydantic.Field(alias=name)
         if _has_default(parameter):
-            field = Field(parameter.default, alias=name)
+            field = pydantic.Field(parameter.default, alias=name)
         elif isinstance(parameter.default, FieldInfo):  # x: int = Field(5, description=...)
             kind = Annotated[kind, parameter.default]
         fields[f"p{i}"] = (kind, field)
@@ -201,7 +202,7 @@ def _repair(data: dict[str, Any], errors: list[ErrorDetails], required: Containe
     """Undo, where validation failed, two habits of models: a list or an object sent as a JSON
     string, and null for an argument that could be left out."""
     for item in errors:
-        holder, key, value = _find(data, item["loc"])
+        holder, key, value = _find_value(data, item["loc"])
         if value is None and holder is data and key not in required:
             del data[key]
         elif isinstance(value, str) and _CONTAINER_ERROR.fullmatch(item["type"]):
@@ -215,7 +216,7 @@ _CONTAINER_ERROR = re.compile(
 )
 
 
-def _find(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
+def _find_value(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
     """The container, key and value that an error is about. Pydantic's `loc` also names the
     members of unions that it tried: those are no keys."""
     holder: Any = None
@@ -235,8 +236,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 def _problem(data: dict[str, Any], item: ErrorDetails) -> str:
     where = ".".join(map(str, item["loc"])) or "arguments"
-    got = "" if item["type"] == "missing" else f" (got {_short(_find(data, item['loc'])[2])})"
-    return " ".join(f"{shorten(where, 80)}: {shorten(item['msg'], 200)}{got}".split())
+    got = "" if item["type"] == "missing" else f" (got {_short(_find_value(data, item['loc'])[2])})"
+    return " ".join(f"{truncate(where, 80)}: {truncate(item['msg'], 200)}{got}".split())
 
 
 def _short(value: Any) -> str:
@@ -244,5 +245,5 @@ def _short(value: Any) -> str:
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, str):
-        return repr(shorten(value, 40))
-    return shorten(to_json(value).decode(), 40)
+        return repr(truncate(value, 40))
+    return truncate(to_json(value).decode(), 40)

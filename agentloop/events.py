@@ -7,11 +7,11 @@ Listeners get these objects; `query_stream` yields them. Nothing here is stored:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .messages import Usage
+from .messages import Message, Usage
 
 
 @dataclass(slots=True)
@@ -40,6 +40,22 @@ class TextEvent:
     """The text of one reply, whole."""
 
     content: str
+
+
+@dataclass(slots=True)
+class RequestEvent:
+    """A model request goes out, with so many messages and an estimate of its input tokens.
+
+    `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
+    or tool_choice changed. `tokens_again` is the estimate of what was in the last request
+    and is billed again, since it stands behind a change.
+    """
+
+    purpose: str
+    messages: int
+    kept: int
+    tokens: int
+    tokens_again: int = 0
 
 
 @dataclass(slots=True)
@@ -106,11 +122,15 @@ class PruneEvent:
 
 @dataclass(slots=True)
 class CompactionEvent:
-    """The conversation was summarized: the request's prefix changes here."""
+    """The conversation was summarized, or cut: the request's prefix changes here.
+
+    `dropped` are the messages that the model sees no more; the log keeps them.
+    """
 
     summary: str
     tokens_before: int
     tokens_after: int
+    dropped: Sequence[Message] = ()
 
 
 @dataclass(slots=True)
@@ -134,6 +154,7 @@ Event: TypeAlias = (
     | ThinkingDeltaEvent
     | ThinkingEvent
     | TextEvent
+    | RequestEvent
     | UsageEvent
     | StepStartEvent
     | StepCompleteEvent

@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Any, Literal, Protocol
 
@@ -33,12 +32,19 @@ from .messages import (
     ToolChoice,
     ToolMessage,
     ToolStart,
-    UserMessage,
 )
+from .prefix import PrefixMeter
 from .results import as_content, describe_error
 from .runs import Runs
-from .tools import Tool, check_unique_names
-from .transcript import call_states, closing_results, open_calls, view, with_unique_ids
+from .tools import Tool, check_unique_names, find_tool
+from .transcript import (
+    View,
+    call_states,
+    closing_results,
+    nudges_since_a_call,
+    open_calls,
+    with_unique_ids,
+)
 from .waiting import settle, was_cancelled, within
 
 logger = logging.getLogger("agentloop")
@@ -142,7 +148,7 @@ class Loop(Runs):
     async def context(self) -> list[Message]:
         """What the model will see. Makes no request, and twice in a row gives the same."""
         system = [SystemMessage(self.system_prompt)] if self.system_prompt else []
-        return [*system, *view(self.log)]
+        return [*system, *self.reader(View).messages()]
 
     def toolset(self) -> Sequence[Tool]:
         """The tools on offer in this turn."""
@@ -152,12 +158,14 @@ class Loop(Runs):
         """The model's reply to one request. Streams a step if somebody listens."""
         listened = self.listeners or (self._run is not None and self._run.queue is not None)
         llm, start = request.model or self.llm, time.perf_counter()
+        self.emit(self.meter(llm).send(request))
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
             on_delta=self.emit if listened and request.purpose == "step" else None,
         )
+        self.meter(llm).report(reply)
         took = round(time.perf_counter() - start, 3)
         return replace(reply, model=reply.model or getattr(llm, "model", None), seconds=took)
 
@@ -184,14 +192,16 @@ class Loop(Runs):
         """Run one call; every failure becomes an error result that the model can read."""
         given = {current_agent: lambda: self, current_call: lambda: call}
         overrides = given | dict(self.dependency_overrides or {})
+        ephemeral = 0
         try:
             tool = self.tool(call)
+            ephemeral = tool.ephemeral
             arguments = tool.validate(call.arguments)
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
-            return ToolMessage(call.id, call.name, content, ephemeral=tool.ephemeral)
+            return ToolMessage(call.id, call.name, content, ephemeral=ephemeral)
         except ToolError as error:
             text = str(error)
         except asyncio.CancelledError as error:
@@ -205,7 +215,7 @@ class Loop(Runs):
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
-        return ToolMessage(call.id, call.name, as_content(text, 10_000), is_error=True)
+        return ToolMessage(call.id, call.name, as_content(text, 10_000), True, ephemeral)
 
     async def finish(self, result: Result) -> Result | None:
         """The answer that ends the run, or None to go on. Done results pass here too."""
@@ -220,15 +230,17 @@ class Loop(Runs):
 
     # ---- what mixins use
 
+    def meter(self, model: ChatModel | None = None) -> PrefixMeter:
+        """What measures the requests to a model (the agent's own), each against the one before."""
+        key = PrefixMeter, id(model or self.llm)
+        meter: PrefixMeter | None = self._cache.get(key)
+        if meter is None:
+            meter = self._cache[key] = PrefixMeter()
+        return meter
+
     def tool(self, call: ToolCall) -> Tool:
         """The tool that a call names, among those on offer. ToolError if there is none."""
-        tools = {tool.name: tool for tool in self._offered or ()}
-        if call.name in tools:
-            return tools[call.name]
-        near = get_close_matches(call.name[:64], tools, n=3)
-        names = ", ".join(tools) or "none"
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}."
-        raise ToolError(f"There is no tool named {call.name!r:.80}. {hint}")
+        return find_tool(call.name, self._offered or ())
 
     def nudge(self, text: str) -> None:
         """Say something to the model as a hidden user message, so that the run goes on.
@@ -236,14 +248,7 @@ class Loop(Runs):
         Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
         tool since.
         """
-        nudges, said = 0, ""
-        for record in reversed(self.log):
-            if isinstance(record, AssistantMessage):
-                said = said or record.text
-            elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
-                nudges += 1
-            elif isinstance(record, UserMessage | ToolMessage):
-                break
+        nudges, said = nudges_since_a_call(self.log)
         if nudges >= MAX_NUDGES:
             raise Stop("no_progress", said)
         self.tell(text, nudge=True)
@@ -283,8 +288,7 @@ class Loop(Runs):
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        replies = (record for record in self.log if isinstance(record, AssistantMessage))
-        reply = with_unique_ids(reply, {call.id for one in replies for call in one.tool_calls})
+        reply = with_unique_ids(reply, self.reader(View).call_ids)
         self.record(reply)
         if reply.usage is not None:
             self.emit(events.UsageEvent(reply.usage, reply.model))

@@ -91,8 +91,8 @@ def describe_error(error: BaseException, limit: int = 500) -> str:
         lines = clean_text(str(error)).strip().splitlines()
     except Exception:
         lines = []
-    return shorten(": ".join([type(error).__name__, *lines[:1]]), limit)
+    return truncate(": ".join([type(error).__name__, *lines[:1]]), limit)
 
 
-def shorten(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."

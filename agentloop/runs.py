@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from .errors import AgentBusy
 from .events import FinalResponseEvent, HiddenUserMessageEvent, Listener
@@ -38,9 +38,11 @@ from .messages import (
 )
 from .settings import Settings
 from .stream import EventStream
-from .transcript import closing_results, last_message, open_calls, seal, usage_of, view
+from .transcript import LogReader, View, closing_results, last_message, open_calls, seal, usage_of
 
 logger = logging.getLogger("agentloop")
+
+R = TypeVar("R", bound=LogReader)
 
 recording = threading.RLock()  # for mixins whose `record` is called from several threads
 
@@ -76,6 +78,7 @@ class Runs(Settings, ABC):
 
     log: list[Record] = field(default_factory=list[Record], init=False)
     _run: Run | None = field(default=None, init=False)  # the one that goes on
+    _cache: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False)  # not for forks
 
     @abstractmethod
     async def work(self) -> Result:
@@ -123,7 +126,7 @@ class Runs(Settings, ABC):
     @property
     def messages(self) -> list[Message]:
         """The conversation as the model sees it, without the system prompt: every call answered."""
-        return view(self.log)
+        return self.reader(View).messages()
 
     @property
     def usage(self) -> Usage:
@@ -170,8 +173,17 @@ class Runs(Settings, ABC):
         twin = copy.copy(self)
         log = self.log[:at]
         twin.log = [*log, *closing_results(log)]
-        twin._run = None
+        twin._run, twin._cache = None, {}
         return twin
+
+    def reader(self, kind: type[R], *settings: Any) -> R:
+        """A reader of this kind, made with these settings, that has read the whole log."""
+        with recording:
+            reader: R | None = self._cache.get((kind, settings))
+            if reader is None or not reader.follows(self.log):
+                reader = self._cache[kind, settings] = kind(*settings)
+            reader.catch_up(self.log)
+            return reader
 
     def emit(self, event: Any) -> None:
         """Tell the listeners, and survive one that raises."""

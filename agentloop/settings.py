@@ -7,8 +7,8 @@ Without this, a composed class would silently lose the settings of all but one o
 
 from __future__ import annotations
 
+import copy
 import inspect
-from copy import copy
 from dataclasses import Field, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, dataclass_transform
@@ -47,7 +47,7 @@ class Settings(_Typed):
                 setattr(cls, name, inherited)
         for name in cls._sets:
             if isinstance(value := vars(cls).get(name), list | dict | set):
-                setattr(cls, name, field(default_factory=partial(copy, value)))
+                setattr(cls, name, field(default_factory=partial(copy.copy, value)))
         types = {name: inherited.type for name, inherited in nearest.items()} | own
         cls.__annotations__ = types  # dataclass() sees annotated names only
         dataclass(kw_only=True, eq=False, repr=False)(cls)

@@ -17,10 +17,10 @@ import re
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from time import time
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 from weakref import WeakSet
 
@@ -264,7 +264,7 @@ def is_name(name: object) -> bool:
 
 
 def header() -> bytes:
-    return to_json({"type": "session", "schema": SCHEMA, "at": time()})
+    return to_json({"type": "session", "schema": SCHEMA, "at": time.time()})
 
 
 def _open(path: Path, flags: int) -> int:

@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from difflib import get_close_matches
 from types import FrameType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -252,6 +253,16 @@ def check_unique_names(tools: Iterable[Any]) -> None:
                 "such as @tool(name=...)"
             )
         seen.add(each.name)
+
+
+def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
+    """The tool of this name. ToolError if there is none, with those of a similar name."""
+    named = {tool.name: tool for tool in tools}
+    if name in named:
+        return named[name]
+    near = get_close_matches(name[:64], named, n=3)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(named)}."
+    raise ToolError(f"There is no tool named {name!r:.80}. {hint if named else 'There are: none.'}")
 
 
 async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any:

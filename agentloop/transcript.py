@@ -46,18 +46,9 @@ def view(log: Sequence[Record | Message]) -> list[Message]:
 
     After a Summary that is the first task, the summary, and the records from `keep` on.
     """
-    at = next((i for i in range(len(log) - 1, -1, -1) if isinstance(log[i], Summary)), None)
-    if at is None:
-        return seal(log)
-    summary = log[at]
-    assert isinstance(summary, Summary)
-    task = next((i for i, record in enumerate(log) if _is_task(record)), summary.keep)
-    told = UserMessage(SUMMARY_INTRO + summary.content, hidden=True)
-    return seal([*log[task : min(task + 1, summary.keep)], told, *log[summary.keep :]])
-
-
-def _is_task(record: Record | Message) -> bool:
-    return isinstance(record, UserMessage) and not record.hidden
+    reader = View()
+    reader.catch_up(log)
+    return reader.messages()
 
 
 def seal(records: Iterable[Record | Message]) -> list[Message]:
@@ -67,33 +58,103 @@ def seal(records: Iterable[Record | Message]) -> list[Message]:
     what is known of it. Results without a call, second results and empty replies are left out,
     empty or repeated call ids are made unique. Idempotent, and the same at any time.
     """
-    records = list(records)
-    states = call_states(records)
-    messages: list[Message] = []
-    places: defaultdict[str, deque[tuple[int, ToolCall]]] = defaultdict(deque)  # of open calls
-    seen: set[str] = set()
+    conversation = Conversation()
     for record in records:
+        conversation.add(record)
+    return conversation.messages()
+
+
+class Conversation:
+    """The conversation that some records amount to, which come one by one: see `seal`."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._open: defaultdict[str, deque[tuple[int, ToolCall]]] = defaultdict(deque)
+        self._states: dict[str, CallState] = {}
+        self._seen: set[str] = set()
+
+    def add(self, record: Record | Message) -> None:
+        note_state(record, self._states)
         match record:
             case AssistantMessage(tool_calls=calls) if calls:
-                reply = with_unique_ids(record, seen)
-                messages.append(reply)
+                reply = with_unique_ids(record, self._seen)
+                self._messages.append(reply)
                 for asked, call in zip(calls, reply.tool_calls, strict=True):
-                    places[asked.id].append((len(messages), call))
-                    messages.append(reply)  # until there is a result
-            case ToolMessage(tool_call_id=asked_id) if places[asked_id]:
-                at, call = places[asked_id].popleft()
+                    self._open[asked.id].append((len(self._messages), call))
+                    self._messages.append(reply)  # until there is a result
+            case ToolMessage(tool_call_id=asked_id) if asked_id in self._open:
+                at, call = self._open[asked_id].popleft()
+                if not self._open[asked_id]:
+                    del self._open[asked_id]
                 same = call.id == asked_id
-                messages[at] = record if same else replace(record, tool_call_id=call.id)
+                self._messages[at] = record if same else replace(record, tool_call_id=call.id)
             case AssistantMessage() if not record.text.strip():
                 pass
             case UserMessage() | AssistantMessage() | SystemMessage():
-                messages.append(record)
+                self._messages.append(record)
             case _:  # marks
                 pass
-    for asked_id, still_open in places.items():
-        for at, call in still_open:
-            messages[at] = _sealed(call, states[asked_id])
-    return messages
+
+    def messages(self) -> list[Message]:
+        messages = self._messages[:]
+        for asked_id, still_open in list(self._open.items()):
+            for at, call in still_open:
+                messages[at] = _sealed(call, self._states[asked_id])
+        return messages
+
+
+class LogReader:
+    """Takes in each record of a growing log once, so that a long log costs no more than a new one.
+
+    What it has taken in can be had again from the log at any time: it is no state of its own.
+    """
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._last: Any = None
+
+    def follows(self, log: Sequence[Any]) -> bool:
+        """Whether this log begins with what was read; it does not after it was cleared."""
+        return not self._read or (self._read <= len(log) and log[self._read - 1] is self._last)
+
+    def catch_up(self, log: Sequence[Any]) -> None:
+        for at in range(self._read, len(log)):
+            self.take(log, at)
+            self._read, self._last = at + 1, log[at]
+
+    def take(self, log: Sequence[Any], at: int) -> None:
+        """Take in `log[at]`, the next record."""
+        raise NotImplementedError
+
+
+class View(LogReader):
+    """What the model sees of a log, and the ids of all its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conversation = Conversation()
+        self._task: int | None = None
+        self.call_ids: set[str] = set()
+
+    def take(self, log: Sequence[Record | Message], at: int) -> None:
+        record = log[at]
+        if isinstance(record, AssistantMessage):
+            self.call_ids.update(call.id for call in record.tool_calls)
+        if isinstance(record, UserMessage) and not record.hidden and self._task is None:
+            self._task = at
+        if not isinstance(record, Summary):
+            self._conversation.add(record)
+            return
+        self._conversation = Conversation()
+        if self._task is not None and self._task < record.keep:
+            self._conversation.add(log[self._task])
+        told = SUMMARY_INTRO + record.content
+        self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for each in log[record.keep : at]:
+            self._conversation.add(each)
+
+    def messages(self) -> list[Message]:
+        return self._conversation.messages()
 
 
 def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
@@ -117,18 +178,23 @@ def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
     """The state of each call, by id: "waiting", "started", "denied" or "answered"."""
     states: dict[str, CallState] = {}
     for record in records:
-        match record:
-            case AssistantMessage():
-                states.update((call.id, "waiting") for call in record.tool_calls)
-            case ToolStart() if record.call_id in states:
-                states[record.call_id] = "started"
-            case Decision(allowed=False) if states.get(record.call_id) == "waiting":
-                states[record.call_id] = "denied"
-            case ToolMessage() if record.tool_call_id in states:
-                states[record.tool_call_id] = "answered"
-            case _:
-                pass
+        note_state(record, states)
     return states
+
+
+def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
+    """Bring the states of some calls up to date with the next record."""
+    match record:
+        case AssistantMessage():
+            states.update((call.id, "waiting") for call in record.tool_calls)
+        case ToolStart() if record.call_id in states:
+            states[record.call_id] = "started"
+        case Decision(allowed=False) if states.get(record.call_id) == "waiting":
+            states[record.call_id] = "denied"
+        case ToolMessage() if record.tool_call_id in states:
+            states[record.tool_call_id] = "answered"
+        case _:
+            pass
 
 
 def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
@@ -161,6 +227,19 @@ def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | Tool
         if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
             return record
     return None
+
+
+def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
+    """How often the model was nudged since it called a tool or was asked, and what it said last."""
+    nudges, said = 0, ""
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            said = said or record.text
+        elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
+            nudges += 1
+        elif isinstance(record, UserMessage | ToolMessage):
+            break
+    return nudges, said
 
 
 def validate(messages: Sequence[Message]) -> list[str]:

@@ -16,6 +16,7 @@ from agentloop import (
     FinalResponseEvent,
     HiddenUserMessageEvent,
     Loop,
+    RequestEvent,
     RunEnd,
     ScriptedModel,
     StepCompleteEvent,
@@ -846,19 +847,21 @@ class TestLoop:
         agent, _ = self.make(reply, "2", tools=[add])
         events = [event async for event in agent.query_stream("x")]
         assert [type(event) for event in events] == [
+            RequestEvent,
             UsageEvent,
             StepStartEvent,
             ToolCallEvent,
             ToolResultEvent,
             StepCompleteEvent,
+            RequestEvent,
             TextDeltaEvent,
             TextEvent,
             FinalResponseEvent,
         ]
-        called, answered = events[2], events[3]
+        called, answered = events[3], events[4]
         assert (called.tool, called.args) == ("add", {"a": 1, "b": 1})
         assert (answered.tool, answered.result, answered.is_error) == ("add", "2", False)
-        assert called.tool_call_id == answered.tool_call_id == events[1].step_id
+        assert called.tool_call_id == answered.tool_call_id == events[2].step_id
         assert events[-1] == FinalResponseEvent("2", "completed")
 
     async def test_the_stream_has_the_result_and_the_same_transcript_as_run(self):

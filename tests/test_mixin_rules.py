@@ -126,7 +126,7 @@ async def play(bases):
         system_prompt="Be good.",
         compaction=CompactionConfig(context_window=1000),
         require_done_tool=True,
-        ephemeral_batch=100,  # pruning aside
+        ephemeral_read_price=0,  # pruning aside
     )
     answers = [await agent.query("one"), await agent.query("two")]
     requests = [(tuple(r.messages), [t.name for t in r.tools], r.tool_choice) for r in llm.requests]

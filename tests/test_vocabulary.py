@@ -84,7 +84,7 @@ async def test_all_the_settings_that_people_know():
 
 async def test_ephemeral_results_keep_the_last_three():
     llm = ScriptedModel(*(call("get_state", n=n) for n in range(5)), "ok")
-    await Agent(llm=llm, tools=[get_state]).query("look")
+    await Agent(llm=llm, tools=[get_state], ephemeral_per_turn=True).query("look")
     texts = [message.text for message in llm.requests[-1].messages]
     assert [text for text in texts if text.startswith("state")] == ["state 2", "state 3", "state 4"]
 

@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        return demo(options) if options.command == "demo" else chat(options)
+        commands = {"demo": demo, "bundle": bundle, "explain": explain}
+        return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         better = r"there is no command \1; for a question use --prompt"
-        super().error(re.sub(r"argument demo: invalid choice: (.*) \(.*", better, message))
+        super().error(re.sub(r"argument COMMAND: invalid choice: (.*) \(.*", better, message))
 
 
 def parser() -> Parser:
@@ -103,12 +104,19 @@ def parser() -> Parser:
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
     add("--version", action="version", version=f"agentloop {__version__}")
     add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
-    commands = parser.add_subparsers(dest="command", metavar="demo", title="other than a chat")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="other than a chat")
     what = "an agent mends a project; its model is a script"
     shown = commands.add_parser("demo", help=what, description=f"A demo: {what}.")
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
+    from . import bundle
+
+    what = "write the core and the parts of your choice as one file that is yours"
+    bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
+    what = "print which class of an agent handles what, and where its settings come from"
+    shown = commands.add_parser("explain", help=what, description=f"Explain: {what}.")
+    shown.add_argument("agent", metavar="WHERE:CLASS", help="my_module:MyAgent, agent.py:MyAgent")
     return parser
 
 
@@ -117,6 +125,18 @@ def demo(options: argparse.Namespace) -> int:
 
     play = kill.kill_demo if options.kill else demo.demo
     return play(Terminal(sys.stdout), options.wire)
+
+
+def bundle(options: argparse.Namespace) -> int:
+    from . import bundle
+
+    return bundle.run(options)
+
+
+def explain(options: argparse.Namespace) -> int:
+    from . import explain
+
+    return explain.run(options.agent)
 
 
 def chat(options: argparse.Namespace) -> int:

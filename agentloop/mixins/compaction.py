@@ -1,10 +1,11 @@
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
-Copy with: the core, tokens.py.
+Copy with: the core, turns.py.
 
 The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. What the model has not seen yet (new results, a new prompt) is kept word for word.
-A summary that fails or is empty changes nothing.
+provider's cache. The system prompt, the first task, the newest turns and what the model has not
+seen yet stay word for word. A summary that comes to nothing changes nothing; what still does not
+fit then loses its oldest turns. All of it stays in the log.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
 
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent, UsageEvent
@@ -21,14 +24,22 @@ from ..messages import (
     Message,
     Record,
     Request,
+    RunStart,
     SideRequest,
     Stop,
     Summary,
+    SystemMessage,
     ToolMessage,
     UserMessage,
 )
 from ..results import as_content
-from ..tokens import last_report, message_tokens, request_tokens
+from ..tokens import context_window, estimate
+from ..tools import in_thread
+from ..turns import beginning, first_unseen, new_prompt, place_to_cut, tokens_of, turn_starts
+from ..waiting import within
+
+if TYPE_CHECKING:
+    from ..loop import ChatModel
 
 logger = logging.getLogger("agentloop")
 
@@ -38,25 +49,45 @@ SUMMARY_PROMPT = (
     "where it matters; what was done and found, with names, paths, numbers and identifiers; what "
     "failed; what is left to do next."
 )
+LEFT_OUT = "(What was said before this no longer fits and was left out.)"
+UNKNOWN_WINDOW = 128_000  # tokens
+SMALLEST_WINDOW = 4_096  # below this, nobody has to find out how large a model's is
 MIN_GAIN = 0.1  # of the context window: for less, a summary is not worth its request
+ROOM = 0.5  # of the context window is what turns are left out down to, so that it is not often
+ATTEMPTS = 2  # at a summary, in a run
 FAILED = {"compaction": "failed"}
 SHORT_RESULT = 2_000  # characters of each tool result, when the conversation itself is too long
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionConfig:
-    """When and how to compact: at `threshold_ratio` of `context_window` tokens, with `prompt`."""
+    """When and how to compact: at `threshold_ratio` of `context_window` tokens.
+
+    context_window: None is what the package genai-prices says of the model, if it is installed,
+        and else 128,000.
+    summary_prompt: asks for the summary.
+    keep_turns: how many of the newest turns stay as they are.
+    model: writes the summary instead of the agent's own model. It may be a cheaper one; but it
+        cannot read the cache of the other, and is billed for the whole conversation.
+    timeout: seconds that a summary may take.
+    """
 
     threshold_ratio: float = 0.80
-    context_window: int = 128_000
-    prompt: str = field(default=SUMMARY_PROMPT, repr=False)
+    context_window: int | None = None
+    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
+    keep_turns: int = 2
+    model: ChatModel | None = field(default=None, repr=False)
+    timeout: float = 120.0
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold_ratio <= 1 or self.context_window < 1:
+        window_is_wrong = self.context_window is not None and self.context_window < 1
+        if not 0 < self.threshold_ratio <= 1 or window_is_wrong:
             raise ValueError(
                 f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
             )
+        if self.keep_turns < 0 or not self.timeout > 0:
+            raise ValueError("keep_turns is at least 0, and timeout more than 0 seconds")
 
 
 class Compaction(Loop):
@@ -78,32 +109,57 @@ class Compaction(Loop):
         config = self.compaction
         if config is None or not config.enabled or request.purpose != "step":
             return await super().call_model(request)
-        size = request_tokens(request.messages, request.tools, reported=last_report(self.log))
-        keep = first_unseen(self.log)
-        worth = tokens_to_gain(self.log, keep) >= MIN_GAIN * config.context_window
-        if worth and size >= config.threshold_ratio * config.context_window:
-            request = await self.compact(request, keep, size) or request
+        size = self.meter(request.model).tokens(request)
+        if size >= config.threshold_ratio * (config.context_window or SMALLEST_WINDOW):
+            request = await self._make_room(request, size, config)
         try:
             return await super().call_model(request)
         except ContextWindowExceeded:
             # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
-            if (retry := await self.compact(shorter, new_prompt(self.log), size)) is None:
+            retry = await self._summarize(shorter, new_prompt(self.log), size, config)
+            if (retry := retry or await self._leave_out(request, size, size // 2)) is None:
                 raise
         return await super().call_model(retry)
 
-    async def compact(self, request: Request, keep: int, size: int) -> Request | None:
-        """Summarize up to record `keep` and give the request that goes on from there.
+    async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
+        """The request to send instead of one of `size` tokens, if that is too long."""
+        known = config.context_window or await self._window_of(request.model or self.llm)
+        window = known or UNKNOWN_WINDOW
+        if size < (limit := config.threshold_ratio * window):
+            return request
+        if known is None:
+            warn_of_unknown_window((request.model or self.llm).model)
+        keep = place_to_cut(self.log, config.keep_turns, round(MIN_GAIN * window))
+        if summarized := await self._summarize(request, keep, size, config):
+            request, size = summarized, self.meter(request.model).tokens(summarized)
+        if size < (limit if summarized else window):
+            return request
+        shorter = await self._leave_out(request, size, round(ROOM * window))
+        if shorter is None and known is not None and size >= known:
+            raise Stop(
+                "context_overflow",
+                f"The conversation has about {size:,} tokens, the context window {known:,}, and "
+                "there is nothing left that could be left out.",
+            )
+        return shorter or request
+
+    async def _summarize(
+        self, request: Request, keep: int, size: int, config: CompactionConfig
+    ) -> Request | None:
+        """The request that goes on from a summary of the log up to record `keep`.
 
         None if there is nothing to summarize, or if it came to nothing.
         """
-        if keep == 0 or self.compaction is None:
+        if keep == 0 or failures(self.log) >= ATTEMPTS:
             return None
-        ask = UserMessage(self.compaction.prompt, hidden=True)
-        choice = "auto" if request.tool_choice == "auto" else "none"  # a forced tool would answer
-        side = Request([*request.messages, ask], request.tools, choice, purpose="compaction")
+        ask = UserMessage(config.summary_prompt, hidden=True)
+        rides_the_cache = config.model is None and request.tool_choice == "auto"
+        choice, model = "auto" if rides_the_cache else "none", config.model or request.model
+        side = Request([*request.messages, ask], request.tools, choice, "compaction", model)
         try:
-            reply = await super().call_model(side)
+            work = super().call_model(side)
+            reply = await within(config.timeout, work, grace=self.cancel_grace)
         except Stop:
             raise
         except Exception as error:
@@ -112,52 +168,65 @@ class Compaction(Loop):
             return None
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
-        if not reply.text.strip() or reply.stop_reason not in (None, "end", "tool_calls"):
-            logger.warning("the summary was empty or cut off; the conversation stays as it is")
+        replaced = tokens_of(self.log[beginning(self.log) : keep])
+        is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
+        if not is_whole or estimate(reply.text) >= replaced:
+            logger.warning("the summary was empty, cut off or too long: nothing is replaced by it")
             self.record(SideRequest(reply.usage, extra=FAILED, model=reply.model))
             return None
         self.record(Summary(reply.text, keep, reply.usage, model=reply.model))
-        request = replace(request, messages=await self.context())
-        self.emit(
-            CompactionEvent(reply.text, size, request_tokens(request.messages, request.tools))
-        )
+        return await self._go_on(request, size, reply.text)
+
+    async def _leave_out(self, request: Request, size: int, target: int) -> Request | None:
+        """The request without the oldest turns, down to `target` tokens; None if there are none."""
+        begin, end = beginning(self.log), first_unseen(self.log)
+        cuts = [at for at in (*turn_starts(self.log, begin, end), end) if at > begin]
+        if not cuts:
+            return None
+        fits = (at for at in cuts if size - tokens_of(self.log[begin:at]) <= target)
+        summaries = [record.content for record in self.log if isinstance(record, Summary)]
+        content = summaries[-1] if summaries else LEFT_OUT
+        self.record(Summary(content, next(fits, cuts[-1])))
+        return await self._go_on(request, size, content)
+
+    async def _go_on(self, before: Request, size: int, summary: str) -> Request:
+        request = replace(before, messages=await self.context())
+        still_there = {id(message) for message in request.messages}
+        dropped = [
+            message
+            for message in before.messages
+            if id(message) not in still_there and not isinstance(message, SystemMessage)
+        ]
+        tokens = self.meter(request.model).tokens(request)
+        self.emit(CompactionEvent(summary, size, tokens, dropped))
         return request
 
-
-def first_unseen(log: Sequence[Record]) -> int:
-    """From which record on the model has not answered yet: its last calls, or the new prompt."""
-    at = len(log)
-    while at and not isinstance(log[at - 1], AssistantMessage):
-        at -= 1
-    reply = log[at - 1] if at else None
-    return at - 1 if isinstance(reply, AssistantMessage) and reply.tool_calls else at
+    async def _window_of(self, model: ChatModel) -> int | None:
+        name = getattr(model, "model", "")
+        if ("window", name) not in self._cache:  # in a thread: that package takes long to import
+            self._cache["window", name] = await in_thread(context_window, name)
+        window: int | None = self._cache["window", name]
+        return window
 
 
-def new_prompt(log: Sequence[Record]) -> int:
-    """Where the prompt begins that the model has not answered yet; the log's end without one."""
-    at = len(log)
-    while at and not isinstance(log[at - 1], AssistantMessage | ToolMessage):
-        at -= 1
-    return at
-
-
-def tokens_to_gain(log: Sequence[Record], keep: int) -> int:
-    """The tokens before record `keep` that a summary would replace: those that came since the last
-    summary, or since one failed. The first task stays in any case."""
-    begin = next((at + 1 for at, record in enumerate(log) if isinstance(record, UserMessage)), 0)
-    for at in range(len(log) - 1, -1, -1):
-        record = log[at]
-        if isinstance(record, Summary):
-            begin = record.keep
-            break
-        if isinstance(record, SideRequest) and (record.extra or {}).get("compaction"):
-            begin = at
-            break
-    return sum(
-        message_tokens(record)
-        for record in log[begin:keep]
-        if isinstance(record, UserMessage | AssistantMessage | ToolMessage)
+@cache
+def warn_of_unknown_window(model: str) -> None:
+    logger.warning(
+        "the context window of %r is not known and taken as %s tokens: set "
+        "compaction=CompactionConfig(context_window=...), or install genai-prices",
+        model,
+        f"{UNKNOWN_WINDOW:,}",
     )
+
+
+def failures(log: Sequence[Record]) -> int:
+    """How many summaries of this run have failed since the last one that did not."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, Summary | RunStart):
+            break
+        count += isinstance(record, SideRequest) and "compaction" in (record.extra or {})
+    return count
 
 
 def shorten(messages: Sequence[Message]) -> list[Message]:

@@ -13,10 +13,10 @@ read stands in the log as an `Unknown` record of type "unreadable", with the lin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from time import time
 from typing import Self
 
 from ..loop import Loop
@@ -102,7 +102,7 @@ class Session(Loop):
 
     def snapshot(self, label: str) -> int:
         """Mark this place in the log, for `fork(at=label)`. Returns its number, which does too."""
-        self.record(Unknown({"type": "snapshot", "label": label, "at": time()}))
+        self.record(Unknown({"type": "snapshot", "label": label, "at": time.time()}))
         return len(self.log)
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from ..messages import (
 from .http import (
     Deltas,
     HTTPModel,
-    as_text,
+    as_json,
     count,
     given,
     loaded,
@@ -47,7 +47,7 @@ from .http import (
 if TYPE_CHECKING:
     from ..tools import Tool
 
-STOP_REASONS = {
+ANTHROPIC_STOP_REASONS = {
     "end_turn": "end",
     "stop_sequence": "end",
     "tool_use": "tool_calls",
@@ -102,13 +102,13 @@ class ChatAnthropic(HTTPModel):
             "model": self.model,
             "max_tokens": self.max_tokens,
             "system": [block for text in system for block in _write_text(text)] or None,
-            "messages": write_messages(request.messages),
+            "messages": write_anthropic_messages(request.messages),
             "temperature": self.temperature,
             "thinking": self._thinking() or None,
             "stream": stream or None,
         }
         if request.tools:
-            body["tools"] = [write_tool(tool) for tool in request.tools]
+            body["tools"] = [write_anthropic_tool(tool) for tool in request.tools]
             body["tool_choice"] = self._tool_choice(request.tool_choice)
         if self._thinking().get("type") == "enabled" and not _may_think(body["messages"]):
             del body["thinking"]
@@ -136,16 +136,16 @@ class ChatAnthropic(HTTPModel):
         return None if out == {"type": "auto"} else out
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
-        return read_reply(data)
+        return read_anthropic_reply(data)
 
-    def accumulator(self, deltas: Deltas) -> Chunks:
-        return Chunks(deltas)
+    def accumulator(self, deltas: Deltas) -> AnthropicChunks:
+        return AnthropicChunks(deltas)
 
 
 # ---- the request
 
 
-def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_anthropic_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as the Messages API takes them. BadRequest: a part that it cannot carry.
 
     The results of one turn and what the user says after them are one message.
@@ -153,34 +153,36 @@ def write_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
-            blocks = _write_assistant(message)
+            blocks = _write_anthropic_assistant(message)
             if blocks and not out:
-                _append(out, "user", _write_text(NOTHING))
-            _append(out, "assistant", blocks)
+                _append_to_anthropic(out, "user", _write_text(NOTHING))
+            _append_to_anthropic(out, "assistant", blocks)
         elif isinstance(message, ToolMessage):
-            _append(out, "user", [_write_result(message)])
+            _append_to_anthropic(out, "user", [_write_result(message)])
         elif isinstance(message, UserMessage):
-            blocks = _write_content(message.content)
+            blocks = _write_anthropic_content(message.content)
             if not out or out[-1]["role"] == "assistant":
                 blocks = blocks or _write_text(NOTHING)
-            _append(out, "user", blocks)
+            _append_to_anthropic(out, "user", blocks)
     if out and out[-1]["role"] == "assistant" and "text" in (last := out[-1]["content"][-1]):
         out[-1]["content"][-1] = last | {"text": last["text"].rstrip()}
     return out
 
 
-def _append(out: list[dict[str, Any]], role: str, blocks: list[dict[str, Any]]) -> None:
+def _append_to_anthropic(
+    out: list[dict[str, Any]], role: str, blocks: list[dict[str, Any]]
+) -> None:
     if out and out[-1]["role"] == role:
         out[-1]["content"] += blocks
     elif blocks:
         out.append({"role": role, "content": blocks})
 
 
-def _write_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
+def _write_anthropic_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
     """The message's blocks as the API sent them, with the calls as the message has them."""
     raw = obj(message.raw)
     blocks = objects(raw.get("content")) if raw.get("provider") == "anthropic" else []
-    calls = [_write_call(call) for call in message.tool_calls]
+    calls = [_write_anthropic_call(call) for call in message.tool_calls]
     places = [block for block in blocks if block.get("type") == "tool_use"]
     if _join(blocks, "text") != message.content or len(places) != len(calls):
         # made elsewhere, or changed since
@@ -198,32 +200,40 @@ def _is_sendable(block: dict[str, Any]) -> bool:
     return kind not in needs or bool(text_in(block.get(needs[kind])).strip())
 
 
-def _write_call(call: ToolCall) -> dict[str, Any]:
+def _write_anthropic_call(call: ToolCall) -> dict[str, Any]:
     name, arguments = wire_name(call.name), call.parsed or {}
-    return {"type": "tool_use", "id": _write_id(call.id), "name": name, "input": arguments}
+    return {
+        "type": "tool_use",
+        "id": _write_anthropic_id(call.id),
+        "name": name,
+        "input": arguments,
+    }
 
 
-def _write_id(call_id: str) -> str:
+def _write_anthropic_id(call_id: str) -> str:
     """The id if Anthropic takes it: other providers' may be longer, or hold other characters."""
     good = re.fullmatch("[a-zA-Z0-9_-]{1,64}", call_id)
     return call_id if good else hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
 def _write_result(message: ToolMessage) -> dict[str, Any]:
-    blocks = _write_content(message.content)
-    out: dict[str, Any] = {"type": "tool_result", "tool_use_id": _write_id(message.tool_call_id)}
+    blocks = _write_anthropic_content(message.content)
+    out: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": _write_anthropic_id(message.tool_call_id),
+    }
     if message.is_error and all(block["type"] == "text" for block in blocks):
         out["is_error"] = True  # refused with other blocks, and without any
         blocks = blocks or _write_text(NOTHING)
     return out | {"content": blocks} if blocks else out
 
 
-def _write_content(content: Content) -> list[dict[str, Any]]:
+def _write_anthropic_content(content: Content) -> list[dict[str, Any]]:
     parts: Sequence[Part] = [TextPart(content)] if isinstance(content, str) else content
-    return [block for part in parts for block in _write_part(part)]
+    return [block for part in parts for block in _write_anthropic_part(part)]
 
 
-def _write_part(part: Part) -> list[dict[str, Any]]:
+def _write_anthropic_part(part: Part) -> list[dict[str, Any]]:
     if isinstance(part, TextPart):
         return _write_text(part.text)
     if isinstance(part, ImagePart):
@@ -252,7 +262,7 @@ def _source(part: ImagePart | FilePart) -> dict[str, Any]:
     return {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
 
 
-def write_tool(tool: Tool) -> dict[str, Any]:
+def write_anthropic_tool(tool: Tool) -> dict[str, Any]:
     """A tool as the Messages API takes it."""
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
@@ -287,14 +297,16 @@ def _may_think(messages: list[dict[str, Any]]) -> bool:
 # ---- the reply
 
 
-def read_reply(data: dict[str, Any]) -> AssistantMessage:
+def read_anthropic_reply(data: dict[str, Any]) -> AssistantMessage:
     """The message in a reply. BadResponse: there is none."""
     if not isinstance(data.get("content"), list):
         raise BadResponse("no content in the reply")
     content = objects(data["content"])
-    calls = tuple(_read_call(block) for block in content if block.get("type") == "tool_use")
+    calls = tuple(
+        _read_anthropic_call(block) for block in content if block.get("type") == "tool_use"
+    )
     thinking = [block for block in content if block.get("type") == "thinking"]
-    stop = stop_reason(STOP_REASONS, data.get("stop_reason"), calls)
+    stop = stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls)
     text = _join(content, "text")
     if stop == "refused" and not text.strip():
         text = text_in(obj(data.get("stop_details")).get("explanation"))
@@ -302,21 +314,25 @@ def read_reply(data: dict[str, Any]) -> AssistantMessage:
         content=text,
         tool_calls=calls,
         thinking=_join(thinking, "thinking") or None,
-        usage=read_usage(data.get("usage")),
+        usage=read_anthropic_usage(data.get("usage")),
         stop_reason=stop,
     )
     raw = {"provider": "anthropic", "content": [_opaque(block) for block in content]}
     whole = replace(message, raw=raw)
     # what the message says by itself is not kept twice
-    return message if _write_assistant(message) == _write_assistant(whole) else whole
+    return (
+        message
+        if _write_anthropic_assistant(message) == _write_anthropic_assistant(whole)
+        else whole
+    )
 
 
 def _join(blocks: list[dict[str, Any]], name: str) -> str:
     return "".join(text_in(block.get(name)) for block in blocks if block.get("type") == name)
 
 
-def _read_call(block: dict[str, Any]) -> ToolCall:
-    name, arguments = text_in(block.get("name")), as_text(block.get("input"))
+def _read_anthropic_call(block: dict[str, Any]) -> ToolCall:
+    name, arguments = text_in(block.get("name")), as_json(block.get("input"))
     return ToolCall(text_in(block.get("id")), name, arguments)
 
 
@@ -331,7 +347,7 @@ def _opaque(block: dict[str, Any]) -> dict[str, Any]:
     return block
 
 
-def read_usage(usage: Any) -> Usage | None:
+def read_anthropic_usage(usage: Any) -> Usage | None:
     """Tokens: what was read from the cache or written to it is part of the input."""
     if not (counts := obj(usage)):
         return None
@@ -354,7 +370,7 @@ DELTAS = {  # what a delta adds to: the type of its block, and the field
 }
 
 
-class Chunks:
+class AnthropicChunks:
     """A streamed reply, put together from its events."""
 
     def __init__(self, deltas: Deltas) -> None:
@@ -407,10 +423,10 @@ class Chunks:
             self._show(delta, field)
 
     def reply(self) -> dict[str, Any]:
-        for (at, field), pieces in self._pieces.items():
+        for (at, name), pieces in self._pieces.items():
             block, text = self._blocks[at], "".join(pieces)
-            if field != "partial_json":
-                block[field] = text_in(block.get(field)) + text
+            if name != "partial_json":
+                block[name] = text_in(block.get(name)) + text
             elif text.strip():  # it stays text if it is no object
                 block["input"] = found if isinstance(found := loaded(text), dict) else text
         return self._message | {"content": self._blocks, "usage": self._usage}

@@ -35,7 +35,7 @@ from ..messages import (
 from .http import (
     Deltas,
     HTTPModel,
-    as_text,
+    as_json,
     count,
     given,
     obj,
@@ -48,7 +48,7 @@ from .http import (
 if TYPE_CHECKING:
     from ..tools import Tool
 
-STOP_REASONS = {
+GOOGLE_STOP_REASONS = {
     "STOP": "end",
     "FUNCTION_CALL": "tool_calls",  # Google itself says STOP, compatible servers this
     "MAX_TOKENS": "length",
@@ -118,11 +118,15 @@ class ChatGoogle(HTTPModel):
         system = [m.content for m in request.messages if isinstance(m, SystemMessage)]
         body: dict[str, Any] = {
             "systemInstruction": {"parts": [{"text": text} for text in system]} if system else None,
-            "contents": write_messages(request.messages, _takes_media_in_results(self.model)),
+            "contents": write_google_messages(
+                request.messages, _takes_media_in_results(self.model)
+            ),
             "generationConfig": given(config) or None,
         }
         if request.tools:
-            body["tools"] = [{"functionDeclarations": [write_tool(tool) for tool in request.tools]}]
+            body["tools"] = [
+                {"functionDeclarations": [write_google_tool(tool) for tool in request.tools]}
+            ]
             if (choice := request.tool_choice) != "auto":
                 modes = {"required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
                 named = {"mode": "ANY", "allowedFunctionNames": [choice]}
@@ -130,10 +134,10 @@ class ChatGoogle(HTTPModel):
         return given(body)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
-        return read_reply(data)
+        return read_google_reply(data)
 
-    def accumulator(self, deltas: Deltas) -> Chunks:
-        return Chunks(deltas)
+    def accumulator(self, deltas: Deltas) -> GoogleChunks:
+        return GoogleChunks(deltas)
 
 
 # ---- the request
@@ -146,7 +150,7 @@ def _takes_media_in_results(model: str) -> bool:
     return bool(re.search(r"gemini-([3-9]|\d\d)", model))
 
 
-def write_messages(
+def write_google_messages(
     messages: Sequence[Message], media_in_results: bool = False
 ) -> list[dict[str, Any]]:
     """Messages as Gemini takes them, system prompt aside. BadRequest: a part it cannot carry.
@@ -157,12 +161,12 @@ def write_messages(
     attached: list[dict[str, Any]] = []
     for message in messages:
         if attached and not isinstance(message, ToolMessage):
-            _append(out, "user", attached)
+            _append_to_google(out, "user", attached)
             attached = []
         if isinstance(message, UserMessage):
-            _append(out, "user", _write_content(message.content))
+            _append_to_google(out, "user", _write_google_content(message.content))
         elif isinstance(message, ToolMessage):
-            media = [part for part in _write_content(message.content) if "text" not in part]
+            media = [part for part in _write_google_content(message.content) if "text" not in part]
             inside = [part for part in media if media_in_results and _fits_inside(part)]
             rest = [part for part in media if not (media_in_results and _fits_inside(part))]
             text = message.text
@@ -176,50 +180,54 @@ def write_messages(
                 "response": {"error" if message.is_error else "output": text},
             }
             response |= {"parts": inside} if inside else {}
-            _append(out, "user", [{"functionResponse": response}])
+            _append_to_google(out, "user", [{"functionResponse": response}])
         elif isinstance(message, AssistantMessage):
-            _append(out, "model", _write_assistant(message))
-    _append(out, "user", attached)
+            _append_to_google(out, "model", _write_google_assistant(message))
+    _append_to_google(out, "user", attached)
     return out
 
 
-def _append(out: list[dict[str, Any]], role: str, parts: list[dict[str, Any]]) -> None:
+def _append_to_google(out: list[dict[str, Any]], role: str, parts: list[dict[str, Any]]) -> None:
     if out and out[-1]["role"] == role:
         out[-1]["parts"] += parts
     elif parts:
         out.append({"role": role, "parts": parts})
 
 
-def _write_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
+def _write_google_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
     raw = obj(message.raw)
     parts = objects(raw.get("parts")) if raw.get("provider") == "google" else []
     signed = any("thoughtSignature" in part for part in parts)
-    names = [call.name for call in _read_calls(parts)]
-    if _text(parts) != message.content or names != [call.name for call in message.tool_calls]:
+    names = [call.name for call in _read_google_calls(parts)]
+    if _google_text(parts) != message.content or names != [
+        call.name for call in message.tool_calls
+    ]:
         # made elsewhere, or changed since
         text: list[dict[str, Any]] = [{"text": message.content}] if message.content else []
         parts, signed = text + [{"functionCall": {}} for _ in message.tool_calls], False
     calls = iter(message.tool_calls)
     for at, part in enumerate(parts):
         if "functionCall" in part:
-            call = obj(part["functionCall"]) | _write_call(next(calls))
+            call = obj(part["functionCall"]) | _write_google_call(next(calls))
             parts[at] = part | {"functionCall": call}
             if not signed:  # only the first of parallel calls has to be
                 parts[at]["thoughtSignature"], signed = UNSIGNED, True
     return parts
 
 
-def _write_call(call: ToolCall) -> dict[str, Any]:
+def _write_google_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}
 
 
-def _write_content(content: Content) -> list[dict[str, Any]]:
+def _write_google_content(content: Content) -> list[dict[str, Any]]:
     parts = [TextPart(content)] if isinstance(content, str) else content
     # an empty text would be refused
-    return [_write_part(part) for part in parts if not isinstance(part, TextPart) or part.text]
+    return [
+        _write_google_part(part) for part in parts if not isinstance(part, TextPart) or part.text
+    ]
 
 
-def _write_part(part: Part) -> dict[str, Any]:
+def _write_google_part(part: Part) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"text": part.text}
     if isinstance(part, ImagePart | FilePart):
@@ -238,7 +246,7 @@ def _fits_inside(part: dict[str, Any]) -> bool:
     return obj(part.get("inlineData")).get("mimeType") in _MEDIA_IN_RESULTS
 
 
-def write_tool(tool: Tool) -> dict[str, Any]:
+def write_google_tool(tool: Tool) -> dict[str, Any]:
     """A tool as Gemini takes it."""
     schema = write_schema(tool.parameters)
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": schema}
@@ -269,9 +277,9 @@ def write_schema(schema: Any) -> Any:
 # ---- the reply
 
 
-def read_reply(data: dict[str, Any]) -> AssistantMessage:
+def read_google_reply(data: dict[str, Any]) -> AssistantMessage:
     """The message in a reply. BadResponse: there is none, or a call in it that nobody can read."""
-    usage, feedback = read_usage(data.get("usageMetadata")), obj(data.get("promptFeedback"))
+    usage, feedback = read_google_usage(data.get("usageMetadata")), obj(data.get("promptFeedback"))
     candidate = (objects(data.get("candidates")) or [{}])[0]
     if not candidate and feedback.get("blockReason"):
         raw: Any = {"provider": "google", "promptFeedback": feedback}
@@ -281,39 +289,39 @@ def read_reply(data: dict[str, Any]) -> AssistantMessage:
     if finish in BROKEN or not (parts or finish):
         raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
     parts = [part for part in map(given, parts) if part not in ({}, {"text": ""})]
-    calls = _read_calls(parts)
-    stop = stop_reason(STOP_REASONS, finish, calls)
+    calls = _read_google_calls(parts)
+    stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
     raw = {"provider": "google", "parts": parts}
     if stop == "refused":
         raw["finishReason"] = finish
     elif all(part.keys() <= {"text", "thought", "functionCall"} for part in parts):
         raw = None  # nothing that the message does not say itself
     return AssistantMessage(
-        content=_text(parts),
+        content=_google_text(parts),
         tool_calls=calls,
-        thinking=_text(parts, thought=True) or None,
+        thinking=_google_text(parts, thought=True) or None,
         usage=usage,
         stop_reason=stop,
         raw=raw,
     )
 
 
-def _text(parts: list[dict[str, Any]], thought: bool = False) -> str:
+def _google_text(parts: list[dict[str, Any]], thought: bool = False) -> str:
     texts = [part.get("text") for part in parts if bool(part.get("thought")) == thought]
     return "".join(map(text_in, texts))
 
 
-def _read_calls(parts: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
+def _read_google_calls(parts: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
     calls = [obj(part["functionCall"]) for part in parts if "functionCall" in part]
-    return tuple(map(_read_call, calls))
+    return tuple(map(_read_google_call, calls))
 
 
-def _read_call(call: dict[str, Any]) -> ToolCall:
-    name, arguments = text_in(call.get("name")), as_text(call.get("args")) or "{}"
+def _read_google_call(call: dict[str, Any]) -> ToolCall:
+    name, arguments = text_in(call.get("name")), as_json(call.get("args")) or "{}"
     return ToolCall(text_in(call.get("id")), name, arguments)
 
 
-def read_usage(usage: Any) -> Usage | None:
+def read_google_usage(usage: Any) -> Usage | None:
     """Tokens: Gemini counts cached ones as part of the prompt, but thoughts on top of the reply."""
     if not (counts := obj(usage)):
         return None
@@ -327,7 +335,7 @@ def read_usage(usage: Any) -> Usage | None:
     )
 
 
-class Chunks:
+class GoogleChunks:
     """A streamed reply: each chunk is a reply of its own, with the next parts."""
 
     def __init__(self, deltas: Deltas) -> None:
@@ -344,7 +352,7 @@ class Chunks:
         for candidate in objects(event.get("candidates"))[:1]:
             for part in objects(obj(candidate.get("content")).get("parts")):
                 show = self._deltas.thinking if part.get("thought") else self._deltas.text
-                show(_text([part], bool(part.get("thought"))))
+                show(_google_text([part], bool(part.get("thought"))))
                 self._parts.append(part)
             self._finish = candidate.get("finishReason") or self._finish
         self.complete = bool(self._finish or self._feedback.get("blockReason"))

@@ -48,7 +48,7 @@ from ..transcript import with_unique_ids
 if TYPE_CHECKING:
     from ..tools import Tool
 
-log = logging.getLogger("agentloop")
+logger = logging.getLogger("agentloop")
 
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets none
 LINGER = 0.25  # seconds for the end of a stream whose last event was seen
@@ -186,7 +186,7 @@ class HTTPModel(ABC):
                 wait = min(60.0, 2.0 ** (attempt - 1)) * (0.5 + self.jitter() / 2)
             if deltas.shown or attempt > self.max_retries or wait > LONGEST_WAIT:
                 raise error
-            log.info("%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error)
+            logger.info("%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error)
             await self.sleep(wait)
         raise AssertionError("count() has no end")
 
@@ -435,7 +435,7 @@ def text_in(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_text(arguments: Any) -> str:
+def as_json(arguments: Any) -> str:
     """A call's arguments: JSON text, or what some servers send instead: an object, or nothing."""
     if isinstance(arguments, str):
         return arguments
@@ -594,7 +594,7 @@ class Deltas:
             self._on_delta(kind(clean_text(piece)))
 
 
-class Event(NamedTuple):
+class SentEvent(NamedTuple):
     """One server-sent event."""
 
     name: str
@@ -614,7 +614,7 @@ class EventParser:
         self._after_cr = False
         self._first = True
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[SentEvent]:
         if self._after_cr and piece:
             piece, self._after_cr = piece.removeprefix(b"\n"), False
         if not piece:
@@ -627,12 +627,12 @@ class EventParser:
             self._line, rest = [], line
         self._line.append(rest)
 
-    def _end_line(self, line: bytes) -> Iterator[Event]:
+    def _end_line(self, line: bytes) -> Iterator[SentEvent]:
         if self._first:
             line, self._first = line.removeprefix(codecs.BOM_UTF8), False
         if not line:
             if self._data:
-                yield Event(self._name, b"\n".join(self._data))
+                yield SentEvent(self._name, b"\n".join(self._data))
             self._name, self._data = "", []
             return
         name, _, value = line.partition(b":")  # a comment has no name

@@ -34,7 +34,7 @@ from ..messages import (
 from .http import (
     Deltas,
     HTTPModel,
-    as_text,
+    as_json,
     count,
     given,
     obj,
@@ -47,7 +47,7 @@ from .http import (
 if TYPE_CHECKING:
     from ..tools import Tool
 
-STOP_REASONS = {
+OPENAI_STOP_REASONS = {
     "stop": "end",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
@@ -89,7 +89,7 @@ class ChatOpenAI(HTTPModel):
     def body(self, request: Request, stream: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": write_messages(request.messages, self.system_role),
+            "messages": write_openai_messages(request.messages, self.system_role),
             "temperature": self.temperature,
             "max_completion_tokens": self.max_completion_tokens,
             "max_tokens": self.max_tokens,
@@ -97,7 +97,7 @@ class ChatOpenAI(HTTPModel):
             "prompt_cache_key": self.prompt_cache_key,
         }
         if request.tools:
-            body["tools"] = [write_tool(tool, self.strict) for tool in request.tools]
+            body["tools"] = [write_openai_tool(tool, self.strict) for tool in request.tools]
             body["parallel_tool_calls"] = self.parallel_tool_calls
             if (choice := request.tool_choice) in ("required", "none"):
                 body["tool_choice"] = choice
@@ -108,16 +108,16 @@ class ChatOpenAI(HTTPModel):
         return given(body)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
-        return read_reply(data)
+        return read_openai_reply(data)
 
-    def accumulator(self, deltas: Deltas) -> Chunks:
-        return Chunks(deltas)
+    def accumulator(self, deltas: Deltas) -> OpenAIChunks:
+        return OpenAIChunks(deltas)
 
 
 # ---- the request
 
 
-def write_messages(messages: Sequence[Message], system_role: str) -> list[dict[str, Any]]:
+def write_openai_messages(messages: Sequence[Message], system_role: str) -> list[dict[str, Any]]:
     """Messages as Chat Completions takes them. BadRequest: a part that it cannot carry."""
     out: list[dict[str, Any]] = []
     attached: list[dict[str, Any]] = []  # tool results are text: a user message brings the rest
@@ -128,43 +128,43 @@ def write_messages(messages: Sequence[Message], system_role: str) -> list[dict[s
         if isinstance(message, SystemMessage):
             out.append({"role": system_role, "content": message.content})
         elif isinstance(message, UserMessage):
-            out.append({"role": "user", "content": _write_content(message.content)})
+            out.append({"role": "user", "content": _write_openai_content(message.content)})
         elif isinstance(message, ToolMessage):
             text, media = message.text, _media(message.content)
             if media:
                 text = f"{text}\n[attached to the next user message: {len(media)}]".lstrip()
                 label = TextPart(f"Attached to the result of {message.tool_name}:")
-                attached += map(_write_part, [label, *media])
-            call_id = _write_id(message.tool_call_id)
+                attached += map(_write_openai_part, [label, *media])
+            call_id = _write_openai_id(message.tool_call_id)
             out.append({"role": "tool", "tool_call_id": call_id, "content": text})
         elif message.content or message.tool_calls:  # an empty reply would be refused
-            out.append(_write_assistant(message))
+            out.append(_write_openai_assistant(message))
     return [*out, {"role": "user", "content": attached}] if attached else out
 
 
-def _write_assistant(message: AssistantMessage) -> dict[str, Any]:
+def _write_openai_assistant(message: AssistantMessage) -> dict[str, Any]:
     out: dict[str, Any] = {"role": "assistant", "content": message.content or None}
     raw = obj(message.raw)
     if raw.get("provider") == "openai":
         # thinking models of compatible servers refuse a history without it, even an empty one
         out |= {name: raw[name] for name in REASONING if name in raw}
     if message.tool_calls:
-        out["tool_calls"] = [_write_call(call) for call in message.tool_calls]
+        out["tool_calls"] = [_write_openai_call(call) for call in message.tool_calls]
     return out
 
 
-def _write_call(call: ToolCall) -> dict[str, Any]:
+def _write_openai_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": wire_name(call.name), "arguments": call.wire_arguments}
-    return {"id": _write_id(call.id), "type": "function", "function": function}
+    return {"id": _write_openai_id(call.id), "type": "function", "function": function}
 
 
-def _write_id(call_id: str) -> str:
+def _write_openai_id(call_id: str) -> str:
     """At most 40 characters, which is all that OpenAI takes of other servers' ids."""
     return call_id if len(call_id) <= 40 else hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
-def _write_content(content: Content) -> Any:
-    return content if isinstance(content, str) else [_write_part(part) for part in content]
+def _write_openai_content(content: Content) -> Any:
+    return content if isinstance(content, str) else [_write_openai_part(part) for part in content]
 
 
 def _media(content: Content) -> list[Part]:
@@ -172,7 +172,7 @@ def _media(content: Content) -> list[Part]:
     return [part for part in parts if not isinstance(part, TextPart)]
 
 
-def _write_part(part: Part) -> dict[str, Any]:
+def _write_openai_part(part: Part) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if isinstance(part, ImagePart):
@@ -189,7 +189,7 @@ def _data_url(part: ImagePart | FilePart) -> str:
     return f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
 
 
-def write_tool(tool: Tool, strict: bool = False) -> dict[str, Any]:
+def write_openai_tool(tool: Tool, strict: bool = False) -> dict[str, Any]:
     """A tool as Chat Completions takes it."""
     function: dict[str, Any] = {
         "name": tool.name,
@@ -250,7 +250,7 @@ def _is_strict(schema: dict[str, Any]) -> bool:
 # ---- the reply
 
 
-def read_reply(data: dict[str, Any]) -> AssistantMessage:
+def read_openai_reply(data: dict[str, Any]) -> AssistantMessage:
     """The message in a reply. BadResponse: there is none."""
     choices = objects(data.get("choices"))
     if not choices or not isinstance(choices[0].get("message"), dict):
@@ -258,33 +258,33 @@ def read_reply(data: dict[str, Any]) -> AssistantMessage:
     choice, message = choices[0], obj(choices[0]["message"])
     found = {name: message.get(name) for name in REASONING}
     thinking = {name: text for name, text in found.items() if isinstance(text, str)}
-    calls = tuple(map(_read_call, objects(message.get("tool_calls"))))
+    calls = tuple(map(_read_openai_call, objects(message.get("tool_calls"))))
     refusal = text_in(message.get("refusal"))
-    stop = stop_reason(STOP_REASONS, choice.get("finish_reason"), calls)
+    stop = stop_reason(OPENAI_STOP_REASONS, choice.get("finish_reason"), calls)
     return AssistantMessage(
-        content=_text(message.get("content")) or refusal,
+        content=_openai_text(message.get("content")) or refusal,
         tool_calls=calls,
         thinking=next(filter(None, thinking.values()), None),
-        usage=read_usage(data.get("usage")),
+        usage=read_openai_usage(data.get("usage")),
         stop_reason="refused" if refusal else stop,
         raw={"provider": "openai", **thinking} if thinking else None,
     )
 
 
-def _text(content: Any) -> str:
+def _openai_text(content: Any) -> str:
     """Content is text, null, or a list of parts."""
     if isinstance(content, str):
         return content
     return "".join(text_in(part.get("text") or part.get("refusal")) for part in objects(content))
 
 
-def _read_call(call: dict[str, Any]) -> ToolCall:
+def _read_openai_call(call: dict[str, Any]) -> ToolCall:
     function = obj(call.get("function"))
-    name, arguments = text_in(function.get("name")), as_text(function.get("arguments"))
+    name, arguments = text_in(function.get("name")), as_json(function.get("arguments"))
     return ToolCall(text_in(call.get("id")), name, arguments)
 
 
-def read_usage(usage: Any) -> Usage | None:
+def read_openai_usage(usage: Any) -> Usage | None:
     """Tokens: cached ones are part of the input, reasoning ones of the output."""
     if not (counts := obj(usage)):
         return None
@@ -298,7 +298,7 @@ def read_usage(usage: Any) -> Usage | None:
     )
 
 
-class Chunks:
+class OpenAIChunks:
     """A streamed reply, put together from the chunks that servers really send."""
 
     def __init__(self, deltas: Deltas) -> None:
@@ -316,9 +316,9 @@ class Chunks:
             delta = obj(choice.get("delta"))
             for name in ("content", "refusal", *REASONING):
                 if (piece := delta.get(name)) is not None:
-                    self._texts.setdefault(name, []).append(_text(piece))
+                    self._texts.setdefault(name, []).append(_openai_text(piece))
                     show = self._deltas.thinking if name in REASONING else self._deltas.text
-                    show(_text(piece))
+                    show(_openai_text(piece))
             for position, call in enumerate(objects(delta.get("tool_calls"))):
                 self._add_call(position, call)
             self._finish = choice.get("finish_reason") or self._finish
@@ -328,7 +328,7 @@ class Chunks:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
         function = obj(delta.get("function"))
         call_id, name = text_in(delta.get("id")), text_in(function.get("name"))
-        arguments = as_text(function.get("arguments"))
+        arguments = as_json(function.get("arguments"))
         index = delta.get("index")
         index = index if isinstance(index, int) else position
         call = self._open.get(index)

@@ -33,7 +33,9 @@ from ..tools import FunctionTool, Tool, in_thread, is_approved, tool
 from ..waiting import within
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
-DENIED = "Denied: this {} was not approved, and nothing was changed. Do not just try it again."
+WRITE_DENIED = (
+    "Denied: this {} was not approved, and nothing was changed. Do not just try it again."
+)
 MAX_READ = 50_000  # bytes that one `read` returns
 MAX_LINE = 2_000  # bytes of one line that it shows
 MAX_SCAN = 200_000_000  # bytes that it goes through to get there
@@ -45,7 +47,7 @@ SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_DIRECTORY", 0)
-_READ = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_TO_READ = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_BINARY", 0)
 
 
@@ -114,7 +116,7 @@ class Workspace:
         """A file to read. ToolError if there is none, or if it is a folder, a pipe or a device."""
         try:
             with _folder_of(target, self.root) as (prefix, folder):
-                file = os.open(prefix + target.name, _READ, dir_fd=folder)
+                file = os.open(prefix + target.name, _TO_READ, dir_fd=folder)
         except FileNotFoundError:
             raise ToolError(self.missing(target)) from None
         with os.fdopen(file, "rb") as stream:
@@ -163,7 +165,7 @@ class Workspace:
     async def ask(self, name: str, **arguments: Any) -> None:
         """ToolError unless `approve` says True, in time; nothing if there is nobody to ask."""
         if not await is_approved(self.approve, name, arguments, seconds=self.approve_timeout):
-            raise ToolError(DENIED.format(name))
+            raise ToolError(WRITE_DENIED.format(name))
 
     def existing(self, path: str) -> Path:
         """As `resolve`; ToolError if nothing is there."""
@@ -212,7 +214,7 @@ def read(path: str, offset: int = 1, limit: int = 2000, *, ws: InWorkspace) -> s
         if b"\0" in stream.read(8192):
             raise ToolError(f"{path} is a binary file of {status.st_size:,} bytes.")
         stream.seek(0)
-        for number, line in enumerate(islice(_lines(stream), offset - 1, None), offset):
+        for number, line in enumerate(islice(_raw_lines(stream), offset - 1, None), offset):
             if len(shown) >= max(1, limit) or size > MAX_READ:
                 shown.append(f"[More follows: read on with offset={number}.]")
                 break
@@ -375,7 +377,7 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
     """The lines without their ends. Long ones are cut, so that no line fills the memory."""
     while stream.tell() < MAX_SCAN and (line := stream.readline(MAX_LINE)):
         piece, cut = line, 0

@@ -15,6 +15,7 @@ import asyncio
 import os
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ from ..errors import ToolError
 from ..tools import Tool, in_thread, is_approved, tool
 from ..waiting import within
 
-DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
+COMMAND_DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
 MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its start, half its end
 MAX_TIMEOUT = 3600.0
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe
@@ -129,7 +129,7 @@ class Shell:
 
     def _start(self, command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
         program = shutil.which("bash") or shutil.which("sh")
-        keep_folder = KEEP_FOLDER.format(quote(f"pwd -P > {quote(str(folder))}"))
+        keep_folder = KEEP_FOLDER.format(shlex.quote(f"pwd -P > {shlex.quote(str(folder))}"))
         line = [program, "-c", keep_folder, "bash", command] if program else command
         try:
             return subprocess.Popen(
@@ -185,7 +185,7 @@ async def bash(
     sh.check(command)
     arguments = {"command": command, "timeout": timeout}
     if not await is_approved(sh.approve, "bash", arguments, seconds=sh.approve_timeout):
-        raise ToolError(DENIED)
+        raise ToolError(COMMAND_DENIED)
     return await sh.run(command, timeout)
 
 

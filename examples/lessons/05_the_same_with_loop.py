@@ -14,7 +14,7 @@ import runpy
 from pathlib import Path
 
 from agentloop import AssistantMessage, Loop, ScriptedModel, ToolCall, tool
-from agentloop.models.openai import write_messages
+from agentloop.models.openai import write_openai_messages
 
 LESSON_4 = runpy.run_path(str(Path(__file__).with_name("04_a_limit.py")))
 QUESTION = "Are there enough eggs for 20 pancakes?"
@@ -35,7 +35,7 @@ agent = Loop(
 if __name__ == "__main__":
     result = agent.run_sync(QUESTION)
     by_hand = LESSON_4["run"](QUESTION, limit=3)
-    by_loop = write_messages(agent.messages, "system")  # as a provider would get them
+    by_loop = write_openai_messages(agent.messages, "system")  # as a provider would get them
     for message in by_loop:
         print(json.dumps(message))
     assert by_loop == by_hand

@@ -1,6 +1,10 @@
 """Compaction: the conversation goes on from a summary."""
 
+import asyncio
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentloop import (
     AssistantMessage,
@@ -8,15 +12,25 @@ from agentloop import (
     CompactionConfig,
     CompactionEvent,
     ContextWindowExceeded,
+    Ephemeral,
+    RunStart,
     ScriptedModel,
     SideRequest,
     Stop,
     Summary,
+    ToolCall,
+    ToolMessage,
+    ToolStart,
     Usage,
+    UserMessage,
+    assert_prefix_stable,
     tool,
+    validate,
+    view,
 )
-from agentloop.mixins.compaction import SUMMARY_PROMPT, first_unseen
+from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT
 from agentloop.models.scripted import call
+from agentloop.turns import beginning, first_unseen, place_to_cut, tokens_of, turn_starts
 
 from .. import test_loop
 from ..test_loop import add, shown
@@ -201,7 +215,232 @@ class TestCompaction(test_loop.TestLoop):
     async def test_a_window_that_is_always_full_does_not_cost_a_summary_a_turn(self, summary):
         llm = play(*(call("add", a=n, b=n) for n in range(20)), "done", summary=summary)
         agent = Compaction(
-            llm=llm, tools=[add], compaction=SMALL, system_prompt="word " * 1000, max_iterations=30
+            llm=llm,
+            tools=[add],
+            compaction=CompactionConfig(context_window=1500),
+            system_prompt="word " * 1000,
+            max_iterations=30,
         )
         assert await agent.query("x") == "done"
         assert len(llm.requests) <= 21 + 6
+
+    async def test_the_newest_turns_stay_word_for_word(self):
+        llm = play(*(call("read", n=n) for n in range(4)), "done")
+        config = CompactionConfig(context_window=2_000, keep_turns=2)
+        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
+        assert await agent.query("The task") == "done"
+        last = shown(llm.requests[-1])
+        assert [text[:6] for text in last] == [
+            "Be goo",
+            "The ta",
+            "The co",
+            "",
+            "1 word",
+            "",
+            "2 word",
+            "",
+            "3 word",
+        ]
+        assert last[2].endswith("SUMMARY")
+
+    async def test_fewer_turns_are_kept_where_a_summary_would_else_gain_nothing(self):
+        llm = play(call("read", n=1), call("read", n=2), "done")
+        config = CompactionConfig(context_window=1_000, keep_turns=50)
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        assert await agent.query("The task") == "done"
+        assert any(isinstance(record, Summary) for record in agent.log)
+
+    async def test_a_summary_longer_than_what_it_replaces_changes_nothing(self, caplog):
+        llm = play(call("read", n=1), call("read", n=2), "done", summary="long " * 1000)
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        assert await agent.query("x") == "done"
+        assert not any(isinstance(record, Summary) for record in agent.log)
+        assert "too long" in caplog.text
+
+    async def test_a_summary_that_takes_too_long_changes_nothing(self, caplog):
+        async def never(messages, tools):
+            await asyncio.Event().wait()
+
+        script = iter([call("read", n=1), call("read", n=2), "done"])
+        llm = ScriptedModel(
+            lambda m, t: never(m, t) if m[-1].text == SUMMARY_PROMPT else next(script)
+        )
+        config = CompactionConfig(context_window=1_000, timeout=0.001)
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        assert await agent.query("x") == "done"
+        assert "could not be summarized" in caplog.text
+
+    async def test_a_summary_that_fails_is_tried_once_more_in_a_run_and_again_in_the_next(self):
+        llm = play(*(call("read", n=n) for n in range(9)), "done", "x", summary="")
+        config = CompactionConfig(context_window=5_000, threshold_ratio=0.1)
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        await agent.query("x")
+        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
+        assert len(asked) == 2
+        await agent.query("y")
+        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
+        assert len(asked) == 3
+
+    async def test_what_is_still_too_long_loses_its_oldest_turns_with_an_event(self):
+        llm = play(*(call("read", n=n) for n in range(6)), "done", summary="")
+        config = CompactionConfig(context_window=1_500)
+        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
+        events = [event async for event in agent.query_stream("The task")]
+        assert events[-1].content == "done"
+        cut = [event for event in events if isinstance(event, CompactionEvent)]
+        assert cut
+        assert all(event.summary == LEFT_OUT for event in cut)
+        assert "0 word" in " ".join(message.text for message in cut[0].dropped)
+        assert cut[0].tokens_before >= 1_500 > cut[0].tokens_after
+        last = shown(llm.requests[-1])
+        assert last[:2] == ["Be good.", "The task"]
+        assert last[-1].startswith("5 word")
+        assert sum("word word" in message.text for message in agent.log if hasattr(message, "text"))
+
+    async def test_an_older_summary_outlives_the_turns_that_are_left_out_later(self):
+        summaries = iter(["SUMMARY", "", ""])
+        script = iter([*(call("read", n=n) for n in range(9)), "done"])
+        llm = ScriptedModel(
+            lambda m, t: next(summaries) if m[-1].text == SUMMARY_PROMPT else next(script)
+        )
+        config = CompactionConfig(context_window=1_500, keep_turns=1)
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        await agent.query("The task")
+        contents = [record.content for record in agent.log if isinstance(record, Summary)]
+        assert len(contents) > 1
+        assert set(contents) == {"SUMMARY"}
+
+    async def test_where_nothing_is_left_to_drop_the_run_ends_with_context_overflow(self):
+        llm = play([call("read", n=n) for n in range(4)], "never asked")
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        result = await agent.run("x")
+        assert result.stop_reason == "context_overflow"
+        assert "1,000" in result.text
+        assert len(llm.requests) == 1
+        assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_the_event_tells_what_was_dropped(self):
+        llm = play(call("read", n=1), call("read", n=2), "done")
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        events = [event async for event in agent.query_stream("x")]
+        [event] = [e for e in events if isinstance(e, CompactionEvent)]
+        assert [type(message).__name__ for message in event.dropped] == [
+            "AssistantMessage",
+            "ToolMessage",
+        ]
+        assert event.dropped[1].text.startswith("1 word")
+
+    async def test_another_model_may_write_the_summary(self):
+        cheap = ScriptedModel(AssistantMessage("CHEAP", usage=Usage(50, 5)), model="cheap")
+        llm = play(call("read", n=1), call("read", n=2), "done")
+        config = CompactionConfig(context_window=1_000, model=cheap)
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        assert await agent.query("x") == "done"
+        [summary] = [record for record in agent.log if isinstance(record, Summary)]
+        assert (summary.content, summary.model, summary.usage) == ("CHEAP", "cheap", Usage(50, 5))
+        assert not any(r.messages[-1].text == SUMMARY_PROMPT for r in llm.requests)
+
+    async def test_the_prompt_for_the_summary_can_be_replaced(self):
+        llm = ScriptedModel(call("read", n=1), call("read", n=2), "MINE", "done")
+        config = CompactionConfig(context_window=1_000, summary_prompt="Sum up.")
+        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        assert await agent.query("x") == "done"
+        assert llm.requests[2].messages[-1].text == "Sum up."
+
+    async def test_an_unknown_window_counts_as_128000_tokens_with_one_warning(self, caplog):
+        @tool
+        async def much() -> str:
+            """Much."""
+            return "word " * 15_000
+
+        llm = play(*(call("much") for n in range(14)), "done")
+        llm.model = "nobody-knows-it"
+        agent = Compaction(llm=llm, tools=[much])
+        assert await agent.query("x") == "done"
+        assert any(isinstance(record, Summary) for record in agent.log)
+        assert caplog.text.count("is not known") == 1
+        assert "CompactionConfig(context_window=" in caplog.text
+
+    async def test_after_a_restart_the_last_report_counts(self):
+        reply = AssistantMessage("hm", usage=Usage(850, 10))
+        llm = play(call("read", n=0), reply, "done")
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        await agent.query("one")
+        again = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        again.load_history(agent.messages)
+        assert await again.query("two") == "done"
+        assert any(isinstance(record, Summary) for record in again.log)
+
+    async def test_a_prune_that_makes_room_spares_the_summary(self):
+        @tool(ephemeral=1)
+        async def look(n: int) -> str:
+            """Look."""
+            return f"{n} " + "word " * 240
+
+        def reply(n, tokens):
+            return AssistantMessage(tool_calls=(call("look", n=n),), usage=Usage(tokens, 10))
+
+        class Both(Ephemeral, Compaction):
+            pass
+
+        script = [reply(0, 100), reply(1, 410), reply(2, 720), "done"]
+        agent = Both(llm=play(*script), tools=[look], compaction=SMALL, ephemeral_per_turn=True)
+        assert await agent.query("x") == "done"
+        assert not any(isinstance(record, Summary) for record in agent.log)
+
+    async def test_400_turns_keep_the_system_prompt_the_task_and_the_log(self):
+        def answer(messages, tools):
+            if messages[-1].text == SUMMARY_PROMPT:
+                return f"SUMMARY {len(llm.requests)}"
+            turns = sum(isinstance(record, AssistantMessage) for record in agent.log)
+            return call("read", n=turns) if turns < 400 else "done"
+
+        llm = ScriptedModel(answer)
+        config = CompactionConfig(context_window=8_000)
+        agent = Compaction(
+            llm=llm, tools=[read], compaction=config, system_prompt="Be good.", max_iterations=500
+        )
+        assert await agent.query("The task") == "done"
+        for request in llm.requests:  # each of which has passed the strict double
+            assert shown(request)[:2] == ["Be good.", "The task"]
+        results = [record for record in agent.log if isinstance(record, ToolMessage)]
+        assert [int(result.text.split()[0]) for result in results] == list(range(400))
+        summaries = sum(isinstance(record, Summary) for record in agent.log)
+        assert 15 < summaries < 40
+        assert_prefix_stable(llm.requests, breaks=summaries)
+
+
+replies = st.lists(
+    st.one_of(
+        st.just([UserMessage("more")]),
+        st.just([AssistantMessage("said")]),
+        st.integers(1, 3).map(
+            lambda n: [
+                AssistantMessage(tool_calls=tuple(ToolCall(f"id{i}", "t") for i in range(n))),
+                *(ToolStart(f"id{i}") for i in range(n)),
+                *(ToolMessage(f"id{i}", "t", "result " * 20) for i in reversed(range(n))),
+            ]
+        ),
+        st.just([RunStart()]),
+    ),
+    max_size=12,
+).map(lambda parts: [UserMessage("task"), *(record for part in parts for record in part)])
+
+
+@given(replies)
+def test_a_log_can_be_cut_wherever_a_turn_begins(log):
+    begin, end = beginning(log), first_unseen(log)
+    for at in (*turn_starts(log, begin, end), end):
+        cut = view([*log, Summary("so far", keep=at)])
+        assert next(m for m in cut if isinstance(m, UserMessage) and not m.hidden).text == "task"
+        assert validate([*cut, UserMessage("go on")]) == []
+        results = [m for m in cut if isinstance(m, ToolMessage)]
+        assert not any(m.is_error for m in results), "no call is cut from its result"
+
+
+@given(replies, st.integers(0, 5), st.integers(1, 300))
+def test_the_place_to_cut_gains_what_was_asked_for_or_there_is_none(log, keep_turns, min_gain):
+    at = place_to_cut(log, keep_turns, min_gain)
+    assert at == 0 or tokens_of(log[beginning(log) : at]) >= min_gain
+    kept = sum(isinstance(record, AssistantMessage) for record in log[at : first_unseen(log)])
+    assert at == 0 or kept <= keep_turns

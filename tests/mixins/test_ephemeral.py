@@ -1,6 +1,29 @@
-"""Ephemeral: the model sees the newest results only."""
+"""Ephemeral: the model sees the newest results only, at the least cost."""
 
-from agentloop import Ephemeral, ImagePart, PruneEvent, ScriptedModel, TextPart, tool
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    CompactionConfig,
+    Ephemeral,
+    ImagePart,
+    PruneEvent,
+    ScriptedModel,
+    Summary,
+    TextPart,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    UserMessage,
+    assert_prefix_stable,
+    tool,
+    validate,
+)
+from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.mixins.ephemeral import Epochs, placeholder, stale_results
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -26,7 +49,7 @@ class TestEphemeral(test_loop.TestLoop):
 
     async def test_the_newest_n_results_stay_and_older_ones_become_placeholders(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(5)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look])
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         await agent.query("x")
         assert hidden(llm.requests[-1]) == [True, True, True, False, False]
         assert hidden(llm.requests[2]) == [False, False]
@@ -35,13 +58,13 @@ class TestEphemeral(test_loop.TestLoop):
 
     async def test_the_log_keeps_everything(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(5)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look])
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         await agent.query("x")
         assert sum("xxx" in message.text for message in agent.messages) == 5
 
     async def test_a_result_that_the_model_has_not_seen_is_never_hidden(self):
         llm = ScriptedModel([call("look", n=n) for n in range(6)], call("look", n=9), "ok")
-        agent = Ephemeral(llm=llm, tools=[look])
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         await agent.query("x")
         assert hidden(llm.requests[1]) == [False] * 6
         assert hidden(llm.requests[2]) == [True] * 5 + [False] * 2
@@ -54,21 +77,13 @@ class TestEphemeral(test_loop.TestLoop):
         llm = ScriptedModel(
             call("look", n=1), call("screen"), call("note"), call("look", n=2), call("screen"), "ok"
         )
-        await Ephemeral(llm=llm, tools=[look, screen, note]).query("x")
+        await Ephemeral(llm=llm, tools=[look, screen, note], ephemeral_per_turn=True).query("x")
         assert hidden(llm.requests[-1]) == [False, True, False, False, False]
         assert "1 attachment" in shown(llm.requests[-1])[4]
 
-    async def test_a_batch_waits_until_there_is_enough_to_prune(self):
-        llm = ScriptedModel(*(call("look", n=n) for n in range(9)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look], ephemeral_batch=3)
-        events = [event async for event in agent.query_stream("x")]
-        counts = [sum(hidden(request)) for request in llm.requests]
-        assert counts == [0, 0, 0, 0, 0, 3, 3, 3, 6, 6]
-        assert sum(isinstance(event, PruneEvent) for event in events) == 2
-
     async def test_every_prune_is_an_event_once(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(4)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look])
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         events = [event async for event in agent.query_stream("x")]
         pruned = [e.tool_call_ids for e in events if isinstance(e, PruneEvent)]
         assert [len(ids) for ids in pruned] == [1, 1]
@@ -76,6 +91,187 @@ class TestEphemeral(test_loop.TestLoop):
 
     async def test_twice_in_a_row_the_context_is_the_same(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(4)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look])
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
         await agent.query("x")
         assert await agent.context() == await agent.context()
+
+    async def test_error_results_count_too(self):
+        @tool("Look, if there is light", ephemeral=1)
+        async def peer(n: int) -> str:
+            if n % 2:
+                raise ToolError("dark " * 50)
+            return "light " * 50
+
+        llm = ScriptedModel(*(call("peer", n=n) for n in range(4)), "ok")
+        await Ephemeral(llm=llm, tools=[peer], ephemeral_per_turn=True).query("x")
+        assert hidden(llm.requests[-1]) == [True, True, True, False]
+
+    async def test_a_stop_of_a_sibling_and_a_cut_off_call_leave_the_rest_as_it_was(self):
+        llm = ScriptedModel(*(call("look", n=n) for n in range(4)), [call("nothing")], "ok")
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
+        await agent.query("x")
+        assert validate(llm.requests[-1].messages) == []
+
+    async def test_stale_results_are_carried_until_that_has_cost_as_much_as_a_cut(self):
+        llm = ScriptedModel(*(call("read", n=n) for n in range(40)), "ok")
+        agent = Ephemeral(llm=llm, tools=[read])
+        events = [event async for event in agent.query_stream("x")]
+        counts = [sum(hidden(request)) for request in llm.requests]
+        prunes = [event.tool_call_ids for event in events if isinstance(event, PruneEvent)]
+        assert counts[-1] == sum(map(len, prunes))
+        assert 3 <= len(prunes) <= 6, "in epochs"
+        assert max(n - hid for n, hid in enumerate(counts)) <= 12
+        assert_prefix_stable(llm.requests, breaks=len(prunes))
+
+    async def test_a_higher_price_of_writing_makes_epochs_longer(self):
+        def prunes(log, write):
+            return sum(
+                stale_results(log[:at], write) > stale_results(log[: at - 1], write)
+                for at in range(1, len(log))
+            )
+
+        log = history([1_000] * 60)
+        assert prunes(log, 0.1) > prunes(log, 0.5) > prunes(log, 1.25) > prunes(log, 5) > 0
+
+    @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
+    def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
+        log = history([10] * 9)
+        assert stale_results(log, *prices) == {f"{n}" for n in range(6)}
+
+    def test_a_result_shorter_than_its_placeholder_stays(self):
+        assert stale_results(history([5] * 100)) == set()
+
+    def test_what_is_free_to_read_is_never_worth_a_cut(self):
+        assert stale_results(history([4_000] * 100), 1.25, 0.0) == set()
+
+    def test_a_summary_breaks_the_prefix_anyway_so_a_cut_is_free_then(self):
+        log = history([1_000] * 6)
+        assert stale_results(log) == set()
+        assert stale_results([*log, Summary("so far", keep=3)]) == {"1", "2"}, "0 is out of view"
+
+    async def test_a_compaction_and_a_prune_fall_together(self):
+        def answer(messages, tools):
+            if messages[-1].text == SUMMARY_PROMPT:
+                return "SUMMARY"
+            return call("read", n=len(llm.requests)) if len(llm.requests) < 60 else "ok"
+
+        llm = ScriptedModel(answer)
+        config = CompactionConfig(context_window=5_000, keep_turns=6)
+        agent = Agent(llm=llm, tools=[read], compaction=config, max_iterations=100)
+        assert await agent.query("x") == "ok"
+        assert any(isinstance(record, Summary) for record in agent.log)
+        assert validate(llm.requests[-1].messages) == []
+
+    async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
+        script = [*(call("read", n=n) for n in range(30)), "ok"]
+        llm = ScriptedModel(*script)
+        agent = Ephemeral(llm=llm, tools=[read])
+        await agent.query("x")
+        whole = await agent.context()
+        assert await agent.fork().context() == whole
+        replies = [at for at, one in enumerate(agent.log) if isinstance(one, AssistantMessage)]
+        for at, request in zip(replies, llm.requests, strict=True):
+            again = Ephemeral(llm=llm, tools=[read])
+            again.log.extend(agent.log[:at])
+            assert tuple(await again.context()) == request.messages
+
+    def test_the_placeholder_says_which_how_long_and_how_to_get_it_again(self):
+        text = placeholder(ToolMessage("1", "look", "x" * 5000, ephemeral=1))
+        assert "look" in text
+        assert "5,000 characters" in text
+        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1, extra={"offloaded": "ab12"})
+        assert 'read_offloaded(name="ab12")' in placeholder(kept)
+
+    @pytest.mark.parametrize("prices", [(-1, 0.1), (1.25, -0.1), (float("nan"), 0.1)])
+    def test_prices_are_checked(self, prices):
+        with pytest.raises(ValueError, match="ephemeral_write_price"):
+            Ephemeral(
+                llm=ScriptedModel(),
+                ephemeral_write_price=prices[0],
+                ephemeral_read_price=prices[1],
+            )
+
+
+@tool("Read the page", ephemeral=3)
+async def read(n: int) -> str:
+    return f"page {n} " + "word " * 400
+
+
+def history(tokens, keep=3, name="look"):
+    """A log with a result of each size."""
+    log = [UserMessage("task")]
+    for n, size in enumerate(tokens):
+        log += [
+            AssistantMessage(tool_calls=(ToolCall(f"{n}", name),)),
+            ToolMessage(f"{n}", name, "x" * 4 * size, ephemeral=keep),
+        ]
+    return [*log, AssistantMessage("hm")]
+
+
+logs = st.builds(
+    lambda parts: [record for part in parts for record in part],
+    st.lists(
+        st.one_of(
+            st.builds(lambda text: [UserMessage(text or "x")], st.text(max_size=50)),
+            st.integers(0, 10**6).flatmap(
+                lambda n: st.lists(
+                    st.tuples(st.sampled_from("ab"), st.integers(0, 3000), st.integers(0, 2)),
+                    min_size=1,
+                    max_size=4,
+                ).map(
+                    lambda results: [
+                        AssistantMessage(
+                            tool_calls=tuple(
+                                ToolCall(f"{n}{i}", name) for i, (name, *_) in enumerate(results)
+                            )
+                        ),
+                        *(
+                            ToolMessage(f"{n}{i}", name, "x" * size, ephemeral=keep)
+                            for i, (name, size, keep) in enumerate(results)
+                        ),
+                    ]
+                )
+            ),
+            st.builds(lambda: [Summary("so far", keep=2)]),
+        ),
+        max_size=30,
+    ),
+)
+prices = st.sampled_from([(1.25, 0.1), (1.0, 0.25), (1.0, 1.0), (1.25, 0.0)])
+
+
+@given(logs, prices)
+def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(log, prices):
+    committed = set()
+    for at in range(len(log) + 1):
+        epochs = Epochs(*prices)
+        epochs.catch_up(log[:at])
+        assert committed <= set(epochs.hidden)
+        committed = set(epochs.hidden)
+
+
+@given(logs, prices)
+def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(log, prices):
+    stale = stale_results(log, *prices)
+    last = max((at for at, one in enumerate(log) if isinstance(one, AssistantMessage)), default=0)
+    for name in "ab":
+        results = [
+            (at, one)
+            for at, one in enumerate(log)
+            if isinstance(one, ToolMessage) and one.ephemeral and one.tool_name == name
+        ]
+        ids = [one.tool_call_id for _, one in results]
+        if len(set(ids)) == len(ids) and results:
+            keep = results[-1][1].ephemeral
+            assert not stale & set(ids[-keep:])
+            assert not stale & {one.tool_call_id for at, one in results if at >= last}
+
+
+@given(logs, prices)
+def test_reading_a_log_bit_by_bit_comes_to_the_same(log, prices):
+    epochs = Epochs(*prices)
+    for at in range(len(log) + 1):
+        epochs.catch_up(log[:at])
+    assert {*epochs.hidden, *(one.message.tool_call_id for one in epochs.due())} == stale_results(
+        log, *prices
+    )

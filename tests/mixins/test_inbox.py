@@ -191,8 +191,11 @@ class TestInbox(test_loop.TestLoop):
         started = asyncio.Event()
         agent, llm = self.make(reply)
         if how == "break":
-            stream = agent.query_stream("x")
-            reader = asyncio.create_task(anext(stream))
+
+            async def read():
+                return [event async for event in agent.query_stream("x")]
+
+            reader = asyncio.create_task(read())
             await started.wait()
             reader.cancel()
             await asyncio.wait([reader])

@@ -30,7 +30,12 @@ from agentloop.messages import (
     to_dict,
 )
 from agentloop.models import http
-from agentloop.models.anthropic import ChatAnthropic, Chunks, read_reply, write_messages
+from agentloop.models.anthropic import (
+    AnthropicChunks,
+    ChatAnthropic,
+    read_anthropic_reply,
+    write_anthropic_messages,
+)
 from agentloop.models.http import Deltas
 from tests.doubles.anthropic_double import (
     AnthropicDouble,
@@ -97,14 +102,14 @@ def result(call_id: str, words: str) -> dict[str, Any]:
 
 
 def reply_with(*content: Any, stop: Any = "end_turn", **rest: Any) -> AssistantMessage:
-    return read_reply({"content": list(content), "stop_reason": stop, **rest})
+    return read_anthropic_reply({"content": list(content), "stop_reason": stop, **rest})
 
 
 def streamed(*items: dict[str, Any]) -> AssistantMessage:
-    whole = Chunks(Deltas(None))
+    whole = AnthropicChunks(Deltas(None))
     for item in items:
         whole.add(item)
-    return read_reply(whole.reply())
+    return read_anthropic_reply(whole.reply())
 
 
 def start(index: Any, block: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +122,7 @@ def delta(index: Any, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def write(*messages: Message) -> list[dict[str, Any]]:
-    return write_messages(messages)
+    return write_anthropic_messages(messages)
 
 
 def without_marks(value: Any) -> Any:
@@ -643,7 +648,7 @@ def test_content_comes_in_many_forms(content: Any, words: str) -> None:
 @pytest.mark.parametrize("content", [None, "a", {}, 5])
 def test_a_reply_without_content_is_a_bad_one(content: Any) -> None:
     with pytest.raises(BadResponse):
-        read_reply({"content": content})
+        read_anthropic_reply({"content": content})
 
 
 @pytest.mark.parametrize(
@@ -805,10 +810,10 @@ def test_a_signature_in_pieces_and_a_block_without_a_start_are_put_together() ->
 
 def test_text_that_comes_with_the_start_of_its_block_is_shown_and_kept() -> None:
     shown: list[Any] = []
-    whole = Chunks(Deltas(shown.append))
+    whole = AnthropicChunks(Deltas(shown.append))
     for item in (start(0, text("a")), delta(0, "text_delta", text="b")):
         whole.add(item)
-    assert read_reply(whole.reply()).text == "ab"
+    assert read_anthropic_reply(whole.reply()).text == "ab"
     assert shown == [TextDeltaEvent("a"), TextDeltaEvent("b")]
 
 

@@ -39,9 +39,9 @@ from agentloop.messages import (
 from agentloop.models.google import (
     UNSIGNED,
     ChatGoogle,
-    Chunks,
-    read_reply,
-    write_messages,
+    GoogleChunks,
+    read_google_reply,
+    write_google_messages,
     write_schema,
 )
 from agentloop.models.http import Deltas
@@ -89,7 +89,7 @@ def model(server: Any, name: str = "gemini-3-pro", **settings: Any) -> ChatGoogl
 
 def reply_of(*parts: Any, finish: Any = "STOP", **rest: Any) -> AssistantMessage:
     candidate = {"content": {"role": "model", "parts": list(parts)}, "finishReason": finish}
-    return read_reply({"candidates": [candidate], **rest})
+    return read_google_reply({"candidates": [candidate], **rest})
 
 
 def part_chunk(*parts: Any, finish: str | None = None, **rest: Any) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def streamed(*events: Any) -> bytes:
 
 
 def assemble(*chunks: dict[str, Any]) -> AssistantMessage:
-    whole = Chunks(Deltas(None))
+    whole = GoogleChunks(Deltas(None))
     for each in chunks:
         whole.add(each)
-    return read_reply(whole.reply())
+    return read_google_reply(whole.reply())
 
 
 def call_part(name: str = "f", signature: str | None = None, **call: Any) -> dict[str, Any]:
@@ -254,7 +254,7 @@ async def test_a_result_is_an_object_whatever_the_tool_returned(text: str) -> No
 
 async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_content() -> None:
     empty = UserMessage([TextPart(""), TextPart("look")])
-    wire = write_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
+    wire = write_google_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
     assert wire == [{"role": "user", "parts": [{"text": t} for t in ("hi", "look", "hi")]}]
     turn = [AssistantMessage(tool_calls=(ToolCall("a", "time"),)), ToolMessage("a", "time", "")]
     async with GoogleDouble(["a"]) as server:
@@ -288,9 +288,9 @@ async def test_images_and_files_are_carried() -> None:
 )
 def test_what_cannot_be_carried_is_refused(part: Any) -> None:
     with pytest.raises(BadRequest, match="Gemini cannot carry"):
-        write_messages([UserMessage([part])])
+        write_google_messages([UserMessage([part])])
     with pytest.raises(BadRequest, match="Gemini cannot carry"):
-        write_messages([ToolMessage("a", "f", [part])])
+        write_google_messages([ToolMessage("a", "f", [part])])
 
 
 def media_turn(*more: Any) -> list[Message]:
@@ -409,12 +409,14 @@ async def test_the_ids_of_the_message_win() -> None:
 
 async def test_what_a_message_says_wins_over_its_raw_parts() -> None:
     reply = reply_of({"text": "secret"}, call_part(signature="c2ln"), {"zzz": 1})
-    assert write_messages([reply])[0]["parts"][0] == {"text": "secret"}
-    edited = write_messages([replace(reply, content="[removed]")])[0]["parts"]
+    assert write_google_messages([reply])[0]["parts"][0] == {"text": "secret"}
+    edited = write_google_messages([replace(reply, content="[removed]")])[0]["parts"]
     assert edited[0] == {"text": "[removed]"}
     assert edited[1]["thoughtSignature"] == UNSIGNED
     assert len(edited) == 2
-    assert write_messages([replace(reply, tool_calls=())])[0]["parts"] == [{"text": "secret"}]
+    assert write_google_messages([replace(reply, tool_calls=())])[0]["parts"] == [
+        {"text": "secret"}
+    ]
 
 
 @pytest.mark.parametrize("raw", [{"provider": "other", "parts": [{"text": "x"}]}, [1], "x", None])
@@ -433,7 +435,7 @@ async def test_the_history_of_another_provider_is_taken(raw: Any) -> None:
 
 async def test_a_turn_whose_signature_is_on_another_part_goes_back_as_it_came() -> None:
     parts = [{"text": "hm", "thought": True, "thoughtSignature": "cw=="}, call_part()]
-    wire = write_messages([reply_of(*parts)])[0]["parts"]
+    wire = write_google_messages([reply_of(*parts)])[0]["parts"]
     assert [part.get("thoughtSignature") for part in wire] == ["cw==", None]
 
 
@@ -441,7 +443,7 @@ def test_the_parts_of_another_provider_stay_behind_even_if_they_say_the_same() -
     parts = [{"text": "x", "thoughtSignature": "Zm9yZWlnbg=="}]
     for provider, sent in (("google", parts), ("other", [{"text": "x"}])):
         message = AssistantMessage("x", raw={"provider": provider, "parts": parts})
-        assert write_messages([message]) == [{"role": "model", "parts": sent}]
+        assert write_google_messages([message]) == [{"role": "model", "parts": sent}]
 
 
 def test_unknown_parts_and_fields_survive() -> None:
@@ -453,7 +455,7 @@ def test_unknown_parts_and_fields_survive() -> None:
     ]
     reply = load_record(dump_record(reply_of(*parts)))
     assert reply.text == "a"
-    wire = write_messages([reply])[0]["parts"]
+    wire = write_google_messages([reply])[0]["parts"]
     wire[2].pop("thoughtSignature")
     assert wire == parts
 
@@ -516,10 +518,10 @@ def test_a_stop_with_calls_is_for_the_calls(finish: Any, reason: str) -> None:
 
 
 def test_a_refusal_without_content_says_why_in_raw() -> None:
-    reply = read_reply({"candidates": [{"finishReason": "SAFETY"}]})
+    reply = read_google_reply({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
     assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
-    assert write_messages([reply]) == []
+    assert write_google_messages([reply]) == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -532,7 +534,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming: bool) -> None:
         reply = await model(server).ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
     assert reply.raw["promptFeedback"] == {"blockReason": "PROHIBITED_CONTENT"}
-    assert write_messages([reply]) == []
+    assert write_google_messages([reply]) == []
 
 
 @pytest.mark.parametrize(
@@ -548,7 +550,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming: bool) -> None:
 )
 async def test_a_reply_without_a_message_is_asked_for_again(body: Any) -> None:
     with pytest.raises(BadResponse):
-        read_reply(body)
+        read_google_reply(body)
     async with FaultServer([send(answer(body))], [send(answer(OK))]) as server:
         assert (await model(server).ainvoke(HI)).text == "hello"
         assert len(server.requests) == 2
@@ -568,7 +570,7 @@ def test_a_malformed_call_never_runs() -> None:
 
 
 def test_an_empty_answer_is_an_empty_message() -> None:
-    reply = read_reply({"candidates": [{"content": {}, "finishReason": "STOP"}]})
+    reply = read_google_reply({"candidates": [{"content": {}, "finishReason": "STOP"}]})
     assert (reply.text, reply.stop_reason, reply.raw) == ("", "end", None)
 
 
@@ -598,7 +600,7 @@ def test_arguments_are_text_whatever_the_server_sends(args: Any, text: str) -> N
     ],
 )
 def test_nonsense_in_a_reply_does_not_crash(candidate: Any) -> None:
-    for read in (read_reply, assemble):
+    for read in (read_google_reply, assemble):
         reply = read({"candidates": [candidate]})
         assert [call.name for call in reply.tool_calls] in ([], [""])
 

@@ -19,7 +19,7 @@ from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.messages import AssistantMessage, UserMessage
 from agentloop.models import http
-from agentloop.models.http import Event, EventParser, error_class, retry_after, status_of
+from agentloop.models.http import EventParser, SentEvent, error_class, retry_after, status_of
 from agentloop.models.openai import ChatOpenAI
 from tests.doubles.fault_server import (
     FaultServer,
@@ -359,7 +359,7 @@ def test_without_a_key_the_message_says_where_to_put_one() -> None:
 # ---- server-sent events
 
 
-def events(*pieces: bytes) -> list[Event]:
+def events(*pieces: bytes) -> list[SentEvent]:
     parser = EventParser()
     return [event for piece in pieces for event in parser.feed(piece)]
 

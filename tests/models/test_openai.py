@@ -28,7 +28,13 @@ from agentloop.messages import (
     load_record,
 )
 from agentloop.models.http import Deltas
-from agentloop.models.openai import ChatOpenAI, Chunks, read_reply, strict_schema, write_messages
+from agentloop.models.openai import (
+    ChatOpenAI,
+    OpenAIChunks,
+    read_openai_reply,
+    strict_schema,
+    write_openai_messages,
+)
 from tests.doubles.fault_server import FaultServer, send, stream
 from tests.doubles.openai_double import Failure, OpenAIDouble, Reply
 
@@ -59,14 +65,14 @@ def model(server: Any, **settings: Any) -> ChatOpenAI:
 
 
 def reply_to(message: dict[str, Any], finish: Any = "stop", **rest: Any) -> AssistantMessage:
-    return read_reply({"choices": [{"message": message, "finish_reason": finish}], **rest})
+    return read_openai_reply({"choices": [{"message": message, "finish_reason": finish}], **rest})
 
 
 def assemble(*chunks: dict[str, Any]) -> AssistantMessage:
-    whole = Chunks(Deltas(None))
+    whole = OpenAIChunks(Deltas(None))
     for chunk in chunks:
         whole.add(chunk)
-    return read_reply(whole.reply())
+    return read_openai_reply(whole.reply())
 
 
 def call_chunk(**call: Any) -> dict[str, Any]:
@@ -78,7 +84,7 @@ END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
 
 
 def write(*messages: Message) -> list[dict[str, Any]]:
-    return write_messages(messages, "system")
+    return write_openai_messages(messages, "system")
 
 
 # ---- the request

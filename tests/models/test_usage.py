@@ -7,9 +7,9 @@ from agentloop.models import anthropic, google, openai
 
 JUNK = ["10", None, -5, 1.5, True, float("nan"), float("inf"), [], {}]
 READ = [
-    (openai.read_usage, "prompt_tokens", "completion_tokens"),
-    (anthropic.read_usage, "input_tokens", "output_tokens"),
-    (google.read_usage, "promptTokenCount", "candidatesTokenCount"),
+    (openai.read_openai_usage, "prompt_tokens", "completion_tokens"),
+    (anthropic.read_anthropic_usage, "input_tokens", "output_tokens"),
+    (google.read_google_usage, "promptTokenCount", "candidatesTokenCount"),
 ]
 
 

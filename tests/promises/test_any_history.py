@@ -34,7 +34,7 @@ from agentloop import (
     validate,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.models.openai import write_messages
+from agentloop.models.openai import write_openai_messages
 
 NAMES = ["works", "fails", "hangs", "page", "finish", "unknown"]
 ARGUMENTS = ["{}", "", "null", "[]", '{"x": 1}', '{"x":', '"{}"', '{"text": "\\ud83d"}']
@@ -217,7 +217,7 @@ class AnyHistory(RuleBasedStateMachine):
         for request in self.llm.requests[self.checked :]:
             assert validate(request.messages) == []
             assert request.messages[0] == SystemMessage("Be good.")
-            wire = json.dumps(write_messages(request.messages, "system"), allow_nan=False)
+            wire = json.dumps(write_openai_messages(request.messages, "system"), allow_nan=False)
             wire.encode()
         self.checked = len(self.llm.requests)
 

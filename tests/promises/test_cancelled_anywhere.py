@@ -107,7 +107,7 @@ class DoneBesideSiblings(Scenario):
 
 
 class CompactionInProgress(Scenario):
-    settings = {"compaction": CompactionConfig(context_window=200)}
+    settings = {"compaction": CompactionConfig(context_window=400, threshold_ratio=0.6)}
     script = [call("act", name=f"{i}") for i in range(4)]
 
 

@@ -45,14 +45,15 @@ async def test_without_pruning_every_request_begins_with_the_one_before():
 
 
 async def test_every_break_is_an_event():
-    requests, events = await play([*(calls(("look", {"n": n})) for n in range(8)), "done"])
+    script = [*(calls(("look", {"n": n})) for n in range(8)), "done"]
+    requests, events = await play(script, ephemeral_per_turn=True)
     assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 6
 
 
-async def test_pruning_in_batches_breaks_it_less():
+async def test_pruning_in_epochs_breaks_it_less():
     script = [*(calls(("look", {"n": n})) for n in range(30)), "done"]
-    requests, _ = await play(script, ephemeral_batch=8)
-    assert breaks(requests) == 3
+    requests, events = await play(script)
+    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 3
 
 
 async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_event():

@@ -18,7 +18,7 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.models.openai import write_messages
+from agentloop.models.openai import write_openai_messages
 
 from ..doubles.openai_double import OpenAIDouble, calls
 
@@ -67,7 +67,7 @@ async def test_any_conversation_stays_valid(script, prompts):
         assert validate([*agent.messages, UserMessage("next")]) == []
     for request in llm.requests:
         assert request.messages[0] == SystemMessage("Be good.")
-        wire = json.dumps(write_messages(request.messages, "system"), allow_nan=False)
+        wire = json.dumps(write_openai_messages(request.messages, "system"), allow_nan=False)
         wire.encode()
         for message in json.loads(wire):
             for made in message.get("tool_calls", ()):

@@ -51,13 +51,13 @@ agent = Agent(
     llm=llm,
     tools=[add, find, find_too],
     require_done_tool=True,
-    ephemeral_batch=2,
+    ephemeral_per_turn=True,
     compaction=CompactionConfig(threshold_ratio=0.5),
     max_iterations=3,
     dependency_overrides={get_db: lambda: {}},
 )
 kept = Kept(llm=llm, session="x", reminders=[], output_type=int, cancel_grace=1)
-bare = Bare(llm=llm, limit=3, ephemeral_batch=1)
+bare = Bare(llm=llm, limit=3, ephemeral_read_price=0.25)
 
 Agent()  # E
 Agent(llm)  # E

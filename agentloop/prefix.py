@@ -1,0 +1,124 @@
+"""What a request shares with the one before it: the prefix that a provider has in its cache.
+
+Copy with: messages.py, events.py, tokens.py.
+
+A cached token costs about a tenth of a new one, so what a change costs is what stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from .events import RequestEvent
+from .messages import AssistantMessage, Message, Request, Usage, dump_record
+from .tokens import counter, message_tokens, tool_tokens
+
+PRIOR = 256  # tokens by which the estimate is trusted before anything was reported
+
+
+class PrefixMeter:
+    """Measures each request of an agent against the one before it, and against the reports.
+
+    An estimate is what the provider last reported, plus what has come or gone since, at the rate
+    of reported to estimated tokens.
+    """
+
+    def __init__(self) -> None:
+        self._count = counter()
+        self._messages: Sequence[Message] = ()  # of the last request
+        self._sizes = [0]  # the tokens of its first 0, 1, 2, ... messages
+        self._offer: Any = None
+        self._fixed = 0  # the tokens of its tools
+        self._estimated, self._reported, self._rate = 0, 0, 1.0
+
+    def tokens(self, request: Request) -> int:
+        """The estimated input tokens of a request."""
+        if self._offer is None:
+            self._learn_from(request)
+        kept = self._kept(request)
+        new = sum(message_tokens(message, self._count) for message in request.messages[kept:])
+        return self._scaled(self._sizes[kept] + new + self._tool_tokens(request))
+
+    def send(self, request: Request) -> RequestEvent:
+        """What a request has in common with the one before it; it is the one before the next."""
+        kept = self._kept(request)
+        offer = (request.tools, request.tool_choice)
+        known = 0 if self._offer is not None and offer != self._offer else kept
+        again = set(self._messages[known:])
+        self._fixed, self._offer = self._tool_tokens(request), offer
+        del self._sizes[kept + 1 :]
+        for message in request.messages[kept:]:
+            self._sizes.append(self._sizes[-1] + message_tokens(message, self._count))
+        self._messages = request.messages
+        rebilled = sum(
+            self._sizes[at + 1] - self._sizes[at]
+            for at in range(known, len(request.messages) if again else known)
+            if request.messages[at] in again
+        )
+        total = self._scaled(self._sizes[-1] + self._fixed)
+        return RequestEvent(
+            request.purpose, len(request.messages), known, total, round(rebilled * self._rate)
+        )
+
+    def report(self, reply: AssistantMessage) -> None:
+        """Learn from what the provider says that the last request and its reply had."""
+        if reply.usage is not None and reply.usage.input_tokens > 0:
+            self._learn(self._sizes[-1] + self._fixed, reply, reply.usage)
+
+    def _learn(self, estimated: int, reply: AssistantMessage, usage: Usage) -> None:
+        rate = (usage.input_tokens + PRIOR) / (estimated + PRIOR)
+        self._rate = min(max(rate, 0.5), 2.0)
+        self._estimated = estimated + message_tokens(reply, self._count)
+        self._reported = usage.total_tokens - usage.reasoning_tokens
+
+    def _learn_from(self, request: Request) -> None:
+        """Before an agent's first request: from the newest reply in the history it begins with."""
+        for at in range(len(request.messages) - 1, -1, -1):
+            reply = request.messages[at]
+            if isinstance(reply, AssistantMessage) and reply.usage and reply.usage.input_tokens > 0:
+                sizes = (message_tokens(one, self._count) for one in request.messages[:at])
+                self._learn(sum(sizes) + self._tool_tokens(request), reply, reply.usage)
+                return
+
+    def _scaled(self, estimated: int) -> int:
+        return max(0, self._reported + round(self._rate * (estimated - self._estimated)))
+
+    def _kept(self, request: Request) -> int:
+        """How many of the last request's messages this one begins with."""
+        return common_prefix(self._messages, request.messages)
+
+    def _tool_tokens(self, request: Request) -> int:
+        if self._offer is not None and request.tools == self._offer[0]:
+            return self._fixed
+        return tool_tokens(request.tools, self._count)
+
+
+def common_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """With how many of the messages of `before` the messages of `after` begin."""
+    if after[: len(before)] == before:  # the common case, at the speed of C
+        return len(before)
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
+    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
+
+    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
+    the first message that changed, or what changed in the tools.
+    """
+    found: list[str] = []
+    for number, (before, after) in enumerate(pairwise(requests), 2):
+        at = common_prefix(before.messages, after.messages)
+        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
+            found.append(f"request {number} offers other tools, or another tool_choice")
+        elif at < len(before.messages):
+            was = dump_record(before.messages[at]).decode()
+            now = dump_record(after.messages[at]).decode() if at < len(after.messages) else "gone"
+            found.append(f"request {number}, messages[{at}]:\n  was {was:.500}\n  now {now:.500}")
+    if len(found) > breaks:
+        raise AssertionError(
+            f"the prefix broke {len(found)} times, not {breaks}:\n" + "\n".join(found)
+        )

@@ -1,0 +1,53 @@
+"""A pytest plugin (`-p tests.bundled`) that puts a bundle in the place of the package's modules.
+
+AGENTLOOP_BUNDLE names the file. Each module that is a part of it is the file; the others (those of
+the command, and models that only tests need) come from the package, and import from the file.
+"""
+
+import os
+import re
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+# Tests that say nothing of a bundle, and why.
+NOT_OF_A_BUNDLE = {}
+
+
+class Bundled(MetaPathFinder, Loader):
+    def __init__(self, path):
+        self.path, self.module = path, None
+        parts = re.findall(r"^#   (\S+)\.py: ", Path(path).read_text(encoding="utf-8"), re.M)
+        self.names = {f"agentloop.{part.replace('/', '.')}" for part in parts}
+
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self) if name in self.names else None
+
+    def create_module(self, spec):
+        if self.module is None:
+            own = spec_from_file_location("bundled_agent", self.path)
+            self.module = sys.modules["bundled_agent"] = module_from_spec(own)
+            own.loader.exec_module(self.module)
+        return self.module
+
+    def exec_module(self, module):
+        pass
+
+
+if path := os.environ.get("AGENTLOOP_BUNDLE"):
+    assert not any(name.startswith("agentloop") for name in sys.modules), "it comes too late"
+    sys.meta_path.insert(0, Bundled(path))
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [item for item in items if item.nodeid.partition("[")[0] in NOT_OF_A_BUNDLE]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session):
+    modules = {name: sys.modules[name] for name in sys.modules if name.startswith("agentloop.")}
+    assert modules["agentloop.loop"] is sys.modules["bundled_agent"]
