@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        commands = {"demo": demo, "bundle": bundle, "explain": explain}
+        commands = {"demo": demo, "bundle": bundle, "explain": explain, "view": view}
         return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
@@ -110,13 +110,15 @@ def parser() -> Parser:
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
-    from . import bundle
+    from . import bundle, view
 
     what = "write the core and the parts of your choice as one file that is yours"
     bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
     what = "print which class of an agent handles what, and where its settings come from"
     shown = commands.add_parser("explain", help=what, description=f"Explain: {what}.")
     shown.add_argument("agent", metavar="WHERE:CLASS", help="my_module:MyAgent, agent.py:MyAgent")
+    what = "write a page to look into a session with"
+    view.add_options(commands.add_parser("view", help=what, description=f"View: {what}."))
     return parser
 
 
@@ -137,6 +139,12 @@ def explain(options: argparse.Namespace) -> int:
     from . import explain
 
     return explain.run(options.agent)
+
+
+def view(options: argparse.Namespace) -> int:
+    from . import view
+
+    return view.view(options, Terminal(sys.stdout))
 
 
 def chat(options: argparse.Namespace) -> int:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
@@ -35,7 +36,7 @@ from ..messages import (
     UserMessage,
     text_of,
 )
-from ..mixins.ephemeral import placeholder, stale_results
+from ..mixins.ephemeral import Ephemeral, Epochs
 from ..models.recording import read_log
 from ..saved import SESSION_DIR
 from ..store import FileStore, is_name
@@ -49,7 +50,7 @@ NAME = re.compile("[0-9a-f]{16}")  # of an offloaded result: the beginning of it
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 JSON: TypeAlias = dict[str, Any]
-Price: TypeAlias = Callable[[Usage, str | None], float | None]
+Price: TypeAlias = Callable[[str, Usage], float | None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def view(options: argparse.Namespace, terminal: Terminal) -> int:
         output = Path(options.output or f"{path.stem}.html")
         if output.exists() and output.samefile(path):
             raise ValueError("-o names the session itself, which would be lost")
-        page = page_of(path.name, read_log(path), options.offloaded)
+        page = page_of(path.name, read_log(path), options.offloaded, known_prices())
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         with open(os.open(output, flags, 0o600), "wb") as file:
             file.write(page)
@@ -90,6 +91,14 @@ def session_path(name: str) -> Path:
     return path
 
 
+def known_prices() -> Price | None:
+    """What the package genai-prices says, if there is one to ask."""
+    with suppress(ImportError):
+        price: Price = import_module("agentloop.mixins.cost").price_of()
+        return price
+    return None
+
+
 def page_of(
     title: str,
     log: Sequence[Record],
@@ -101,10 +110,12 @@ def page_of(
     [script] = re.findall("<script>(.*?)</script>", template, re.DOTALL)
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
     data = to_json(page_data(log, offloaded, price), inf_nan_mode="null").decode()
-    data = re.sub("|".join(UNSAFE), lambda match: UNSAFE[match[0]], data)
-    filled = template.replace("{{title}}", escape(title)).replace("{{script}}", f"sha256-{digest}")
-    before, _, after = filled.partition("{{data}}")
-    return f"{before}{data}{after}".encode()
+    filled = {
+        "{{title}}": escape(title),
+        "{{script}}": f"sha256-{digest}",
+        "{{data}}": re.sub("|".join(UNSAFE), lambda match: UNSAFE[match[0]], data),
+    }
+    return re.sub("{{[a-z]+}}", lambda match: filled[match[0]], template).encode()
 
 
 def page_data(
@@ -143,10 +154,9 @@ def page_data(
             data |= figures(record, price)
         if not isinstance(record, UserMessage | AssistantMessage | ToolMessage):
             rows.append((data["kind"], at))
-    for at, turn in stale_turns(log).items():
-        data = records[at]
-        assert data is not None
-        data |= {"stale": turn, "placeholder": placeholder(cast(ToolMessage, log[at]))}
+    for call_id, (turn, text) in pruned(log).items():
+        if (data := records[answered[call_id]]) is not None:
+            data |= {"stale": turn, "placeholder": text}
     return {"records": records, "turns": turns, "rows": rows}
 
 
@@ -201,32 +211,25 @@ def figures(record: AssistantMessage | Summary | SideRequest, price: Price | Non
     data: JSON = {"model": record.model, "seconds": getattr(record, "seconds", None)}
     if (usage := record.usage) is not None:
         data |= {"in": usage.input_tokens, "cached": usage.cached_input_tokens}
-        data |= {"out": usage.output_tokens, "cost": price(usage, record.model) if price else None}
+        cost = price(record.model, usage) if price and record.model else None
+        data |= {"out": usage.output_tokens, "cost": cost}
     return data
 
 
-def stale_turns(log: Sequence[Record]) -> dict[int, int]:
-    """For the places of pruned results, the first turn (from 0) that did not see them.
+def pruned(log: Sequence[Record]) -> dict[str, tuple[int, str]]:
+    """By call id, the first turn (from 0) that did not see a result, and what stood in its place.
 
-    As `Ephemeral` with its defaults prunes: a log does not say how it was set. What is stale once
-    stays so, and therefore few of the turns have to be looked at.
+    As `Ephemeral` prunes with its defaults: a log does not say how it was set.
     """
-    places = {r.tool_call_id: at for at, r in enumerate(log) if isinstance(r, ToolMessage)}
-    if not any(isinstance(record, ToolMessage) and record.ephemeral for record in log):
-        return {}
-    replies = [at for at, record in enumerate(log) if isinstance(record, AssistantMessage)]
-    found: dict[int, int] = {}
-
-    def look(low: int, old: set[str], high: int, new: set[str]) -> None:
-        if high - low == 1:
-            found.update((places[call_id], high) for call_id in new - old)
-        elif old != new:
-            middle = (low + high) // 2
-            between = stale_results(log[: replies[middle]])
-            look(low, old, middle, between)
-            look(middle, between, high, new)
-
-    look(-1, set(), len(replies) - 1, stale_results(log[: replies[-1]])) if replies else None
+    epochs = Epochs(Ephemeral.ephemeral_write_price, Ephemeral.ephemeral_read_price)
+    found: dict[str, tuple[int, str]] = {}
+    turn = 0
+    for at, record in enumerate(log):
+        epochs.take(log, at)
+        if isinstance(record, AssistantMessage):
+            for call_id in list(epochs.hidden)[len(found) :]:
+                found[call_id] = (turn, epochs.hidden[call_id].text)
+            turn += 1
     return found
 
 

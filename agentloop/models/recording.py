@@ -225,10 +225,12 @@ class ReplayModel:
         """
         if not self.log:
             raise ValueError(f"{self.path} is no session: rerun() needs its prompts and runs")
-        for run in runs(self.log, [entry.at for entry in self.entries]):
-            twin = agent.fork()
-            twin.llm, twin.log = self, self.log[: run.begin]
-            twin.listeners = [*twin.listeners, partial(self._steer, twin)]
+        twin: Any = agent.fork()
+        twin.llm, twin.listeners = self, [*twin.listeners, partial(self._steer, twin)]
+        if getattr(getattr(twin, "compaction", None), "model", None):
+            twin.compaction = replace(twin.compaction, model=self)  # which has its summaries too
+        for run in runs(self.log):
+            twin.log = self.log[: run.begin]
             self._run, self._calls, self._sent = run, open_calls(twin.log), []
             try:
                 await twin.run()
@@ -326,8 +328,8 @@ class Run(NamedTuple):
     open: frozenset[str]
 
 
-def runs(log: Sequence[Record], replies: Sequence[int]) -> list[Run]:
-    """The runs of a session that can be done again; `replies` are the places of its replies."""
+def runs(log: Sequence[Record]) -> list[Run]:
+    """The runs of a session that can be done again."""
     starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
     work = (AssistantMessage, Summary, SideRequest, ToolStart, Decision)
     found: list[Run] = []
@@ -399,26 +401,33 @@ def read_session(log: Sequence[Record]) -> list[Entry]:
     entries: list[Entry] = []
     reply = 0  # the last that is no empty one
     for at, record in enumerate(log):
-        if isinstance(record, AssistantMessage | Summary | SideRequest) and at >= first:
+        if at >= first and (answer := answer_of(record)):
             between = log[reply:at]
             summarized = any(isinstance(each, Summary) for each in between)
             messages = view(log[:at]) if summarized else seal(between)
             tail = list(map(shown_of, messages[start_of_tail(messages) :]))
             side = not isinstance(record, AssistantMessage)
-            entries.append(Entry(tail, answer_of(record), side=side, at=at))
+            entries.append(Entry(tail, answer, side=side, at=at))
         if isinstance(record, AssistantMessage) and (record.text.strip() or record.tool_calls):
             reply = at
     return entries
 
 
-def answer_of(record: AssistantMessage | Summary | SideRequest) -> AssistantMessage | ModelError:
-    """What the model said to a request that left this record."""
+def answer_of(record: Record) -> AssistantMessage | ModelError | None:
+    """What the agent's model said to the request that left this record; None if none did.
+
+    A Summary without a model is of turns that were left out; a SideRequest is a summary that
+    failed, or another model's.
+    """
     if isinstance(record, AssistantMessage):
         return record
-    if isinstance(record, SideRequest) and record.usage is None:
-        return ModelError("this request failed when the session was made")
-    text = record.content if isinstance(record, Summary) else ""
-    return AssistantMessage(text, usage=record.usage, model=record.model)
+    if isinstance(record, Summary) and (record.model or record.usage):
+        return AssistantMessage(record.content, usage=record.usage, model=record.model)
+    if isinstance(record, SideRequest) and (record.extra or {}).get("compaction"):
+        if record.usage is None and record.model is None:
+            return ModelError("this request failed when the session was made")
+        return AssistantMessage("", usage=record.usage, model=record.model)
+    return None
 
 
 def read_recording(lines: Sequence[bytes]) -> list[Entry]:
@@ -473,11 +482,12 @@ def sent_after(log: Sequence[Record], at: int) -> list[UserMessage]:
 
 
 def start_of_tail(messages: Sequence[Message]) -> int:
-    """Where the messages begin that came since the last reply."""
-    for at in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[at], AssistantMessage | SystemMessage):
-            return at + 1
-    return 0
+    """Where the messages begin that came since the last reply. What is pinned first is no part."""
+    end = range(len(messages), 0, -1)
+    at = next((n for n in end if isinstance(messages[n - 1], AssistantMessage | SystemMessage)), 0)
+    while at < len(messages) and (getattr(messages[at], "extra", None) or {}).get("pinned"):
+        at += 1
+    return at
 
 
 def digests(tools: Sequence[Tool]) -> dict[str, str]:
