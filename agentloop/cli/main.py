@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
+from ..models.recording import dump_to
 from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        commands = {"demo": demo, "bundle": bundle, "explain": explain, "view": view}
+        commands = {"demo": demo, "bundle": bundle, "explain": explain}
+        commands |= {"replay": replay, "view": view}
         return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
@@ -102,6 +104,7 @@ def parser() -> Parser:
     add("--session", metavar="NAME", help=f"keep the conversation in {kept}")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
+    add("--dump", metavar="FOLDER", help="write each request's and answer's body there, keyless")
     add("--version", action="version", version=f"agentloop {__version__}")
     add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="other than a chat")
@@ -110,13 +113,16 @@ def parser() -> Parser:
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
-    from . import bundle, view
+    from . import bundle, replay, view
 
     what = "write the core and the parts of your choice as one file that is yours"
     bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
     what = "print which class of an agent handles what, and where its settings come from"
     shown = commands.add_parser("explain", help=what, description=f"Explain: {what}.")
     shown.add_argument("agent", metavar="WHERE:CLASS", help="my_module:MyAgent, agent.py:MyAgent")
+    what = "step through a session, print it as a test, or go on live from one of its turns"
+    shown = commands.add_parser("replay", help=what, description=f"Replay: {what}.")
+    replay.add_options(shown, list(DEFAULT_MODELS))
     what = "write a page to look into a session with"
     view.add_options(commands.add_parser("view", help=what, description=f"View: {what}."))
     return parser
@@ -125,8 +131,9 @@ def parser() -> Parser:
 def demo(options: argparse.Namespace) -> int:
     from . import demo, kill
 
-    play = kill.kill_demo if options.kill else demo.demo
-    return play(Terminal(sys.stdout), options.wire)
+    if options.kill:
+        return kill.kill_demo(Terminal(sys.stdout), options.wire)
+    return demo.demo(Terminal(sys.stdout), options.wire, options.dump)
 
 
 def bundle(options: argparse.Namespace) -> int:
@@ -139,6 +146,12 @@ def explain(options: argparse.Namespace) -> int:
     from . import explain
 
     return explain.run(options.agent)
+
+
+def replay(options: argparse.Namespace) -> int:
+    from . import replay
+
+    return replay.replay(options, Terminal(sys.stdout))
 
 
 def view(options: argparse.Namespace) -> int:
@@ -162,6 +175,7 @@ def chat(options: argparse.Namespace) -> int:
     try:
         here = Path.cwd()
         llm, where = choose(options.provider, options.model, options.base_url, options.ports)
+        llm.dump = dump_to(options.dump) if options.dump else None
         if prompt is not None and not prompt.strip():
             raise ValueError("There is nothing to answer: the prompt is empty.")
         conversation = Chat(
@@ -240,8 +254,15 @@ async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str
     return await asyncio.gather(*map(listing, urls))
 
 
-def model_at(provider: str, model: str, base_url: str | None, key: str | None = None) -> HTTPModel:
-    """A model of one of the three providers."""
+def model_at(
+    provider: str,
+    model: str,
+    base_url: str | None,
+    key: str | None = None,
+    dump: str | None = None,
+) -> HTTPModel:
+    """A model of one of the three providers; `dump` is a folder for all bodies."""
     kinds: Mapping[str, type[HTTPModel]]
     kinds = {"openai": ChatOpenAI, "anthropic": ChatAnthropic, "google": ChatGoogle}
-    return kinds[provider](model, base_url=base_url, api_key=key)
+    tap = dump_to(dump) if dump else None
+    return kinds[provider](model, base_url=base_url, api_key=key, dump=tap)

@@ -69,6 +69,8 @@ def view(options: argparse.Namespace, terminal: Terminal) -> int:
         if output.exists() and output.samefile(path):
             raise ValueError("-o names the session itself, which would be lost")
         page = page_of(path.name, read_log(path), options.offloaded, known_prices())
+        if output.exists() and not options.output:
+            raise FileExistsError(f"there is {output} already: -o {output} writes it anew")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         with open(os.open(output, flags, 0o600), "wb") as file:
             file.write(page)
@@ -162,6 +164,7 @@ def page_data(
 
 def data_of(record: Record, offloaded: str | Path | None) -> JSON | None:
     """A record for the page; None for one that it does not show."""
+    data: JSON
     match record:
         case UserMessage():
             extra = record.extra or {}

@@ -234,8 +234,8 @@ class ReplayModel:
             self._run, self._calls, self._sent = run, open_calls(twin.log), []
             try:
                 await twin.run()
-            except ReplayMismatch:
-                raise
+            except ReplayMismatch as mismatch:
+                raise mismatch.with_traceback(None) from None  # the way to it says nothing
             except Exception:
                 if run.reason != "error":  # such as a tool's, which ended the recorded run too
                     raise
@@ -485,9 +485,14 @@ def start_of_tail(messages: Sequence[Message]) -> int:
     """Where the messages begin that came since the last reply. What is pinned first is no part."""
     end = range(len(messages), 0, -1)
     at = next((n for n in end if isinstance(messages[n - 1], AssistantMessage | SystemMessage)), 0)
-    while at < len(messages) and (getattr(messages[at], "extra", None) or {}).get("pinned"):
+    while at < len(messages) and is_pinned(messages[at]):
         at += 1
     return at
+
+
+def is_pinned(message: Message) -> bool:
+    extra = message.extra if isinstance(message, UserMessage) else None
+    return bool((extra or {}).get("pinned"))
 
 
 def digests(tools: Sequence[Tool]) -> dict[str, str]:
