@@ -19,7 +19,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -33,7 +33,6 @@ from ..errors import ModelError
 from ..events import OnDelta, StepStartEvent, TextDeltaEvent, ThinkingDeltaEvent
 from ..messages import (
     AssistantMessage,
-    Decision,
     Message,
     Record,
     RunEnd,
@@ -91,7 +90,26 @@ class Entry:
     tool_choice: str | None = None
     side: bool = False
     at: int = 0
-    played: bool = field(default=False, compare=False)
+    number: int = 0
+    played: bool = False
+
+    def answers(self, asked: Entry) -> bool:
+        """Whether a request is the one that was made here."""
+        same = self.messages == asked.messages and self.tools in (None, asked.tools)
+        return same and self.tool_choice in (None, asked.tool_choice)
+
+    def difference(self, asked: Entry) -> tuple[str, int | None, str]:
+        """What is first in a request that is not as it was here: where, the message, a diff."""
+        if found := first_difference(self.messages, asked.messages):
+            return "message", *found
+        if self.tools not in (None, asked.tools):
+            return (
+                "its tools",
+                None,
+                diff_of(as_lines(self.tools or {}), as_lines(asked.tools or {})),
+            )
+        said = f"{self.tool_choice!r} was recorded, {asked.tool_choice!r} is asked"
+        return f"its tool_choice: {said}", None, ""
 
 
 class RecordingModel:
@@ -171,7 +189,8 @@ class ReplayModel:
         else:
             self.log = read_log(self.path)
             self.entries = read_session(self.log)
-        for entry in self.entries:
+        for number, entry in enumerate(self.entries, 1):
+            entry.number = number
             entry.messages = [self._without_ignored(message) for message in entry.messages]
         models = (getattr(entry.answer, "model", None) for entry in self.entries)
         self.model = next(filter(None, models), "replay")
@@ -213,10 +232,10 @@ class ReplayModel:
         """Raise ReplayMismatch if a request differed, or if recorded ones were not made."""
         if self.mismatches:
             raise self.mismatches[0]
-        left = [number for number, entry in enumerate(self.entries, 1) if not entry.played]
-        if left:
+        if left := self._left():
             text = f"{len(left)} of {len(self.entries)} requests in {self.path.name} were not made"
-            raise ReplayMismatch(f"{text}; the first of them is request {left[0]}", left[0])
+            number = left[0].number
+            raise ReplayMismatch(f"{text}; the first of them is request {number}", number)
 
     async def rerun(self, agent: Loop) -> None:
         """Do a session's runs again with a copy of this agent, each from where the session stood.
@@ -241,6 +260,10 @@ class ReplayModel:
                     raise
             finally:
                 self._run = None
+            if left := self._left(run.until):
+                raise ReplayMismatch(
+                    f"the run ended before request {left[0].number}", left[0].number
+                )
         self.assert_done()
 
     def approve(self, tool: str, arguments: Mapping[str, Any]) -> bool:
@@ -262,40 +285,37 @@ class ReplayModel:
         while self._sent and isinstance(event, StepStartEvent):
             agent.record(self._sent.pop(0))
 
+    def _left(self, until: int | None = None) -> list[Entry]:
+        """What was not played, up to a place in the session."""
+        return [e for e in self.entries if not e.played and (until is None or e.at <= until)]
+
     def _find(self, messages: Sequence[Message], tools: JSON, tool_choice: str) -> Entry:
         """The entry that answers this request. Raises or notes a ReplayMismatch."""
-        until = self._run.until if self._run else len(self.log)
-        left = [entry for entry in self.entries if not entry.played and entry.at <= until]
+        left, of = self._left(self._run and self._run.until), self.path.name
         if not left and self._run and self._run.reason not in ENDED:
             raise Stop("interrupted")
-        number = sum(entry.played for entry in self.entries) + 1
         if not left:
-            text = f"request {number} is one more than there are in {self.path.name}"
-            if self._run and number <= len(self.entries):
-                text = f"one more request before request {number}: in {self.path.name} the run ends"
-            return self._note(ReplayMismatch(text, number, len(messages) - 1, ""), None)
-        shown = [self._without_ignored(shown_of(message)) for message in messages]
-        offset = 0 if self.recorded else start_of_tail(messages)
-        for entry in left if self.recorded else left[:1]:
-            asked = shown[offset : len(shown) - entry.side]
-            same = asked == entry.messages and entry.tools in (None, tools)
-            if same and entry.tool_choice in (None, tool_choice):
+            text = f"request {len(self.entries) + 1} is one more than there are in {of}"
+            if later := self._left():
+                text = f"one more request before request {later[0].number}: in {of} the run ends"
+            return self._note(ReplayMismatch(text, len(self.entries) + 1), None)
+        start = 0 if self.recorded else start_of_tail(messages)
+        shown = [self._without_ignored(shown_of(message)) for message in messages[start:]]
+        shown = shown[: len(shown) - left[0].side]
+        asked = Entry(shown, left[0].answer, tools, tool_choice)
+        if not self.recorded:
+            left = left[:1]
+        for entry in left:
+            if entry.answers(asked):
                 return entry
-        entry = left[0]
-        asked = shown[offset : len(shown) - entry.side]
-        what, index, diff = "its tools", None, ""
-        found = first_difference(entry.messages, asked)
-        if found:
-            index, diff = offset + found[0], found[1]
-            what = f"message {index}"
-        elif entry.tools not in (None, tools):
-            diff = diff_of(as_lines(entry.tools or {}), as_lines(tools))
-        else:
-            what = f"its tool_choice: {entry.tool_choice!r} was recorded, {tool_choice!r} is asked"
-        hint = " (there, a summary was asked for)" if entry.side else ""
-        number = self.entries.index(entry) + 1
-        text = f"request {number} differs from {self.path.name}{hint} in {what}"
-        return self._note(ReplayMismatch(text, number, index, diff), entry)
+        entry = max(left, key=lambda entry: shared(entry.messages, shown))
+        where, index, diff = entry.difference(asked)
+        if index is not None:
+            index += start
+            where = f"{where} {index}"
+        hint = " (there, a summary was asked for)" * entry.side
+        text = f"request {entry.number} differs from {of}{hint} in {where}"
+        return self._note(ReplayMismatch(text, entry.number, index, diff), entry)
 
     def _note(self, mismatch: ReplayMismatch, entry: Entry | None) -> Entry:
         self.mismatches.append(mismatch)
@@ -331,7 +351,7 @@ class Run(NamedTuple):
 def runs(log: Sequence[Record]) -> list[Run]:
     """The runs of a session that can be done again."""
     starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
-    work = (AssistantMessage, Summary, SideRequest, ToolStart, Decision)
+    work = (AssistantMessage, Summary, SideRequest, ToolStart)
     found: list[Run] = []
     for start, following in zip(starts, [*starts[1:], len(log)], strict=True):
         begin = next((i for i in range(start, following) if isinstance(log[i], work)), None)

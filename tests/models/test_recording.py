@@ -19,6 +19,7 @@ from agentloop import (
     ScriptedModel,
     Session,
     Stop,
+    ToolCall,
     ToolError,
     UserMessage,
     tool,
@@ -219,6 +220,19 @@ class TestARecording:
         assert await both(llm, "ba") == said[::-1]
         assert said[0] == ["a, answer 0", "a, answer 1"]
         llm.assert_done()
+
+    async def test_a_difference_is_to_the_recorded_request_that_is_nearest(self, tmp_path):
+        llm = RecordingModel(ScriptedModel(lambda messages, tools: "fine"), tmp_path / "r")
+        for name in ("a", "b"):
+            agent = Agent(llm=llm)
+            await agent.run(name)
+            await agent.run("more")
+        llm = ReplayModel(tmp_path / "r")
+        agent = Agent(llm=llm)
+        await agent.run("b")
+        with pytest.raises(ReplayMismatch, match="request 4 differs from r in message 2") as caught:
+            await agent.run("less")
+        assert caught.value.diff.endswith("-more\n+less")
 
     def test_a_last_line_that_was_cut_off_is_left_out(self, tmp_path):
         path = recorded(tmp_path / "r", "one", "two", prompts=["a", "b"])
@@ -445,6 +459,90 @@ class TestASession:
         with pytest.raises(ReplayMismatch, match="-Denied"):
             await llm.rerun(agent_with(None))
         assert (tmp_path / "f").exists()
+
+    async def test_a_run_that_ends_too_early_fails(self, tmp_path):
+        @tool(name="add")
+        def ends(a: int, b: int) -> int:
+            """Add."""
+            raise Stop("enough")
+
+        path = await session(tmp_path, *SCRIPT, "bye", prompts=["go", "and?"])
+        with pytest.raises(ReplayMismatch, match="the run ended before request 2"):
+            await ReplayModel(path).rerun(Agent(llm=ScriptedModel(), tools=[ends]))
+
+    async def test_one_request_more_in_a_run_fails(self, tmp_path):
+        class Doubtful(Agent):
+            async def finish(self, result):
+                self.nudge("Are you sure?")
+
+        path = await session(tmp_path, "yes", "bye", prompts=["go", "and?"])
+        with pytest.raises(ReplayMismatch, match="one more request before request 2"):
+            await ReplayModel(path).rerun(Doubtful(llm=ScriptedModel()))
+
+    async def test_equal_requests_have_their_own_numbers(self, tmp_path):
+        llm = RecordingModel(ScriptedModel("a", "b"), tmp_path / "r")
+        for _ in range(2):
+            await Agent(llm=llm).run("go")
+        llm = ReplayModel(tmp_path / "r")
+        assert [await Agent(llm=llm).query("go") for _ in range(2)] == ["a", "b"]
+
+    async def test_a_summary_by_another_model_is_played_too(self, tmp_path):
+        other = ScriptedModel(lambda m, t: "SUM", model="cheap")
+
+        @tool
+        def page(n: int) -> str:
+            """Look."""
+            return f"{n} " + "word " * 300
+
+        config = CompactionConfig(context_window=1000, model=other)
+        llm = ScriptedModel(*(call("page", n=n) for n in range(5)), "done")
+        agent = Kept(llm=llm, tools=[page], session="s", session_dir=tmp_path, compaction=config)
+        await agent.run("go")
+        agent.close()
+        asked = len(other.requests)
+        assert asked
+        llm = ReplayModel(tmp_path / "s.jsonl")
+        await llm.rerun(Agent(llm=ScriptedModel(), tools=[page], compaction=config))
+        assert len(other.requests) == asked
+
+    async def test_what_is_pinned_first_is_not_compared(self, tmp_path):
+        from agentloop.mixins.memory import Memory
+
+        class Remembers(Memory, Agent):
+            memory_dir = tmp_path
+
+        (tmp_path / "AGENTS.md").write_text("Be brief.")
+        path = await session(tmp_path, *SCRIPT)
+        await ReplayModel(path).rerun(Remembers(llm=ScriptedModel(), tools=[add]))
+
+    async def test_turns_that_were_left_out_are_no_answer(self, tmp_path):
+        @tool
+        def page(n: int) -> str:
+            """Look."""
+            return f"{n} " + "word " * 300
+
+        def answer(messages, tools):
+            if messages[-1].text == SUMMARY_PROMPT:
+                raise Overloaded("no")
+            return next(replies)
+
+        replies = iter(
+            [
+                *(
+                    AssistantMessage(tool_calls=(ToolCall(f"c{n}", "page", f'{{"n": {n}}}'),))
+                    for n in range(6)
+                ),
+                "done",
+            ]
+        )
+        config = CompactionConfig(context_window=1000)
+        settings = {"tools": [page], "compaction": config}
+        agent = Kept(llm=ScriptedModel(answer), session="s", session_dir=tmp_path, **settings)
+        await agent.run("go")
+        agent.close()
+        llm = ReplayModel(tmp_path / "s.jsonl")
+        assert any(isinstance(entry.answer, ModelError) for entry in llm.entries)
+        await llm.rerun(Agent(llm=ScriptedModel(), **settings))
 
     async def test_the_agent_and_its_log_stay_as_they_were(self, tmp_path):
         agent = Kept(llm=ScriptedModel("mine"), tools=[add], session="own", session_dir=tmp_path)
