@@ -11,6 +11,7 @@ from agentloop import AssistantMessage, SideRequest, ToolCall, ToolMessage, User
 from agentloop.cli.replay import as_pytest
 from agentloop.messages import RunStart
 from agentloop.models.recording import ReplayModel, read_log
+from tests.cli.browser import Browser
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
@@ -252,6 +253,20 @@ def test_a_fork_may_be_told_something_else(folder):
         done = replay(folder, "list", *options)
     assert "Butter it is." in done.stdout
     assert [m["content"] for m in server.requests[0]["messages"][-2:]] == ["Delete it.", "Butter!"]
+
+
+def test_its_session_opens_in_the_page(folder, tmp_path):
+    with Browser() as browser:
+        done = run(
+            "view", "list", "-o", str(tmp_path / "o.html"), cwd=folder, HOME=str(folder.parent)
+        )
+        assert done.returncode == 0
+        browser.open(tmp_path / "o.html")
+        browser.press("j", "j", "j")
+        assert "Turn 4" in browser.text("#detail h2")
+        assert "Delete it." in browser.text("#context li.new")
+        assert "denied" in browser.text(".call")
+        assert "m · " in browser.text("#detail .top")
 
 
 # ---- bodies

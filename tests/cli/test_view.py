@@ -515,6 +515,10 @@ def test_it_can_be_read_on_a_phone(browser, tmp_path):
     browser.press("j", "j", "j", "j", "j", "j", "j")
     assert browser.run("return document.documentElement.scrollWidth") <= 400
     assert "Turn 8" in browser.text("#detail h2")
+    browser.run("scrollTo(0, 0)")
+    browser.click(".row", "page 8")
+    assert "Turn 9" in browser.text("#detail h2")
+    assert browser.run("return document.getElementById('detail').getBoundingClientRect().top") < 9
     browser.command("Emulation.clearDeviceMetricsOverride")
 
 
