@@ -1,6 +1,6 @@
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
-Copy with: the other files of this folder, but not __init__.py and agent.py.
+Copy with: runs.py, tools.py, prefix.py and what they name.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
 them and calls `super()`: requests and calls go from the left of a class line to the right, views
@@ -32,6 +32,7 @@ from .messages import (
     ToolChoice,
     ToolMessage,
     ToolStart,
+    stamped,
 )
 from .prefix import PrefixMeter
 from .results import as_content, describe_error
@@ -158,16 +159,18 @@ class Loop(Runs):
         """The model's reply to one request. Streams a step if somebody listens."""
         listened = self.listeners or (self._run is not None and self._run.queue is not None)
         llm, start = request.model or self.llm, time.perf_counter()
-        self.emit(self.meter(llm).send(request))
+        meter = self.meter(llm) if listened else self._cache.get((PrefixMeter, id(llm)))
+        if meter is not None:  # somebody listens, or has asked it before
+            self.emit(meter.send(request))
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
             on_delta=self.emit if listened and request.purpose == "step" else None,
         )
-        self.meter(llm).report(reply)
-        took = round(time.perf_counter() - start, 3)
-        return replace(reply, model=reply.model or getattr(llm, "model", None), seconds=took)
+        if meter is not None:
+            meter.report(reply)
+        return stamped(reply, time.perf_counter() - start, getattr(llm, "model", None))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
@@ -275,16 +278,17 @@ class Loop(Runs):
 
     def _offer(self, tool_choice: ToolChoice = "auto") -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
-        tools = tuple(self.toolset())
-        check_unique_names(tools)
-        names, before = [tool.name for tool in tools], [tool.name for tool in self._offered or ()]
+        tools, before = tuple(self.toolset()), self._offered
+        if tools != before:
+            check_unique_names(tools)
+            self._offered = tools
+            if before is not None:
+                were, are = ({tool.name for tool in each} for each in (before, tools))
+                self.emit(events.ToolsChangedEvent(sorted(are - were), sorted(were - are)))
+        names = [tool.name for tool in tools]
         if tool_choice not in ("auto", "required", "none", *names):
             raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
-        if self._offered is not None and tools != self._offered:
-            added, removed = set(names) - set(before), set(before) - set(names)
-            self.emit(events.ToolsChangedEvent(sorted(added), sorted(removed)))
-        self._offered = tools
-        return tools
+        return self._offered or tools
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
@@ -341,7 +345,7 @@ class Loop(Runs):
         if self._run is not run:
             return  # it was left behind, and the run that asked for it has ended
         took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
-        self.record(replace(message, seconds=round(took, 3)))
+        self.record(stamped(message, took))
         self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
         self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
         if failure:

@@ -13,7 +13,7 @@ import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from pydantic_core import from_json, to_json
 
@@ -125,6 +125,9 @@ def text_of(content: Content | None) -> str:
 
 # ---- messages
 
+Wire: TypeAlias = tuple[str, bytes] | None
+"""A kind of provider, and the bytes of a message for it: see `written`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -206,6 +209,7 @@ class UserMessage:
     content: Content
     hidden: bool = False
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze_content(self)
@@ -235,6 +239,7 @@ class AssistantMessage:
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
     model: str | None = field(default=None, compare=False, repr=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
@@ -260,6 +265,7 @@ class ToolMessage:
     ephemeral: int = 0
     extra: Mapping[str, Any] | None = field(default=None, hash=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _freeze_content(self)
@@ -271,6 +277,37 @@ class ToolMessage:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+M = TypeVar("M", AssistantMessage, ToolMessage)
+
+
+def stamped(message: M, seconds: float, model: str | None = None) -> M:
+    """A message that nobody has recorded yet, with how long it took and who made it.
+
+    In place: `replace` takes 2 us, and this says nothing that messages are compared by.
+    """
+    object.__setattr__(message, "seconds", round(seconds, 3))
+    if isinstance(message, AssistantMessage) and message.model is None:
+        object.__setattr__(message, "model", model)
+    return message
+
+
+def written(
+    messages: Sequence[Message], kind: str, write: Callable[[Message], bytes]
+) -> list[bytes]:
+    """The messages as bytes for one kind of provider. Each is written once and keeps its bytes: it
+    is frozen, and a conversation of 400 turns would take 2 ms a turn to write anew."""
+    out: list[bytes] = []
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            out.append(write(message))
+            continue
+        if (kept := message.wire) is None or kept[0] != kind:
+            kept = (kind, write(message))
+            object.__setattr__(message, "wire", kept)
+        out.append(kept[1])
+    return out
 
 
 # ---- marks: what happened, for the log and not for the model
@@ -432,7 +469,7 @@ _TYPES: dict[str, type[Any]] = {
 }
 _TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
-    cls: {f.name: f for f in fields(cls)} for cls in (*_TYPES.values(), Usage, ToolCall)
+    cls: {f.name: f for f in fields(cls) if f.init} for cls in (*_TYPES.values(), Usage, ToolCall)
 }
 _KINDS: dict[Any, Any] = {
     "str": str,

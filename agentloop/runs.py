@@ -42,7 +42,7 @@ from .transcript import LogReader, View, closing_results, last_message, open_cal
 
 logger = logging.getLogger("agentloop")
 
-R = TypeVar("R", bound=LogReader)
+L = TypeVar("L", bound=LogReader)
 
 recording = threading.RLock()  # for mixins whose `record` is called from several threads
 
@@ -176,10 +176,10 @@ class Runs(Settings, ABC):
         twin._run, twin._cache = None, {}
         return twin
 
-    def reader(self, kind: type[R], *settings: Any) -> R:
+    def reader(self, kind: type[L], *settings: Any) -> L:
         """A reader of this kind, made with these settings, that has read the whole log."""
         with recording:
-            reader: R | None = self._cache.get((kind, settings))
+            reader: L | None = self._cache.get((kind, settings))
             if reader is None or not reader.follows(self.log):
                 reader = self._cache[kind, settings] = kind(*settings)
             reader.catch_up(self.log)

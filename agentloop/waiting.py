@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ async def settle(
     `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
     to `grace` seconds, and raises CancelledError.
     """
-    slots = asyncio.Semaphore(at_once)
+    items = list(items)
+    slots = asyncio.Semaphore(at_once) if len(items) > at_once else nullcontext()
 
     async def one(item: X) -> T | BaseException:
         async with slots:

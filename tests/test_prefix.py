@@ -110,7 +110,7 @@ class TestRequestEvent:
     async def test_a_fork_measures_for_itself(self):
         llm = ScriptedModel("a", "b", "c")
         agent = Loop(llm=llm)
-        await agent.query("x")
+        await play(agent)
         twin = agent.fork()
         assert (await play(twin, "y"))[0].kept == 0
         assert (await play(agent, "z"))[0].kept == 1

@@ -172,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("parts", nargs="*", metavar="PART", help="such as agent, session, openai: see --list")
     add("-o", "--output", metavar="PATH", help="a new file, my_agent.py, or the name of a folder")
-    add("--force", action="store_true", help="replace an earlier bundle, with what you changed")
+    add("--force", action="store_true", help="replace an earlier bundle that you changed")
     add("--list", action="store_true", help="show the parts, and what each needs")
     add("--check", metavar="FILE", help="say what you changed in a bundle, and what is newer")
     add("--upgrade", metavar="FILE", help="replace the parts of a bundle that you did not change")
@@ -182,25 +182,26 @@ def run(options: argparse.Namespace) -> int:
     """Does what the arguments say; returns the exit status, 2 if nothing could be done."""
     from . import upgrade
 
+    file = options.check or options.upgrade or options.output
     try:
         package = read_package()
         if options.check:
-            return upgrade.check(Path(options.check), package)
+            return upgrade.check(Path(file), package)
         if options.upgrade:
-            return upgrade.upgrade(Path(options.upgrade), package)
+            return upgrade.upgrade(Path(file), package)
         if options.list:
             print(listing(package))
             return 0
-        if not (options.parts and options.output):
+        if not (options.parts and file):
             raise Refused("Name the parts, and a file: bundle agent openai -o my_agent.py")
         parts = in_order(package, choose(package, options.parts))
-        write(Path(options.output), parts, options.parts, options.force)
-        print(f"{options.output} has {len(parts)} parts and needs {packages(parts)}.")
+        write(Path(file), parts, options.parts, options.force)
+        print(f"{file} has {len(parts)} parts and needs {packages(parts)}.")
         return 0
     except BrokenPipeError:
         raise
     except (Refused, OSError, SyntaxError) as error:
-        print(error, file=sys.stderr)
+        print(f"{file}: {error}" if file and isinstance(error, Refused) else error, file=sys.stderr)
         return 2
 
 
@@ -216,23 +217,23 @@ def listing(package: Mapping[str, Part]) -> str:
 
 
 def write(output: Path, parts: Sequence[Part], chosen: Sequence[str], force: bool) -> None:
-    """Writes a bundle. Refused: something is there, and it is no bundle or `force` is not set."""
-    from .upgrade import read_bundle, replace_file, sections
+    """Writes a bundle, over an earlier one if nothing was changed in that, or with `force`."""
+    from .upgrade import read_bundle, replace_file, sections, touched
 
     shown = output.name if output.is_absolute() else output.as_posix()
     command = f"python -m agentloop bundle {' '.join(chosen)} -o {shown}"
     if output.suffix != ".py":
         if not output.name.isidentifier():
-            raise Refused(f"{output.name} cannot be imported: a folder is a package, my_agent.")
+            raise Refused("A file ends in .py, and a folder has a name to import: my_agent.")
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise Refused(f"There is a {output} already; a folder has to be new or empty.")
+            raise Refused("It is there already; a folder has to be new or empty.")
         write_folder(output, parts, command)
         return
     text = joined(bundle(parts, command))
     if output.exists():
-        if not force:
-            raise Refused(f"There is a {output} already. See --check and --upgrade; or --force.")
-        sections(read_bundle(output)[0])  # never anything but a bundle
+        start, found = sections(read_bundle(output)[0])  # never anything but a bundle
+        if not force and (start.strip() or found[-1].text or any(map(touched, found))):
+            raise Refused("You changed it: see --check and --upgrade, or give --force.")
         replace_file(output, text.encode())
     else:
         with output.open("x", encoding="utf-8", newline="\n") as file:

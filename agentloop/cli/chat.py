@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,8 @@ from .. import events
 from ..agent import Agent
 from ..errors import AuthenticationFailed, ConnectionFailed, ModelError
 from ..loop import ChatModel
-from ..messages import Result, ToolMessage, UserMessage
+from ..messages import Result, RunEnd, RunStart, ToolMessage, UserMessage
+from ..mixins.cost import Cost
 from ..mixins.session import Session
 from ..saved import SESSION_DIR
 from ..toolkits.files import Workspace
@@ -31,7 +33,7 @@ SYSTEM_PROMPT = (
 )
 HELP = """\
 /retry  go on after an error, or after Ctrl-C
-/usage  how many tokens this conversation took
+/usage  how many tokens this conversation took, and its cost if that is known
 /clear  begin a new conversation; a --session begins afresh too
 /exit   leave; Ctrl-D does it too
 Ctrl-C stops an answer; the conversation goes on. At the prompt, Ctrl-C twice leaves."""
@@ -39,8 +41,8 @@ MARKS = {"old_text": ("-", RED), "new_text": ("+", GREEN), "content": ("+", GREE
 NOBODY = "(Nobody can be asked here, so this is denied. --yes allows whatever the model wants.)"
 
 
-class CodingAgent(Session, Agent):
-    """An agent whose conversation is kept if its session has a name."""
+class CodingAgent(Session, Cost, Agent):
+    """An agent whose conversation is kept if its session has a name, and that knows its cost."""
 
     system_prompt = SYSTEM_PROMPT
 
@@ -102,9 +104,20 @@ class Chat:
 
     def usage(self) -> str:
         """What the conversation has used so far, in words."""
-        usage = self.agent.usage
-        cached = f", {usage.cached_input_tokens:,} of them cached" * bool(usage.cached_input_tokens)
-        return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
+        bill = self.agent.bill
+        usage, share = bill.usage, bill.usage.cached_input_tokens / (bill.usage.input_tokens or 1)
+        cached = f" ({min(share, 1):.0%} cached)" * (share > 0)
+        cost = f", ${bill.cost:.4f}" if bill.cost else ""
+        return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"
+
+    def sum_up(self) -> None:
+        """Say what the conversation took, if there was one."""
+        if requests := self.agent.bill.requests:
+            marks = [mark for mark in self.agent.log if isinstance(mark, RunStart | RunEnd)]
+            runs = ((a, b) for a, b in pairwise(marks) if isinstance(b, RunEnd))
+            seconds = sum(end.at - start.at for start, end in runs)
+            what = f"{requests} request{'s' * (requests > 1)}, {self.usage()}, {seconds:.1f} s"
+            self.terminal.say(f"({what})", DIM)
 
     def talk(self) -> int:
         """Prompt and answer in turn until the user leaves; returns the exit status."""

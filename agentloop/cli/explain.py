@@ -5,6 +5,7 @@ A request or a call goes through the classes from left to right; a view comes ba
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import sys
@@ -24,10 +25,10 @@ class NotFound(Exception):
     """There is no such agent."""
 
 
-def run(where: str) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints what is known of an agent; returns 2 if there is none of that name."""
     try:
-        print("\n".join(explanation(find(where))))
+        print("\n".join(explanation(find(options.agent))))
     except NotFound as error:
         print(error, file=sys.stderr)
         return 2
@@ -47,7 +48,7 @@ def find(where: str) -> type[Any]:
     if name in agents:
         return agents[name]
     near = ", ".join(get_close_matches(name, agents) or own) or "no agent, a subclass of Loop"
-    problem = f"{name} there is no agent" if hasattr(module, name) else f"there is no {name} in it"
+    problem = f"{name} is no agent" if hasattr(module, name) else f"there is no {name} in it"
     raise NotFound(f"{place}: {problem if name else 'name one'}. It has: {near}.")
 
 
@@ -68,18 +69,20 @@ def load(place: str) -> ModuleType:
             raise NotFound(f"There is no module {error.name} here.") from None
     if not path.is_file():
         raise NotFound(f"There is no file {place}.")
-    spec = spec_from_file_location(path.stem, path)
+    name = f"_{path.stem}" if path.stem in sys.modules else path.stem  # it may be called json.py
+    spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    sys.modules[path.stem] = module = module_from_spec(spec)
+    sys.modules[name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def explanation(agent: type[Any]) -> Iterator[str]:
     """Its classes, which of them handle each seam, and where each setting comes from."""
-    classes = agent.__mro__[:-1]
-    yield f"class {agent.__name__}: {', '.join(cls.__name__ for cls in classes[1:])}"
+    classes = [cls for cls in agent.__mro__ if cls.__module__ not in ("abc", "builtins")]
+    names = (cls.__name__ for cls in classes[1:] if not cls.__name__.startswith("_"))
+    yield f"{agent.__name__}, from left to right: {', '.join(names)}"
     width = max(len(cls.__name__) for cls in classes) + 2
     for name in ["run", *SEAMS]:
         defined = [cls for cls in classes if name in vars(cls) and not is_abstract(cls, name)]

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
 from ..models.recording import dump_to
+from . import bundle, explain, replay, view
 from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
@@ -70,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        commands = {"demo": demo, "bundle": bundle, "explain": explain}
-        commands |= {"replay": replay, "view": view}
+        commands = {"demo": demo, "bundle": bundle.run, "explain": explain.run}
+        commands |= {"replay": replay.run, "view": view.run}
         return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
@@ -113,8 +114,6 @@ def parser() -> Parser:
     add = shown.add_argument
     add("--wire", choices=DEFAULT_MODELS, default="openai", help="whose API to speak")
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
-    from . import bundle, replay, view
-
     what = "write the core and the parts of your choice as one file that is yours"
     bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
     what = "print which class of an agent handles what, and where its settings come from"
@@ -134,30 +133,6 @@ def demo(options: argparse.Namespace) -> int:
     if options.kill:
         return kill.kill_demo(Terminal(sys.stdout), options.wire)
     return demo.demo(Terminal(sys.stdout), options.wire, options.dump)
-
-
-def bundle(options: argparse.Namespace) -> int:
-    from . import bundle
-
-    return bundle.run(options)
-
-
-def explain(options: argparse.Namespace) -> int:
-    from . import explain
-
-    return explain.run(options.agent)
-
-
-def replay(options: argparse.Namespace) -> int:
-    from . import replay
-
-    return replay.replay(options, Terminal(sys.stdout))
-
-
-def view(options: argparse.Namespace) -> int:
-    from . import view
-
-    return view.view(options, Terminal(sys.stdout))
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -198,10 +173,13 @@ def chat(options: argparse.Namespace) -> int:
         if prompt is None:
             note = "Commands, writes, edits run unasked. " * options.yes
             terminal.say(f"{note}Ctrl-C stops an answer, /help says more.", DIM)
-            return conversation.talk()
+            status = conversation.talk()
+            conversation.sum_up()
+            return status
         result = conversation.answer(prompt)
         if result and not on_screen:
             print(safe(result.text), flush=True)
+        conversation.sum_up()
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
 

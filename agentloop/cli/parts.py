@@ -57,7 +57,6 @@ class Part:
     text: str = ""  # in a bundle
     before: list[str] = field(default_factory=list[str])  # the parts that it is made of
     needs: set[str] = field(default_factory=set[str])  # these, and those that are named elsewhere
-    wants: set[str] = field(default_factory=set[str])  # names from other parts
     imports: set[Import] = field(default_factory=set[Import])
     typing: set[Import] = field(default_factory=set[Import])  # those that only checkers need
     later: set[str] = field(default_factory=set[str])  # modules that are imported where used
@@ -114,16 +113,15 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
         for name in each.names:
             if level:
                 where = [*path.split("/")[:-level], *filter(None, module.split("."))]
-                file = "/".join(where) + ".py"
-                if file not in package:
-                    file = "/".join([*where, name.name]) + ".py"
-                    modules[name.asname or name.name] = file
-                elif name.asname:
-                    put.append(f"{' ' * each.col_offset}{name.asname} = {name.name}")
-                if file not in package:
+                file, inner = ("/".join(names) + ".py" for names in (where, [*where, name.name]))
+                if file in package:
+                    if name.asname:
+                        put.append(f"{' ' * each.col_offset}{name.asname} = {name.name}")
+                elif inner in package:
+                    modules[name.asname or name.name] = file = inner
+                else:
                     raise Refused(f"{path}, line {each.lineno}: there is no {file}")
                 part.needs.add(file)
-                part.wants |= {name.name} - modules.keys()
                 if at_top and file not in part.before:
                     part.before.append(file)
             elif at_top or each in for_checkers:

@@ -19,6 +19,7 @@ from ..messages import (
     ToolMessage,
     dump_record,
 )
+from ..mixins.cost import PriceOf, price_of
 from ..models.recording import dump_to, read_log, start_of_tail
 from ..store import FileStore
 from ..toolkits.files import Workspace
@@ -26,7 +27,7 @@ from ..toolkits.shell import Shell
 from ..transcript import closing_results, seal, view
 from .chat import Chat, arguments_of, outline
 from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal
-from .view import Price, figures, known_prices, session_path
+from .view import figures, session_path
 
 FILES_NOTE = "(The files are as they are now, not as they were at turn {}.)"
 CODING = """\
@@ -92,8 +93,9 @@ def add_options(parser: argparse.ArgumentParser, providers: Sequence[str]) -> No
     add("--yes", action="store_true", default=unset, help="as without a command")
 
 
-def replay(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace) -> int:
     """Does what the options say; returns the exit status."""
+    terminal = Terminal(sys.stdout)
     try:
         path = session_path(options.file)
         log = read_log(path)
@@ -123,7 +125,7 @@ def step_through(
 ) -> None:
     """Shows each turn, or one with its whole context. On a screen, it waits between them."""
     results = {r.tool_call_id: r for r in log if isinstance(r, ToolMessage)}
-    price = known_prices()
+    price = price_of()
     asks = terminal.asks and only is None
     before = 0
     for number, at in enumerate(turns, 1):
@@ -153,7 +155,9 @@ def step_through(
             before = at
 
 
-def show_turn(terminal: Terminal, title: str, reply: AssistantMessage, price: Price | None) -> None:
+def show_turn(
+    terminal: Terminal, title: str, reply: AssistantMessage, price: PriceOf | None
+) -> None:
     data = figures(reply, price)
     parts = [data["model"] or "", "" if data["seconds"] is None else f"{data['seconds']:.2f} s"]
     if "in" in data:

@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
@@ -29,10 +29,10 @@ def read_bundle(path: Path) -> tuple[str, str]:
     try:
         text = path.read_bytes().decode()
     except UnicodeDecodeError:
-        raise Refused(f"{path} is not UTF-8.") from None
+        raise Refused("It is not UTF-8.") from None
     windows = text.count("\r\n")
     if text.count("\r") != windows or windows not in (0, text.count("\n")):
-        raise Refused(f"{path} has line ends of two kinds.")
+        raise Refused("It has line ends of two kinds.")
     return text.replace("\r\n", "\n"), "\r\n" if windows else "\n"
 
 
@@ -43,7 +43,7 @@ def sections(text: str) -> tuple[str, list[Section]]:
     """
     start, *pieces = re.split(r"^(# ====.*)$", text, flags=re.M)
     if not pieces:
-        raise Refused("It is not a bundle: it has no marker lines.")
+        raise Refused("This is not a bundle: it has no marker lines.")
     found: list[Section] = []
     for mark, body in zip(pieces[::2], pieces[1::2], strict=True):
         if not (parsed := MARK.fullmatch(mark)):
@@ -113,40 +113,35 @@ def upgraded(package: Mapping[str, Part], text: str) -> tuple[str, list[str]]:
     if CHANGED in state["header"]:
         raise Refused("Its header was changed: put your own words above it.")
     old = {each.name: each for each in found}
-    said, new = list[str](), list[Section]()
+    done, left, new = list[str](), list[str](), list[Section]()
     for each in fresh:
         ours = old.get(each.name, each)
-        if each.name == "yours" or CHANGED in state[each.name]:
-            new.append(ours)
-        else:
-            new.append(each)
-        if each.name not in ("header", "imports", "yours") and NEWER in state[each.name]:
-            said += report(ours, each, state[each.name])
-    kept = [each.text for each in new if touched(each)]
-    mine = "\n".join([start, *kept, old["yours"].text])
-    new[1] = merged(old["imports"], fresh[1], words(mine))
-    result = start + joined(new)
-    refuse_unless_whole(package, found, new, words(mine))
-    return result, said
+        stays = each.name == "yours" or CHANGED in state[each.name]
+        new.append(ours if stays else each)
+        if each.name in package and NEWER in state[each.name]:
+            if stays:
+                left += difference(ours, each)
+            else:
+                done.append(f"{each.name}: {'added' if ours is each else 'replaced'}")
+    mine = [each for each in new if touched(each)] + [Section("", "", "", start), old["yours"]]
+    new[1] = merged(old["imports"], fresh[1], used(mine))
+    if problem := what_is_missing(found, new, fresh, mine):
+        raise Refused("\n".join([problem, *left]))
+    return start + joined(new), done + left
 
 
 def numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
-
-
-def report(ours: Section, theirs: Section, state: str) -> list[str]:
-    """What happens to a part, and of one that stays as it is: what is newer, as a diff."""
-    if CHANGED not in state:
-        return [f"{theirs.name}: {'added' if ours is theirs else 'replaced'}"]
-    to = f"{theirs.name} of agentloop {theirs.version}, sha256 {theirs.hash}"
-    diff = unified_diff(
-        ours.text.splitlines(), theirs.text.splitlines(), f"{ours.name}, yours", to, lineterm=""
-    )
-    return [f"{theirs.name}: {state}, so it stays as it is; from yours to the newer one:", *diff]
+def difference(ours: Section, theirs: Section) -> list[str]:
+    """What to say of a part that is changed and newer: how to get from yours to that."""
+    old, new = ours.text.splitlines(), theirs.text.splitlines()
+    return [
+        f"{ours.name}: {CHANGED}, and {NEWER}, so it stays as it is. When you have taken what you "
+        f"want of the following, put sha256 {theirs.hash} into its marker line.",
+        *unified_diff(old, new, f"yours/{ours.name}", f"newer/{ours.name}", lineterm=""),
+    ]
 
 
 def merged(ours: Section, theirs: Section, used: set[str]) -> Section:
@@ -166,26 +161,58 @@ def merged(ours: Section, theirs: Section, used: set[str]) -> Section:
     return theirs._replace(text=import_block(imports, typing, shared))
 
 
-def refuse_unless_whole(
-    package: Mapping[str, Part], old: Sequence[Section], new: Sequence[Section], used: set[str]
-) -> None:
-    """Refused: what is yours lacks something now, or the newer parts would."""
+def nodes(sections: Iterable[Section]) -> Iterator[ast.AST]:
+    for section in sections:
+        yield from ast.walk(ast.parse(section.text, section.name))
+
+
+def defined(sections: Iterable[Section]) -> set[str]:
+    """The names that some sections give a meaning to, anywhere in them."""
+    names = set[str]()
+    for node in nodes(sections):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return names
+
+
+def used(sections: Iterable[Section]) -> set[str]:
+    names = set[str]()
+    for node in nodes(sections):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.keyword):
+            names.add(node.arg or "")
+    return names
+
+
+def what_is_missing(
+    old: Sequence[Section],
+    new: Sequence[Section],
+    fresh: Sequence[Section],
+    mine: Sequence[Section],
+) -> str | None:
+    """Why `new` would not be whole: what is yours and what is newer have to fit by their names."""
+    here, newer = defined([*new, *mine]), [each for each in new if not touched(each)]
+    if lost := (defined(old) - here) & used(mine):
+        return f"What you changed or added uses what is gone upstream: {', '.join(sorted(lost))}."
+    if lacking := (defined(fresh) - here) & (used(newer) - used(old)):
+        names = ", ".join(sorted(lacking))
+        return f"The newer parts need what those that you changed do not have: {names}."
     was, now = (
-        Counter(n for each in found for n in set(bound([ast.parse(each.text)])))
-        for found in (old, new)
+        Counter(name for each in sections for name in set(bound([ast.parse(each.text)])))
+        for sections in (old, new)
     )
-    if lost := (was.keys() - now.keys()) & used:
-        raise Refused(f"What you changed or added uses what is gone upstream: {', '.join(lost)}.")
-    if twice := [name for name in now if now[name] > max(1, was[name])]:
-        raise Refused(f"What you changed or added has names of newer parts: {', '.join(twice)}.")
-    for each in new:
-        if not touched(each) and (
-            lacking := package[each.name].wants - now.keys() if each.name in package else ()
-        ):
-            raise Refused(
-                f"The newer {each.name} needs what the parts that you changed do not have: "
-                f"{', '.join(sorted(lacking))}."
-            )
+    if twice := sorted(name for name in now if now[name] > max(1, was[name])):
+        return f"What you changed or added has names of newer parts: {', '.join(twice)}."
+    return None
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -195,6 +222,8 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(handle)
         shutil.copymode(path, name)
         os.replace(name, path)
     except BaseException:

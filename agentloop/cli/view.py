@@ -10,11 +10,11 @@ import argparse
 import base64
 import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,10 +32,10 @@ from ..messages import (
     Summary,
     TextPart,
     ToolMessage,
-    Usage,
     UserMessage,
     text_of,
 )
+from ..mixins.cost import PriceOf, cost_of, price_of
 from ..mixins.ephemeral import Ephemeral, Epochs
 from ..models.recording import read_log
 from ..saved import SESSION_DIR
@@ -50,7 +50,6 @@ NAME = re.compile("[0-9a-f]{16}")  # of an offloaded result: the beginning of it
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 JSON: TypeAlias = dict[str, Any]
-Price: TypeAlias = Callable[[str, Usage], float | None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,14 +60,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--offloaded", metavar="FOLDER", help=what)
 
 
-def view(options: argparse.Namespace, terminal: Terminal) -> int:
+def run(options: argparse.Namespace) -> int:
     """Writes the page; returns the exit status."""
+    terminal = Terminal(sys.stdout)
     try:
         path = session_path(options.file)
         output = Path(options.output or f"{path.stem}.html")
         if output.exists() and output.samefile(path):
             raise ValueError("-o names the session itself, which would be lost")
-        page = page_of(path.name, read_log(path), options.offloaded, known_prices())
+        page = page_of(path.name, read_log(path), options.offloaded, price_of())
         if output.exists() and not options.output:
             raise FileExistsError(f"there is {output} already: -o {output} writes it anew")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
@@ -93,21 +93,13 @@ def session_path(name: str) -> Path:
     return path
 
 
-def known_prices() -> Price | None:
-    """What the package genai-prices says, if there is one to ask."""
-    with suppress(ImportError):
-        price: Price = import_module("agentloop.mixins.cost").price_of()
-        return price
-    return None
-
-
 def page_of(
     title: str,
     log: Sequence[Record],
     offloaded: str | Path | None = None,
-    price: Price | None = None,
+    price: PriceOf | None = None,
 ) -> bytes:
-    """The page, as UTF-8. `price` says what a model's tokens cost, in dollars; None: unknown."""
+    """The page, as UTF-8. `price` says what a model's tokens cost in dollars."""
     template = TEMPLATE.read_text(encoding="utf-8")
     [script] = re.findall("<script>(.*?)</script>", template, re.DOTALL)
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
@@ -121,7 +113,7 @@ def page_of(
 
 
 def page_data(
-    log: Sequence[Record], offloaded: str | Path | None = None, price: Price | None = None
+    log: Sequence[Record], offloaded: str | Path | None = None, price: PriceOf | None = None
 ) -> JSON:
     """What the page shows: records, turns, and the rows of its timeline.
 
@@ -209,13 +201,12 @@ def content_of(content: Content) -> JSON:
     return {"text": text_of(content), "images": images, "others": others}
 
 
-def figures(record: AssistantMessage | Summary | SideRequest, price: Price | None) -> JSON:
+def figures(record: AssistantMessage | Summary | SideRequest, price: PriceOf | None) -> JSON:
     """Who answered, and what it took."""
     data: JSON = {"model": record.model, "seconds": getattr(record, "seconds", None)}
     if (usage := record.usage) is not None:
         data |= {"in": usage.input_tokens, "cached": usage.cached_input_tokens}
-        cost = price(record.model, usage) if price and record.model else None
-        data |= {"out": usage.output_tokens, "cost": cost}
+        data |= {"out": usage.output_tokens, "cost": cost_of(record, price) if price else None}
     return data
 
 

@@ -81,7 +81,7 @@ def read_file(name: str | Path, directory: Path, tokens: int) -> MemoryFile | No
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is a directory, a pipe or a device")
         with path.open("rb") as stream:
-            data = stream.read(tokens * BYTES_PER_TOKEN + 4)
+            data = stream.read(tokens * BYTES_PER_TOKEN)
         whole = len(data) >= status.st_size
         text = utf_8_decode(data, "strict", whole)[0].removeprefix("\ufeff").strip()
     except (FileNotFoundError, NotADirectoryError):

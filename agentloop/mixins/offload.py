@@ -33,7 +33,7 @@ from ..waiting import cancel_this_task, within
 
 logger = logging.getLogger("agentloop")
 
-MAX_READ = 20_000  # characters that one call of `read_offloaded` returns
+MAX_READ_BACK = 20_000  # characters that one call of `read_offloaded` returns
 WRITE_SECONDS = 10.0
 
 
@@ -131,7 +131,7 @@ def excerpt(text: str, offset: int, limit: int) -> str:
     begin = max(0, offset)
     if begin >= len(text):
         raise ToolError(f"offset={offset} is behind the end: there are {len(text)} characters.")
-    end = min(len(text), begin + max(1, min(limit, MAX_READ)))
+    end = min(len(text), begin + max(1, min(limit, MAX_READ_BACK)))
     rest = f"go on with offset={end}" if end < len(text) else "this is the end"
     return f"[Characters {begin:,} to {end:,} of {len(text):,}; {rest}.]\n{text[begin:end]}"
 
@@ -142,7 +142,7 @@ def store(folder: Path, text: str) -> str:
     name, temporary = sha256(data).hexdigest()[:16], folder / f".{token_hex(8)}.tmp"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(temporary, "xb", opener=_open) as file:
+        with open(temporary, "xb", opener=_open_result) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -157,13 +157,13 @@ def store(folder: Path, text: str) -> str:
 def load(folder: Path, name: str) -> str | None:
     """The text that was kept under a name; None if its file is gone, or no longer what it was."""
     try:
-        with open(folder / Path(name).name, "rb", opener=_open) as file:
+        with open(folder / Path(name).name, "rb", opener=_open_result) as file:
             data = file.read()
     except OSError:
         return None
     return data.decode() if sha256(data).hexdigest()[:16] == name else None
 
 
-def _open(path: str, flags: int) -> int:
+def _open_result(path: str, flags: int) -> int:
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
     return os.open(path, flags, 0o600)

@@ -12,8 +12,10 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic_core import to_json
 
 from ..errors import BadRequest, BadResponse
 from ..messages import (
@@ -30,6 +32,7 @@ from ..messages import (
     ToolMessage,
     Usage,
     UserMessage,
+    written,
 )
 from .http import (
     Deltas,
@@ -107,6 +110,18 @@ class ChatOpenAI(HTTPModel):
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         return given(body)
 
+    def content(self, request: Request, stream: bool) -> bytes:
+        """As `body` says, from the bytes that each message keeps."""
+        if "messages" in self.extra or any(map(has_attachments, request.messages)):
+            return super().content(request, stream)
+        rest = super().content(replace(request, messages=()), stream)
+        pieces = written(request.messages, "openai", self._encode)
+        messages = b'"messages":[' + b",".join(filter(None, pieces)) + b"]"
+        return rest.replace(b'"messages":[]', messages, 1)
+
+    def _encode(self, message: Message) -> bytes:
+        return b"".join(map(to_json, write_openai_messages([message], self.system_role)))
+
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)
 
@@ -165,6 +180,11 @@ def _write_openai_id(call_id: str) -> str:
 
 def _write_openai_content(content: Content) -> Any:
     return content if isinstance(content, str) else [_write_openai_part(part) for part in content]
+
+
+def has_attachments(message: Message) -> bool:
+    """Whether it is a tool result with more than text, which takes two messages to send."""
+    return isinstance(message, ToolMessage) and not isinstance(message.content, str)
 
 
 def _media(content: Content) -> list[Part]:

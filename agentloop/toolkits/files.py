@@ -1,6 +1,6 @@
 """Tools for the files of one folder: read, glob, grep, write, edit. No path leads out of it.
 
-Copy with: waiting.py, tools.py and what that names.
+Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 

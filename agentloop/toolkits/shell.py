@@ -1,6 +1,6 @@
 """A tool that runs shell commands: bash. It is not a sandbox.
 
-Copy with: waiting.py, tools.py and what that names.
+Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Shell("project").tools)
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import io
+import re
 import signal
 
 import pytest
 
-from agentloop import AssistantMessage, ScriptedModel
+from agentloop import AssistantMessage, ScriptedModel, Usage
 from agentloop.cli.chat import Chat
 from agentloop.cli.terminal import Terminal
 
@@ -64,3 +65,21 @@ def test_a_session_whose_file_is_gone_is_an_error_and_no_crash(tmp_path):
         (folder / "s.jsonl").unlink()
         assert chat.answer("more") is None
     assert "The session cannot be kept: " in stream.getvalue()
+
+
+@pytest.mark.parametrize(("price", "cost"), [(1.5, ", $3.0000"), (None, "")])
+def test_its_last_line_says_what_the_conversation_took(tmp_path, price, cost):
+    stream = io.StringIO()
+    used = Usage(2000, 30, cached_input_tokens=500)
+    llm = ScriptedModel(*[AssistantMessage("ok", usage=used)] * 2)
+    with Chat(llm, tmp_path, Terminal(stream)) as chat:
+        chat.agent.prices = lambda model, usage: price
+        chat.sum_up()
+        assert stream.getvalue() == "", "it has taken nothing"
+        chat.answer("go")
+        chat.answer("on")
+        chat.sum_up()
+    assert re.fullmatch(
+        rf"\(2 requests, 4,000 tokens in \(25% cached\), 60 out{re.escape(cost)}, \d+\.\d s\)",
+        stream.getvalue().splitlines()[-1],
+    )

@@ -40,7 +40,9 @@ def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):
     with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.") as server:
         done = run("--base-url", server.base_url, "--prompt", "what is in a?", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "It is x.\n")
-    assert done.stderr == f"m at 127.0.0.1:{server.port}, in {tmp_path}\n* read a\n  1 x\n"
+    shown, _, figures = done.stderr.rpartition("(")
+    assert shown == f"m at 127.0.0.1:{server.port}, in {tmp_path}\n* read a\n  1 x\n"
+    assert re.fullmatch(r"2 requests, 0 tokens in, 0 out, \d+\.\d s\)\n", figures)
 
 
 def test_piped_input_is_the_prompt_or_added_to_it(tmp_path):

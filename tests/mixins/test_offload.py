@@ -31,7 +31,7 @@ from agentloop import (
 )
 from agentloop.mixins import offload as offload_module
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.offload import MAX_READ, Offload, excerpt, load, preview, store
+from agentloop.mixins.offload import MAX_READ_BACK, Offload, excerpt, load, preview, store
 from agentloop.models.scripted import call
 from agentloop.tokens import count_tokens
 
@@ -141,7 +141,7 @@ class TestOffload(test_loop.TestLoop):
         await agent.query("x")
         text, is_error = await read(agent, name_in(agent), limit=10**9)
         assert not is_error
-        assert len(text.split("]\n", 1)[1]) == MAX_READ
+        assert len(text.split("]\n", 1)[1]) == MAX_READ_BACK
         assert len(list((tmp_path / "results").iterdir())) == 1
 
     async def test_images_stay_beside_the_shortened_text(self, tmp_path):
@@ -201,9 +201,9 @@ class TestOffload(test_loop.TestLoop):
 
         agent, _ = make(tmp_path, call("odd"), "ok", tools=[odd])
         await agent.query("x")
-        got, _ = await read(agent, name_in(agent), limit=MAX_READ)
+        got, _ = await read(agent, name_in(agent), limit=MAX_READ_BACK)
         whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        assert got.split("]\n", 1)[1] == whole[:MAX_READ]
+        assert got.split("]\n", 1)[1] == whole[:MAX_READ_BACK]
 
     async def test_it_is_offered_always_and_once(self, tmp_path):
         agent, llm = make(tmp_path, call("long"), "ok", "ok")
@@ -256,6 +256,17 @@ class TestOffload(test_loop.TestLoop):
         text, is_error = await read(agent, str(name))
         assert is_error
         assert "SECRET" not in text
+
+    async def test_nothing_outside_of_the_directory_is_even_opened(self, tmp_path, monkeypatch):
+        (tmp_path / "secret").write_text("SECRET")
+        (tmp_path / "results").mkdir()
+        opened, real = [], offload_module._open
+        monkeypatch.setattr(
+            offload_module, "_open", lambda path, flags: opened.append(path) or real(path, flags)
+        )
+        for name in ("../secret", str(tmp_path / "secret"), "secret/../../secret"):
+            assert load(tmp_path / "results", name) is None
+        assert {Path(path).parent for path in opened} == {tmp_path / "results"}
 
     async def test_one_agent_does_not_read_what_another_keeps(self, tmp_path):
         agent, _ = make(tmp_path, call("long"), "ok")
@@ -401,6 +412,33 @@ class TestOffload(test_loop.TestLoop):
         result = agent.messages[2]
         assert result.text.startswith("0 line 0")
         assert "characters left out" in result.text
+
+    async def test_such_a_cancel_comes_at_the_next_await(self, tmp_path, monkeypatch):
+        release, writing, reached = threading.Event(), asyncio.Event(), []
+        loop = asyncio.get_running_loop()
+
+        def slow(folder, text):
+            loop.call_soon_threadsafe(writing.set)
+            release.wait(30)
+
+        class Waiting(Offload):
+            async def call_tool(self, call):
+                message = await super().call_tool(call)
+                await asyncio.sleep(0)
+                reached.append(message)
+                return message
+
+        monkeypatch.setattr(offload_module, "store", slow)
+        agent = Waiting(llm=ScriptedModel(call("long")), tools=[long], offload_dir=tmp_path)
+        task = asyncio.create_task(agent.query("x"))
+        await writing.wait()
+        task.cancel()
+        try:
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            release.set()
+        assert reached == []
 
     # ---- agents, forks and sessions
 

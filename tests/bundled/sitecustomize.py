@@ -1,4 +1,4 @@
-"""A pytest plugin (`-p tests.bundled`) that puts a bundle in the place of the package's modules.
+"""Puts a bundle in the place of the package's modules, in each Python that has this on its path.
 
 AGENTLOOP_BUNDLE names the file. Each module that is a part of it is the file; the others (those of
 the command, and models that only tests need) come from the package, and import from the file.
@@ -11,9 +11,6 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-
-# Tests that say nothing of a bundle, and why.
-NOT_OF_A_BUNDLE = {}
 
 
 class Bundled(MetaPathFinder, Loader):
@@ -37,17 +34,4 @@ class Bundled(MetaPathFinder, Loader):
 
 
 if path := os.environ.get("AGENTLOOP_BUNDLE"):
-    assert not any(name.startswith("agentloop") for name in sys.modules), "it comes too late"
     sys.meta_path.insert(0, Bundled(path))
-
-
-def pytest_collection_modifyitems(config, items):
-    left_out = [item for item in items if item.nodeid.partition("[")[0] in NOT_OF_A_BUNDLE]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def pytest_sessionfinish(session):
-    modules = {name: sys.modules[name] for name in sys.modules if name.startswith("agentloop.")}
-    assert modules["agentloop.loop"] is sys.modules["bundled_agent"]

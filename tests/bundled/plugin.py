@@ -1,0 +1,37 @@
+"""A pytest plugin for runs in which a bundle stands in the place of the package's modules."""
+
+import sys
+
+# What says nothing of a bundle, and why: folders, files and tests.
+NOT_OF_A_BUNDLE = {
+    "tests/benchmarks": "they measure, and prove nothing",
+    "tests/cli": "the command is no part of a bundle",
+    "tests/conformance": "it needs servers and the vendors' packages, and is run apart",
+    "tests/test_first_agent.py": "its program imports the package, in a Python without this plugin",
+    "tests/test_mixin_rules.py": "it finds the mixins by their files",
+    "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
+    "tests/test_structure.py": "it is about the package as a folder",
+    "tests/test_typed.py": "it is about what checkers see of the package",
+    "tests/mixins/test_session.py::TestRecipes::test_they_run": (
+        "its programs import the package, in a Python without this plugin"
+    ),
+    "tests/toolkits/test_shell.py::TestBash::test_it_says_that_it_is_no_sandbox": (
+        "it reads the docstring of a module, which is that of a part"
+    ),
+}
+
+
+def is_of_a_bundle(name):
+    return not any(f"{name}/".startswith((f"{no}/", f"{no}::")) for no in NOT_OF_A_BUNDLE)
+
+
+def pytest_collection_modifyitems(config, items):
+    left_out = [item for item in items if not is_of_a_bundle(item.nodeid.partition("[")[0])]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session):
+    modules = {name: sys.modules[name] for name in sys.modules if name.startswith("agentloop.")}
+    assert modules["agentloop.loop"] is sys.modules["bundled_agent"]

@@ -1,0 +1,159 @@
+"""`python -m agentloop explain`: which class does what, and where a setting comes from."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentloop.cli.explain import SEAMS
+from agentloop.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
+MODULE = """\
+from agentloop import Agent, Loop, Request, Session
+
+LIST = []
+
+
+class Loud(Loop):
+    \"\"\"Says what it asks.
+
+    loud: how loud.
+    words: what it says first.
+    \"\"\"
+
+    loud: int = 1
+    words: list[str] = ["hm"]
+
+    async def call_model(self, request: Request):
+        print("asking")
+        return await super().call_model(request)
+
+    async def finish(self, result):
+        return result
+
+
+class MyAgent(Loud, Session, Agent):
+    max_iterations = 50
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("my_module.py").write_text(MODULE)
+    yield tmp_path
+    for name in ("my_module", "_my_module", "my_agent", "one", "_one", "beside", "_json"):
+        sys.modules.pop(name, None)
+
+
+def explain(capsys, where):
+    status = main(["explain", where])
+    out, err = capsys.readouterr()
+    assert not (out and err)
+    return status, (out or err).splitlines()
+
+
+def rows(lines, name):
+    """The lines of one seam, as (class, place, note)."""
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"{name} "))
+    found = [lines[at][12:].split(maxsplit=2)]
+    for line in lines[at + 1 :]:
+        if not line.startswith(" "):
+            break
+        found.append(line.split(maxsplit=2))
+    return found
+
+
+def test_a_seam_goes_through_its_classes_from_left_to_right(folder, capsys):
+    status, lines = explain(capsys, "my_module:MyAgent")
+    assert status == 0
+    assert lines[0].startswith("MyAgent, from left to right: Loud, Session, Agent, DoneTool, ")
+    assert rows(lines, "call_model")[0] == ["Loud", "my_module.py:16"]
+    names = [name for name, *_ in rows(lines, "call_model")]
+    classes = [cls for cls in sys.modules["my_module"].MyAgent.__mro__ if "call_model" in vars(cls)]
+    assert names == [cls.__name__ for cls in classes]
+    assert [name for name, *_ in rows(lines, "run")] == ["Runs"]
+
+
+def test_each_place_is_where_the_method_is(folder, capsys):
+    _, lines = explain(capsys, "my_module:MyAgent")
+    for seam in ["run", *SEAMS]:
+        for name, place, *_ in rows(lines, seam):
+            file, _, line = place.rpartition(":")
+            base = ROOT if file.startswith("agentloop/") else folder
+            text = (base / file).read_text(encoding="utf-8").splitlines()
+            assert f"def {seam}(" in text[int(line) - 1], (name, place)
+
+
+def test_a_method_that_ends_the_chain_is_pointed_out(folder, capsys):
+    _, lines = explain(capsys, "my_module:MyAgent")
+    assert rows(lines, "finish")[0][2].startswith("calls no super()")
+    assert len(rows(lines, "call_model")[0]) == 2
+    assert len(rows(lines, "finish")[-1]) == 2, "the last one has nobody to call"
+
+
+def test_a_setting_comes_from_the_nearest_class_that_says_what_it_is(folder, capsys):
+    _, lines = explain(capsys, "my_module:MyAgent")
+    settings = {line.split()[0]: line.split()[1:] for line in lines[lines.index("") + 1 :]}
+    assert settings["max_iterations"] == ["MyAgent", "50"]
+    assert settings["require_done_tool"] == ["Agent", "False"]
+    assert settings["loud"] == ["Loud", "1"]
+    assert settings["words"] == ["Loud", "['hm']"]
+    assert settings["session"] == ["Session", "None"]
+    assert settings["llm"] == ["Loop", "(required)"]
+    fields = sys.modules["my_module"].MyAgent.__dataclass_fields__.values()
+    assert settings.keys() == {field.name for field in fields if field.init}
+
+
+def test_an_agent_may_be_in_a_file_or_the_only_one_of_a_module(folder, capsys):
+    text = explain(capsys, "my_module:MyAgent")
+    Path("sub").mkdir()
+    Path("sub/one.py").write_text("import beside\n\n\nclass One(beside.Agent): ...\n")
+    Path("sub/beside.py").write_text("from agentloop import Agent\n")
+    assert explain(capsys, "my_module.py:MyAgent") == text
+    for where in ("sub/one.py", "sub/one.py:One", str(folder / "sub" / "one.py")):
+        status, lines = explain(capsys, where)
+        assert (status, lines[0].split(",")[0]) == (0, "One")
+    Path("json.py").write_text("from agentloop import Agent\n\n\nclass Mine(Agent): ...\n")
+    assert explain(capsys, "json.py")[1][0].startswith("Mine, from left to right: Agent, ")
+    assert explain(capsys, "agentloop:Agent")[0] == 0
+    assert explain(capsys, "agentloop.agent")[1][0].startswith("Agent, from left to right")
+
+
+def test_an_agent_in_a_bundle_is_explained_too(folder, capsys):
+    shutil.copy(ROOT / "examples" / "agentloop_onefile.py", "my_agent.py")
+    status, lines = explain(capsys, "my_agent.py:Agent")
+    assert status == 0
+    assert rows(lines, "context")[-1][0] == "Loop"
+    assert all(place.startswith("my_agent.py:") for _, place, *_ in rows(lines, "context"))
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("my_module:MyAgnt", "my_module: there is no MyAgnt in it. It has: MyAgent"),
+        ("my_module", "my_module: name one. It has: Loud, MyAgent."),
+        ("my_module:LIST", "my_module: LIST is no agent. It has: Loud, MyAgent."),
+        ("my_module:Loop", "my_module: Loop is no agent."),
+        ("json:x", "json: there is no x in it. It has: no agent, a subclass of Loop."),
+        ("no_module:X", "There is no module no_module here."),
+        ("no.module:X", "There is no module no here."),
+        ("sub/no.py:X", "There is no file sub/no.py."),
+        ("sub/no.py", "There is no file sub/no.py."),
+    ],
+)
+def test_what_cannot_be_found_says_what_there_is(folder, capsys, where, why):
+    status, lines = explain(capsys, where)
+    assert status == 2
+    assert lines[0].startswith(why)
+    assert len(lines) == 1
+
+
+def test_a_module_that_imports_what_is_not_there_says_so_itself(folder, capsys):
+    Path("broken.py").write_text("import nowhere_at_all\n")
+    assert main(["explain", "broken:X"]) == 1
+    assert re.search("No module named 'nowhere_at_all'", capsys.readouterr().err)

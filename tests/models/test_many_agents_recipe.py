@@ -1,0 +1,83 @@
+"""The recipe for many agents at once: few requests side by side, spread over the minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
+
+PATH = Path(__file__).parents[2] / "examples" / "recipes" / "many_agents_at_once.py"
+
+
+@pytest.fixture(name="recipe")
+def _recipe() -> Any:
+    spec = importlib.util.spec_from_file_location("many_agents_at_once", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Time:
+    """A clock that sleeping moves on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.now += seconds
+
+
+async def play(recipe: Any, agents: int, at_once: int, per_minute: int) -> tuple[list[float], int]:
+    """When each of many requests began, and how many were under way at most."""
+    time, begun, running, most = Time(), list[float](), 0, 0
+
+    async def answer(messages: Any, tools: Any) -> AssistantMessage:
+        nonlocal running, most
+        begun.append(time.now)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return AssistantMessage("ok", usage=Usage(90, 10))
+
+    llm = ScriptedModel(answer)
+    paced = recipe.Paced(llm, at_once, per_minute, clock=time.clock, sleep=time.sleep)
+    template = Agent(llm=paced)
+    answers = await asyncio.gather(*(template.fork().query("x") for _ in range(agents)))
+    assert answers == ["ok"] * agents
+    return begun, most
+
+
+async def test_few_requests_are_under_way_at_once(recipe: Any) -> None:
+    assert (await play(recipe, 50, 4, 10**9))[1] == 4
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+async def test_the_tokens_of_any_minute_stay_below_the_limit(recipe: Any, at_once: int) -> None:
+    begun, _ = await play(recipe, 20, at_once, 500)
+    for start in begun:
+        of_a_minute = sum(start <= at < start + 60 for at in begun)
+        # What is under way is counted by its estimate, which is lower here.
+        assert of_a_minute <= 5 + (at_once - 1)
+    assert begun[-1] - begun[0] >= 60 * 2
+
+
+async def test_a_request_that_is_larger_than_the_limit_goes_out_alone(recipe: Any) -> None:
+    begun, _ = await play(recipe, 3, 3, 1)
+    assert [round(at - begun[0]) for at in begun] == [0, 60, 120]
+
+
+async def test_the_recipe_runs(recipe: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    await recipe.main()
+    assert capsys.readouterr().out == "Hello 0! Hello 99! 100\n"
