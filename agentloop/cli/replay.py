@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ FILES_NOTE = "(The files are as they are now, not as they were at turn {}.)"
 CODING = """\
 import asyncio
 import re
+import sys
 import shutil
 from pathlib import Path
 
