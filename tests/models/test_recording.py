@@ -5,12 +5,17 @@ import json
 import re
 import stat
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
     AssistantMessage,
+    BadRequest,
     ChatOpenAI,
     CompactionConfig,
     Inbox,
@@ -579,6 +584,47 @@ def test_long_texts_are_compared_in_a_moment(tmp_path):
     with pytest.raises(ReplayMismatch) as caught:
         Agent(llm=ReplayModel(path), tools=[page], max_result_chars=200_000).run_sync("go")
     assert caught.value.diff.count("\n") < 70
+
+
+# ---- any run
+
+TEXTS = st.sampled_from(["ok", "a\nb", "", " ", "\u2028é\x00", "Denied"])
+CALLS = st.lists(
+    st.sampled_from([call("add", a=1, b=2), call("fail"), call("none", x=1), call("add", a="x")]),
+    min_size=1,
+    max_size=3,
+)
+REPLIES = st.one_of(TEXTS, CALLS, st.just(Overloaded("no")), st.just(BadRequest("no")))
+
+
+async def work_through(agent, prompts):
+    """What comes of each prompt, and what the agent has seen in the end."""
+    came = []
+    for prompt in prompts:
+        try:
+            came.append((await agent.run(prompt)).stop_reason)
+        except ModelError as error:
+            came.append(str(error))
+        except (IndexError, ReplayMismatch):
+            break  # the script is over
+    return came, agent.messages
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(REPLIES, min_size=1, max_size=8), prompts=st.lists(TEXTS, max_size=3))
+async def test_any_run_can_be_recorded_and_replayed(script, prompts):
+    prompts = ["go", *(prompt for prompt in prompts if prompt.strip())]
+    with TemporaryDirectory() as folder:
+        kept = {"session": "s", "session_dir": folder, "session_fsync": False}
+        llm = RecordingModel(ScriptedModel(*script), Path(folder, "r"))
+        agent = Kept(llm=llm, tools=[add, fail], **kept)
+        outcome = await work_through(agent, prompts)
+        agent.close()
+        llm = ReplayModel(Path(folder, "r"))
+        assert await work_through(Agent(llm=llm, tools=[add, fail]), prompts) == outcome
+        await ReplayModel(Path(folder, "s.jsonl")).rerun(
+            Agent(llm=ScriptedModel(), tools=[add, fail])
+        )
 
 
 # ---- bodies
