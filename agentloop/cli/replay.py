@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import SessionLocked
@@ -21,14 +22,14 @@ from ..messages import (
     dump_record,
 )
 from ..mixins.cost import PriceOf, price_of
-from ..models.recording import dump_to, read_log, start_of_tail
+from ..models.recording import dump_to, is_reply, read_log, start_of_tail
 from ..store import FileStore
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..transcript import closing_results, seal, view
 from .chat import Chat, arguments_of, outline
 from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal
-from .view import figures, session_path
+from .view import figures, pruned, session_path
 
 FILES_NOTE = "(The files are as they are now, not as they were at turn {}.)"
 CODING = """\
@@ -127,34 +128,46 @@ def step_through(
 ) -> None:
     """Shows each turn, or one with its whole context. On a screen, it waits between them."""
     results = {r.tool_call_id: r for r in log if isinstance(r, ToolMessage)}
-    price = price_of()
-    asks = terminal.asks and only is None
-    before = 0
-    for number, at in enumerate(turns, 1):
+    price, whole = price_of(), only is not None
+    asks = terminal.asks and not whole
+    for number, (at, following) in enumerate(zip(turns, [*turns[1:], len(log)], strict=True), 1):
         reply = log[at]
-        assert isinstance(reply, AssistantMessage)
-        if only in (None, number):
-            summarized = any(isinstance(record, Summary) for record in log[before:at])
-            whole = view(log[:at]) if only or summarized else seal(log[before:at])
-            show_turn(terminal, f"Turn {number} of {len(turns)}", reply, price)
-            shown = whole if only else whole[start_of_tail(whole) :]
-            for message in shown:
-                show_message(terminal, message, whole=only is not None)
-            show_reply(terminal, reply)
-            for call in reply.tool_calls:
-                show_call(terminal, call, results.get(call.id), whole=only is not None)
-            end = next(
-                (r for r in log[at + 1 : [*turns, len(log)][number]] if isinstance(r, RunEnd)), None
-            )
-            if end:
-                terminal.say(f"The run ended: {end.stop_reason}", DIM)
-            if asks and number < len(turns):
-                answer = terminal.ask("Enter: the next turn, a: all, q: leave > ")
-                if answer in ("q", "quit"):
-                    return
-                asks = answer not in ("a", "all")
-        if reply.text.strip() or reply.tool_calls:
-            before = at
+        if only not in (None, number) or not isinstance(reply, AssistantMessage):
+            continue
+        show_turn(terminal, f"Turn {number} of {len(turns)}", reply, price)
+        for message in seen(log, turns, number, whole=whole):
+            show_message(terminal, message, whole=whole)
+        show_reply(terminal, reply)
+        for call in reply.tool_calls:
+            show_call(terminal, call, results.get(call.id), whole=whole)
+        for record in log[at:following]:
+            if isinstance(record, RunEnd):
+                terminal.say(f"The run ended: {record.stop_reason}", DIM)
+        if asks and number < len(turns):
+            answer = terminal.ask("Enter: the next turn, a: all, q: leave > ")
+            if answer in ("q", "quit"):
+                return
+            asks = answer not in ("a", "all")
+
+
+def seen(
+    log: Sequence[Record], turns: Sequence[int], number: int, *, whole: bool
+) -> Sequence[Message]:
+    """What the model saw in a turn: all of it as it was pruned, or what came since the last."""
+    at = turns[number - 1]
+    if not whole:
+        replies = (turn for turn in reversed(turns[: number - 1]) if is_reply(log[turn]))
+        before = next(replies, 0)
+        summarized = any(isinstance(record, Summary) for record in log[before:at])
+        messages = view(log[:at]) if summarized else seal(log[before:at])
+        return messages[start_of_tail(messages) :]
+    gone = {call_id: text for call_id, (turn, text) in pruned(log).items() if turn < number}
+    return [
+        replace(message, content=gone[message.tool_call_id])
+        if isinstance(message, ToolMessage) and message.tool_call_id in gone
+        else message
+        for message in view(log[:at])
+    ]
 
 
 def show_turn(

@@ -428,9 +428,14 @@ def read_session(log: Sequence[Record]) -> list[Entry]:
             tail = list(map(shown_of, messages[start_of_tail(messages) :]))
             side = not isinstance(record, AssistantMessage)
             entries.append(Entry(tail, answer, side=side, at=at))
-        if isinstance(record, AssistantMessage) and (record.text.strip() or record.tool_calls):
+        if is_reply(record):
             reply = at
     return entries
+
+
+def is_reply(record: Record) -> bool:
+    """Whether it is a reply that is shown to the model later; an empty one is not."""
+    return isinstance(record, AssistantMessage) and bool(record.text.strip() or record.tool_calls)
 
 
 def answer_of(record: Record) -> AssistantMessage | ModelError | None:

@@ -89,6 +89,29 @@ def test_one_turn_is_shown_with_all_that_the_model_saw(folder):
     assert "    * write notes.txt" in done.stdout
 
 
+async def test_what_was_pruned_is_shown_as_the_model_saw_it(tmp_path):
+    from agentloop import Agent, ScriptedModel, Session, tool
+    from agentloop.models.scripted import call
+
+    @tool(ephemeral=1)
+    def page(n: int) -> str:
+        """Look."""
+        return f"page {n}" + " word" * 300
+
+    class Kept(Session, Agent):
+        pass
+
+    llm = ScriptedModel(*(call("page", n=n) for n in range(6)), "end")
+    agent = Kept(llm=llm, tools=[page], session="s", session_dir=tmp_path)
+    await agent.run("go")
+    agent.close()
+    for turn in range(1, 8):
+        shown = run("replay", "s.jsonl", "--at", str(turn), cwd=tmp_path).stdout
+        texts = [message.text for message in llm.requests[turn - 1].messages]
+        assert shown.count("[An older result") == sum(t.startswith("[An older") for t in texts)
+    assert shown.count("[An older result") > 2
+
+
 def test_on_a_screen_it_waits_between_the_turns(folder):
     with Screen("replay", "list", cwd=folder, HOME=str(folder.parent)) as screen:
         screen.expect("Turn 1 of 5")

@@ -598,7 +598,7 @@ def picture(path):
         ]
         opened(browser, folder, log, folder / "offloaded", title="cancelled.jsonl")
         browser.size(1280, 760)
-        for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 6):
+        for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 11):
             browser.press("j")
         path.write_bytes(browser.screenshot())
 
