@@ -1,6 +1,6 @@
 """Records what a model is asked and answers, and plays it again: at no cost, with no network.
 
-Copy with: the core, store.py, saved.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, store.py, saved.py.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")  # asks, and keeps all of it
     llm = ReplayModel("run.jsonl")                               # says the same, and asks nobody
@@ -28,8 +28,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
-from .. import errors
-from ..errors import ModelError
+from ..errors import (
+    AuthenticationFailed,
+    BadRequest,
+    BadResponse,
+    ConnectionFailed,
+    ContentRefused,
+    ContextWindowExceeded,
+    ModelError,
+    Overloaded,
+    RateLimited,
+    ServerError,
+)
 from ..events import OnDelta, StepStartEvent, TextDeltaEvent, ThinkingDeltaEvent
 from ..messages import (
     AssistantMessage,
@@ -59,11 +69,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("agentloop")
 
-SCHEMA = 1
+RECORDING_SCHEMA = 1
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
 DIFF_LINES = 60
 ENDED = ("completed", "done", "max_iterations", "no_progress", "refused")  # of itself, not cut off
-DENIED = "Denied"  # begins the result of a call that nobody approved
+NOT_APPROVED = "Denied"  # begins the result of a call that nobody approved
+
+MODEL_ERRORS = (
+    *(AuthenticationFailed, BadRequest, BadResponse, ConnectionFailed, ContentRefused),
+    *(ContextWindowExceeded, Overloaded, RateLimited, ServerError),
+)
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -122,7 +137,9 @@ class RecordingModel:
     def __init__(self, llm: ChatModel, path: str | Path) -> None:
         self.llm, self.path = llm, Path(path)
         self._lock, self._before = threading.Lock(), list[bytes]()
-        self._write({"type": "recording", "schema": SCHEMA, "model": llm.model}, os.O_EXCL)
+        self._write(
+            {"type": "recording", "schema": RECORDING_SCHEMA, "model": llm.model}, os.O_EXCL
+        )
 
     def __repr__(self) -> str:
         return f"RecordingModel({self.llm!r}, {str(self.path)!r})"
@@ -164,7 +181,7 @@ class RecordingModel:
             self._before = lines
 
     def _write(self, data: JSON, flags: int = 0) -> None:
-        write(self.path, to_json(data, inf_nan_mode="strings") + b"\n", flags)
+        append_to(self.path, to_json(data, inf_nan_mode="strings") + b"\n", flags)
 
 
 class ReplayModel:
@@ -196,7 +213,7 @@ class ReplayModel:
         self.model = next(filter(None, models), "replay")
         self._calls: Sequence[ToolCall] = ()  # the agent is at work on these
         self._sent: list[UserMessage] = []  # into the run, while it is
-        self._run: Run | None = None
+        self._run: RecordedRun | None = None
 
     def __repr__(self) -> str:
         return f"ReplayModel({str(self.path)!r})"
@@ -248,7 +265,7 @@ class ReplayModel:
         twin.llm, twin.listeners = self, [*twin.listeners, partial(self._steer, twin)]
         if getattr(getattr(twin, "compaction", None), "model", None):
             twin.compaction = replace(twin.compaction, model=self)  # which has its summaries too
-        for run in runs(self.log):
+        for run in recorded_runs(self.log):
             twin.log = self.log[: run.begin]
             self._run, self._calls, self._sent = run, open_calls(twin.log), []
             try:
@@ -271,7 +288,9 @@ class ReplayModel:
         denied = {
             record.tool_call_id
             for record in self.log
-            if isinstance(record, ToolMessage) and record.is_error and DENIED in record.text[:20]
+            if isinstance(record, ToolMessage)
+            and record.is_error
+            and NOT_APPROVED in record.text[:20]
         }
         return not any(
             call.name == tool
@@ -335,7 +354,7 @@ class ReplayModel:
         return value
 
 
-class Run(NamedTuple):
+class RecordedRun(NamedTuple):
     """A run of a session that got as far as a reply or a call.
 
     begin: where its own work begins, behind its prompt. until: where it ends. reason: how, None if
@@ -348,11 +367,11 @@ class Run(NamedTuple):
     open: frozenset[str]
 
 
-def runs(log: Sequence[Record]) -> list[Run]:
+def recorded_runs(log: Sequence[Record]) -> list[RecordedRun]:
     """The runs of a session that can be done again."""
     starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
     work = (AssistantMessage, Summary, SideRequest, ToolStart)
-    found: list[Run] = []
+    found: list[RecordedRun] = []
     for start, following in zip(starts, [*starts[1:], len(log)], strict=True):
         begin = next((i for i in range(start, following) if isinstance(log[i], work)), None)
         if begin is None:
@@ -363,7 +382,7 @@ def runs(log: Sequence[Record]) -> list[Run]:
         still_open = frozenset(call.id for call in open_calls(log[:until]))
         if still_open.isdisjoint(call.id for call in open_calls(log[:begin])):
             reason = end.stop_reason if isinstance(end, RunEnd) else None
-            found.append(Run(begin, until, reason, still_open))
+            found.append(RecordedRun(begin, until, reason, still_open))
     return found
 
 
@@ -384,15 +403,15 @@ def dump_to(folder: str | Path) -> Callable[[str, str], None]:
                 folder.mkdir(0o700, parents=True, exist_ok=True)
                 numbers = [int(name[:4]) for name in os.listdir(folder) if name[:4].isdecimal()]
                 start = folder / f"{max(numbers, default=0) + 1:04}-"
-                write(Path(f"{start}request.json"), request.encode(), os.O_EXCL)
-                write(Path(f"{start}response.{kind}"), response.encode(), os.O_EXCL)
+                append_to(Path(f"{start}request.json"), request.encode(), os.O_EXCL)
+                append_to(Path(f"{start}response.{kind}"), response.encode(), os.O_EXCL)
         except OSError as error:  # it is no reason to lose the answer
             logger.warning("the bodies of a request could not be written: %s", error)
 
     return dump
 
 
-def write(path: Path, data: bytes, flags: int = 0) -> None:
+def append_to(path: Path, data: bytes, flags: int = 0) -> None:
     """Add the data to a file that only its owner can read."""
     flags |= os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags, 0o600), "ab") as file:
@@ -457,8 +476,10 @@ def answer_of(record: Record) -> AssistantMessage | ModelError | None:
 
 def read_recording(lines: Sequence[bytes]) -> list[Entry]:
     """The requests of a recording. A last line that was cut off by a kill is left out."""
-    if json_of(lines[0]).get("schema") != SCHEMA:
-        raise ValueError(f"this recording is not of schema {SCHEMA}: use a newer agentloop")
+    if json_of(lines[0]).get("schema") != RECORDING_SCHEMA:
+        raise ValueError(
+            f"this recording is not of schema {RECORDING_SCHEMA}: use a newer agentloop"
+        )
     entries: list[Entry] = []
     messages: list[JSON] = []
     for number, line in enumerate(lines[1:], 2):
@@ -477,8 +498,7 @@ def read_recording(lines: Sequence[bytes]) -> list[Entry]:
 
 def error_of(data: Mapping[str, Any]) -> ModelError:
     """The error that was recorded; a plain ModelError if its class is not one of ours."""
-    kind = getattr(errors, str(data["class"]), ModelError)
-    kind = kind if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError
+    kind = next((kind for kind in MODEL_ERRORS if kind.__name__ == data["class"]), ModelError)
     names = ("status", "request_id", "retry_after")
     return kind(str(data["message"]), **{name: data.get(name) for name in names})
 

@@ -33,6 +33,7 @@ from agentloop.cli.loopback import loopback
 from agentloop.cli.main import model_at
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.recording import (
+    MODEL_ERRORS,
     RecordingModel,
     ReplayMismatch,
     ReplayModel,
@@ -189,6 +190,14 @@ class TestARecording:
             assert agent.run_sync().text == "here"
             replay = replay or ReplayModel(tmp_path / "r")
         replay.assert_done()
+
+    def test_every_kind_of_model_error_is_known(self):
+        kinds, found = [ModelError], set()
+        while kinds:
+            kind = kinds.pop()
+            kinds += kind.__subclasses__()
+            found |= {kind} if kind.__module__ == "agentloop.errors" else set()
+        assert {*MODEL_ERRORS, ModelError} == found
 
     def test_an_error_of_an_unknown_class_is_a_model_error(self, tmp_path):
         path = recorded(tmp_path / "r", "hi")
