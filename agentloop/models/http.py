@@ -84,9 +84,8 @@ class HTTPModel(ABC):
     """What every provider has in common. Nothing is sent that was not asked for.
 
     `client` is anything with the interface of `httpx.AsyncClient`, and is never closed here.
-    Without one, clients are made as needed; they use the proxies of the
-    environment, as httpx does, but not for loopback addresses. `dump` is called
-    with the bodies of each request and its answer, as they are but for the key (see `dump_to`).
+    Without one, clients are made as needed; they use the proxies of the environment, as httpx does,
+    but not for loopback addresses. `dump` gets each request's and answer's body, without the key.
     """
 
     model: str
@@ -194,19 +193,16 @@ class HTTPModel(ABC):
         raise AssertionError("count() has no end")
 
     async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
-        url: Any = self.base_url + self.path(deltas.wanted)
-        if self.client is None:
-            url = _parsed(url)
+        url = self.base_url + self.path(deltas.wanted)
+        address: Any = _parsed(url) if self.client is None else url
         # identity: a few kilobytes of compressed reply can hold gigabytes
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        headers |= self.headers()
         timeout = (self.connect_timeout, self.read_timeout, self.read_timeout, None)
+        sent: Any = {"content": content, "headers": headers | self.headers(), "timeout": timeout}
         try:
             async with (
                 self._borrow_client() as client,
-                client.stream(
-                    "POST", url, content=content, headers=headers, timeout=timeout
-                ) as response,
+                client.stream("POST", address, **sent) as response,
             ):
                 return await self._read_response(response, deltas)
         except Exception as error:
@@ -219,8 +215,7 @@ class HTTPModel(ABC):
             raise _Transient(ConnectionFailed(reason)) from None
         finally:
             if self.dump is not None:
-                bodies = (body.decode(errors="replace") for body in (content, deltas.raw))
-                self.dump(*(self._clip(body, len(body)) for body in bodies))
+                self.dump(*(self._clip(b.decode(errors="replace")) for b in (content, deltas.raw)))
 
     async def _read_response(self, response: Any, deltas: Deltas) -> AssistantMessage:
         coding = response.headers.get("content-encoding", "identity")
@@ -288,7 +283,7 @@ class HTTPModel(ABC):
 
     # ---- what went wrong
 
-    def _clip(self, text: str, length: int) -> str:
+    def _clip(self, text: str, length: int | None = None) -> str:
         """The text without the key; a very short one is a placeholder, and may be part of words."""
         if self.api_key and len(self.api_key) > 5:
             text = text.replace(self.api_key, "***")
@@ -587,10 +582,9 @@ class Deltas:
     """Passes pieces of text on. A surrogate pair that was cut in two waits for its other half."""
 
     def __init__(self, on_delta: OnDelta | None) -> None:
-        self.wanted, self.shown = on_delta is not None, False
+        self.wanted, self.shown, self.raw = on_delta is not None, False, bytearray()
         self._on_delta = on_delta
         self._half: dict[type[Any], str] = {}
-        self.raw = bytearray()  # the answer as it came, for a dump
 
     def text(self, piece: str) -> None:
         self._show(TextDeltaEvent, piece)
