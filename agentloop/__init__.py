@@ -80,7 +80,13 @@ from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, validate, view
 
 if TYPE_CHECKING:
+    from .mixins.cost import Cost, Price, price_of, run_counted
+    from .mixins.limits import Limits
+    from .mixins.memory import Memory
+    from .mixins.offload import Offload
+    from .mixins.repetition import Repetition
     from .mixins.session import Session
+    from .mixins.trim import Trim, TrimConfig
     from .models.anthropic import ChatAnthropic
     from .models.fallback import Fallback
     from .models.google import ChatGoogle
@@ -94,9 +100,19 @@ _LAZY = {
     "ChatAnthropic": ".models.anthropic",
     "ChatGoogle": ".models.google",
     "ChatOpenAI": ".models.openai",
+    "Cost": ".mixins.cost",
     "Fallback": ".models.fallback",
     "FileStore": ".store",
+    "Limits": ".mixins.limits",
+    "Memory": ".mixins.memory",
+    "Offload": ".mixins.offload",
+    "Price": ".mixins.cost",
+    "Repetition": ".mixins.repetition",
     "Session": ".mixins.session",
+    "Trim": ".mixins.trim",
+    "TrimConfig": ".mixins.trim",
+    "price_of": ".mixins.cost",
+    "run_counted": ".mixins.cost",
     "sessions": ".saved",
 }
 
@@ -124,6 +140,7 @@ __all__ = [
     "ConnectionFailed",
     "ContentRefused",
     "ContextWindowExceeded",
+    "Cost",
     "Decision",
     "Depends",
     "DoneTool",
@@ -136,13 +153,18 @@ __all__ = [
     "HiddenUserMessageEvent",
     "ImagePart",
     "Inbox",
+    "Limits",
     "Loop",
+    "Memory",
     "Message",
     "ModelError",
+    "Offload",
     "Overloaded",
+    "Price",
     "PruneEvent",
     "RateLimited",
     "Record",
+    "Repetition",
     "Request",
     "RequestEvent",
     "Reset",
@@ -174,6 +196,8 @@ __all__ = [
     "ToolResultEvent",
     "ToolStart",
     "ToolsChangedEvent",
+    "Trim",
+    "TrimConfig",
     "Unknown",
     "Usage",
     "UsageEvent",
@@ -186,6 +210,8 @@ __all__ = [
     "every",
     "load_record",
     "open_calls",
+    "price_of",
+    "run_counted",
     "seal",
     "sessions",
     "tool",

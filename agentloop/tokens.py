@@ -26,7 +26,7 @@ from .messages import AssistantMessage, Message, TextPart
 if TYPE_CHECKING:
     from .tools import Tool
 
-Counter: TypeAlias = Callable[[str], int]
+TokenCount: TypeAlias = Callable[[str], int]
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
@@ -61,7 +61,7 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def counter() -> Counter:
+def counter() -> TokenCount:
     """tiktoken's count if its table is loaded; else the estimate, while a thread loads the table.
 
     Only a table that is on the disk is loaded.
@@ -91,7 +91,7 @@ def load_in_background(encoding: str) -> threading.Thread | None:
     return thread
 
 
-def message_tokens(message: Message, count: Counter = estimate) -> int:
+def message_tokens(message: Message, count: TokenCount = estimate) -> int:
     """The estimated tokens of one message, its calls and attachments included."""
     content = message.content
     tokens = MESSAGE_OVERHEAD
@@ -106,7 +106,7 @@ def message_tokens(message: Message, count: Counter = estimate) -> int:
     return tokens
 
 
-def tool_tokens(tools: Iterable[Tool], count: Counter = estimate) -> int:
+def tool_tokens(tools: Iterable[Tool], count: TokenCount = estimate) -> int:
     """The estimated tokens of the declarations of some tools."""
     return sum(
         count(tool.name + tool.description) + count(to_json(tool.parameters).decode())

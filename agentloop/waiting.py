@@ -104,8 +104,9 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
 
 
 def cancel_this_task() -> None:
-    """Let the next await raise CancelledError."""
+    """Let the next await raise the CancelledError that was caught just now."""
     if (task := asyncio.current_task()) is not None:
+        task.uncancel()  # it is still one cancel, and not two
         task.cancel()
 
 

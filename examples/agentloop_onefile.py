@@ -1195,7 +1195,7 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-# ==== tokens.py ==== agentloop 0.1.0, sha256 3b7219fa3b87e24b
+# ==== tokens.py ==== agentloop 0.1.0, sha256 a828587f6f8db037
 """How many tokens a text, a message, a list of tools has: tiktoken's count, or an estimate.
 
 The estimate is one token per four bytes of UTF-8. tiktoken counts better, but downloads its tables
@@ -1203,7 +1203,7 @@ without a timeout: so it is used where they are on the disk already, and loaded 
 is scaled by what the provider reports: see prefix.py.
 """
 
-Counter: TypeAlias = Callable[[str], int]
+TokenCount: TypeAlias = Callable[[str], int]
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
@@ -1237,7 +1237,7 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def counter() -> Counter:
+def counter() -> TokenCount:
     """tiktoken's count if its table is loaded; else the estimate, while a thread loads the table.
 
     Only a table that is on the disk is loaded.
@@ -1267,7 +1267,7 @@ def load_in_background(encoding: str) -> threading.Thread | None:
     return thread
 
 
-def message_tokens(message: Message, count: Counter = estimate) -> int:
+def message_tokens(message: Message, count: TokenCount = estimate) -> int:
     """The estimated tokens of one message, its calls and attachments included."""
     content = message.content
     tokens = MESSAGE_OVERHEAD
@@ -1282,7 +1282,7 @@ def message_tokens(message: Message, count: Counter = estimate) -> int:
     return tokens
 
 
-def tool_tokens(tools: Iterable[Tool], count: Counter = estimate) -> int:
+def tool_tokens(tools: Iterable[Tool], count: TokenCount = estimate) -> int:
     """The estimated tokens of the declarations of some tools."""
     return sum(
         count(tool.name + tool.description) + count(to_json(tool.parameters).decode())
@@ -1548,7 +1548,7 @@ class Settings(_Typed):
         cls.__annotations__ = own
 
 
-# ==== waiting.py ==== agentloop 0.1.0, sha256 8f96bfb627f5a177
+# ==== waiting.py ==== agentloop 0.1.0, sha256 caf5e39472025b15
 """Waits that end: several coroutines side by side, each cancel answered within a grace period.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
@@ -1640,8 +1640,9 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
 
 
 def cancel_this_task() -> None:
-    """Let the next await raise CancelledError."""
+    """Let the next await raise the CancelledError that was caught just now."""
     if (task := asyncio.current_task()) is not None:
+        task.uncancel()  # it is still one cancel, and not two
         task.cancel()
 
 
@@ -3215,7 +3216,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 463526b720de290c
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 6148418e693590ec
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3339,8 +3340,8 @@ class Compaction(Loop):
         choice, model = "auto" if rides_the_cache else "none", config.model or request.model
         side = Request([*request.messages, ask], request.tools, choice, "compaction", model)
         try:
-            work = super().call_model(side)
-            reply = await within(config.timeout, work, grace=self.cancel_grace)
+            async with asyncio.timeout(config.timeout):
+                reply = await super().call_model(side)
         except Stop:
             raise
         except Exception as error:

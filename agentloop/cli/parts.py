@@ -115,7 +115,9 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
                 where = [*path.split("/")[:-level], *filter(None, module.split("."))]
                 file, inner = ("/".join(names) + ".py" for names in (where, [*where, name.name]))
                 if file in package:
+                    part.names.setdefault(name.name, file)
                     if name.asname:
+                        part.names[name.asname] = path
                         put.append(f"{' ' * each.col_offset}{name.asname} = {name.name}")
                 elif inner in package:
                     modules[name.asname or name.name] = file = inner
@@ -131,6 +133,13 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
                 part.later.add((module or name.name).split(".")[0])
         if (level or at_top) and each not in for_checkers:
             cuts[each.lineno - 1] = (each.end_lineno or 0, put)
+    local = {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)} | {
+        each.id
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+    if both := modules.keys() & local:
+        raise Refused(f"{path}: a module and a variable have one name: {', '.join(both)}")
     part.imports -= {FUTURE, TYPE_CHECKING}
     part.names |= {each.binds: str(each) for each in part.imports | part.typing}
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & set(dir(builtins))

@@ -10,6 +10,7 @@ fit then loses its oldest turns. All of it stays in the log.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +37,6 @@ from ..results import as_content
 from ..tokens import context_window, estimate
 from ..tools import in_thread
 from ..turns import beginning, first_unseen, new_prompt, place_to_cut, tokens_of, turn_starts
-from ..waiting import within
 
 if TYPE_CHECKING:
     from ..loop import ChatModel
@@ -158,8 +158,8 @@ class Compaction(Loop):
         choice, model = "auto" if rides_the_cache else "none", config.model or request.model
         side = Request([*request.messages, ask], request.tools, choice, "compaction", model)
         try:
-            work = super().call_model(side)
-            reply = await within(config.timeout, work, grace=self.cancel_grace)
+            async with asyncio.timeout(config.timeout):
+                reply = await super().call_model(side)
         except Stop:
             raise
         except Exception as error:

@@ -1,6 +1,6 @@
 """Says what an agent's requests used and cost: per request, per model, per run, and in all.
 
-Copy with: the core.
+Copy with: the core, bills.py.
 
     class MyAgent(Cost, Agent): ...
 
@@ -15,21 +15,17 @@ what it is a part of; tokens are counted all the same.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from importlib import import_module
-from math import fsum, inf
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any
 
+from ..bills import Bill, PriceOf, add_up, bills, newest_run
 from ..events import UsageEvent
 from ..loop import Loop
-from ..messages import AssistantMessage, Part, Record, Result, RunStart, SideRequest, Summary, Usage
-
-logger = logging.getLogger("agentloop")
-
-PriceOf: TypeAlias = Callable[[str, Usage], float | None]
+from ..messages import AssistantMessage, Part, Result, SideRequest, Summary, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +49,6 @@ class Price:
         write_price = self.input if self.cache_write is None else self.cache_write
         money = plain * self.input + read * read_price + written * write_price
         return (money + usage.output_tokens * self.output) / 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What some requests used. `cost` is None if that of one of them is not known."""
-
-    requests: int
-    usage: Usage
-    cost: float | None
 
 
 class Cost(Loop):
@@ -98,42 +85,6 @@ class Cost(Loop):
         items = bills(self.log, price_of(self.prices))
         models = dict.fromkeys(model for model, _ in items)
         return {name: add_up(item for item in items if item[0] == name) for name in models}
-
-
-def bills(log: Iterable[Record], price: PriceOf) -> list[tuple[str, Bill]]:
-    """Each request of a log: the model that answered, and what it used and cost."""
-    requests = (r for r in log if isinstance(r, AssistantMessage | Summary | SideRequest))
-    return [(r.model or "", Bill(1, r.usage or Usage(), cost_of(r, price))) for r in requests]
-
-
-def add_up(items: Iterable[tuple[str, Bill]]) -> Bill:
-    """One bill for all of these."""
-    parts = [bill for _, bill in items]
-    costs = [bill.cost for bill in parts]
-    return Bill(
-        sum(bill.requests for bill in parts),
-        sum((bill.usage for bill in parts), Usage()),
-        None if None in costs else fsum(filter(None, costs)),
-    )
-
-
-def newest_run(log: Sequence[Record]) -> Sequence[Record]:
-    """The records of the newest run."""
-    places = (at for at in range(len(log) - 1, -1, -1) if isinstance(log[at], RunStart))
-    return log[next(places, len(log)) :]
-
-
-def cost_of(request: AssistantMessage | Summary | SideRequest, price: PriceOf) -> float | None:
-    """What a request cost; None if that is not known. One that nobody answered costs nothing."""
-    if request.model is None or request.usage is None:
-        return None if request.model or request.usage else 0.0
-    try:
-        cost = price(request.model, request.usage)
-        money = None if cost is None else float(cost)
-    except Exception:
-        logger.warning("what a request to %s cost is not known", request.model, exc_info=True)
-        return None
-    return money if money is not None and 0 <= money < inf else None
 
 
 def price_of(prices: Mapping[str, Price] | PriceOf | None = None) -> PriceOf:

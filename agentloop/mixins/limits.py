@@ -1,6 +1,6 @@
 """Ends a run at a limit of requests, tokens, money, time, tool calls, or failures of one tool.
 
-Copy with: the core.
+Copy with: the core, bills.py.
 
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"
@@ -23,6 +23,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from .. import messages as m
+from ..bills import PriceOf, cost_of, is_request, newest_run
 from ..events import UsageEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Request, Result, ToolCall, ToolMessage
@@ -31,7 +32,7 @@ from ..waiting import cancel_this_task, outcome, within
 T = TypeVar("T")
 logger = logging.getLogger("agentloop")
 
-KINDS = ("requests", "tokens", "cost", "seconds", "tool_calls", "tool_failures")
+LIMITS = ("requests", "tokens", "cost", "seconds", "tool_calls", "tool_failures")
 LAST_WORDS = (
     "A limit of this run is reached: it ends here, and no tool can be called. "
     "Say briefly what you have done, what you found, and what is still missing."
@@ -69,14 +70,14 @@ class Limits(Loop):
     max_tool_calls: int | None = None
     max_tool_failures: int | None = None
     max_calls_per_turn: int | None = None
-    limit_price: Callable[[str, m.Usage], float | None] | None = None
+    limit_price: PriceOf | None = None
     limit_summary: bool = False
     limit_exempt: Collection[str] = ("done",)
     limit_clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (*(f"max_{kind}" for kind in KINDS), "max_calls_per_turn"):
+        for name in (*(f"max_{kind}" for kind in LIMITS), "max_calls_per_turn"):
             most = getattr(self, name)
             if most is not None and not (type(most) in (int, float) and 0 < most < inf):
                 raise ValueError(f"{name} is a number above 0, or None for no limit; not {most!r}")
@@ -160,7 +161,7 @@ class Limits(Loop):
         return self.max_seconds - (now - next(starts, now))
 
     def _over(self, *but: str) -> str | None:
-        limits = {kind: getattr(self, f"max_{kind}") for kind in KINDS if kind not in but}
+        limits = {kind: getattr(self, f"max_{kind}") for kind in LIMITS if kind not in but}
         return over(self._spent(), limits) if any(limits.values()) else None
 
     def _stop(self, kind: str, said: str) -> m.Stop:
@@ -184,17 +185,16 @@ class Spent:
 
 def spent(
     log: Sequence[Record],
-    price: Callable[[str, m.Usage], float | None] | None = None,
+    price: PriceOf | None = None,
     exempt: Collection[str] = (),
     now: float | None = None,
 ) -> Spent:
     """What the newest run of a log has used until `now`, calls of exempt tools aside."""
-    places = (at for at in range(len(log) - 1, -1, -1) if isinstance(log[at], m.RunStart))
-    run = log[next(places, len(log)) :]
+    run = newest_run(log)
     of: defaultdict[type, list[Any]] = defaultdict(list)
     for record in run:
         of[type(record)].append(record)
-    requests = of[AssistantMessage] + of[m.Summary] + of[m.SideRequest]
+    requests = list(filter(is_request, run))
     names = {call.id: call.name for reply in of[AssistantMessage] for call in reply.tool_calls}
     started = [start.call_id for start in of[m.ToolStart]]
     denied = {decision.call_id for decision in of[m.Decision] if not decision.allowed}
@@ -216,7 +216,7 @@ def spent(
         tool_calls=sum(names.get(call_id) not in exempt for call_id in started),
         tool_failures=failures,
         failing=failing,
-        refused=next((kind for kind in reasons.values() if kind in KINDS), None),
+        refused=next((kind for kind in reasons.values() if kind in LIMITS), None),
     )
 
 
@@ -227,18 +227,6 @@ def over(used: Spent, limits: Mapping[str, float | None]) -> str | None:
         if most is not None and kind != "tool_calls" and (value is None or value >= most):
             return kind
     return None
-
-
-def cost_of(request: Any, price: Callable[[str, m.Usage], Any]) -> float | None:
-    """What a request cost; None if that is not known. One without a reply costs nothing."""
-    if request.usage is None or request.model is None:
-        return None if request.usage or request.model else 0.0
-    try:
-        cost = float(price(request.model, request.usage))
-    except Exception as error:
-        logger.warning("what a request to %s cost is not known: %r", request.model, error)
-        return None
-    return cost if 0 <= cost < inf else None
 
 
 def too_many(

@@ -17,14 +17,14 @@ from hashlib import sha256
 
 from ..loop import Loop
 from ..messages import Record, Result, RunStart, Stop, ToolCall, ToolMessage, UserMessage
-from ..results import shorten
+from ..results import truncate
 
 LONGEST_CYCLE = 5  # calls
 WARNING = (
     "You are repeating yourself: {}. The same calls get you no further. Do something else, or say "
     "what is in the way. If you go on like this, the run ends."
 )
-NOT_RUN = "Not run: you have repeated this after a warning, and the run ends here."
+STOPPED_REPEATING = "Not run: you have repeated this after a warning, and the run ends here."
 
 
 class Repetition(Loop):
@@ -48,10 +48,10 @@ class Repetition(Loop):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         made, warned = calls_made(self.log, self.repetition_exempt)
         cycle = repeated(made, self.repetition_limit)
-        name = name_of(cycle)
+        name = cycle_name(cycle)
         if cycle and name in warned and len(made) - warned[name] >= len(cycle):
             for call in calls:
-                self.record(ToolMessage(call.id, call.name, NOT_RUN, is_error=True))
+                self.record(ToolMessage(call.id, call.name, STOPPED_REPEATING, is_error=True))
             raise Stop("no_progress", f"The run was repeating itself: {describe(cycle)}.")
         result = await super().call_tools(calls)
         if cycle and name not in warned and result is None:
@@ -99,11 +99,11 @@ def repeated(made: list[str], limit: int = 3) -> list[str]:
     return []
 
 
-def name_of(cycle: list[str]) -> str:
+def cycle_name(cycle: list[str]) -> str:
     """A short name, the same for A, B as for B, A: where one looks in first is chance."""
     first = min(("\n".join(cycle[at:] + cycle[:at]) for at in range(len(cycle))), default="")
     return sha256(first.encode()).hexdigest()[:16]
 
 
 def describe(cycle: list[str]) -> str:
-    return "again and again " + ", then ".join(shorten(text, 200) for text in cycle)
+    return "again and again " + ", then ".join(truncate(text, 200) for text in cycle)

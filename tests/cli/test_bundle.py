@@ -48,7 +48,7 @@ def run(*command, **options):
 
 
 def test_every_name_at_the_top_of_a_file_has_one_meaning_in_the_whole_package():
-    assert not list(clashes(PACKAGE.values()))
+    assert "\n".join(clashes(PACKAGE.values())) == "", "rename one of each"
 
 
 @pytest.mark.parametrize("part", PACKAGE.values(), ids=PACKAGE)
@@ -308,6 +308,7 @@ def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
         ('logger = logging.getLogger("y")', "logger is "),
         ("from .nowhere import x", "there is no nowhere.py"),
         ("if TYPE_CHECKING:\n    x = 1", "only imports can stand here"),
+        ("from . import data\nx = [data.n for data in []]", "a module and a variable"),
     ],
 )
 def test_files_that_cannot_be_joined_are_refused(tmp_path, line, why):

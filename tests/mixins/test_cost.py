@@ -53,7 +53,9 @@ PRICES = {
 
 
 class Priced(Cost, Agent):
-    """The plain case."""
+    """The plain case. No window has the millions of tokens that are used here."""
+
+    compaction = None
 
 
 def said(text="ok", *calls, used=None, model=None):
@@ -165,7 +167,7 @@ async def test_summaries_are_requests_of_the_model_that_made_them():
     )
     for prompt in "abcdef":
         await agent.query(prompt)
-    summaries = [record for record in agent.log if isinstance(record, Summary)]
+    summaries = [r for r in agent.log if isinstance(r, Summary) and r.model]
     assert summaries
     assert agent.model_bills["big"].usage.input_tokens == MILLION * len(summaries)
 
@@ -377,7 +379,7 @@ models = st.sampled_from(["big", "small", "new", None])
 requests = (
     st.builds(AssistantMessage, st.text(), usage=usages, model=models)
     | st.builds(SideRequest, usages, model=models)
-    | st.builds(Summary, st.text(), st.just(0), usages, model=models)
+    | st.builds(Summary, st.text(), st.just(0), usages, model=st.sampled_from(["big", "new"]))
 )
 
 

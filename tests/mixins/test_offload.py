@@ -260,9 +260,11 @@ class TestOffload(test_loop.TestLoop):
     async def test_nothing_outside_of_the_directory_is_even_opened(self, tmp_path, monkeypatch):
         (tmp_path / "secret").write_text("SECRET")
         (tmp_path / "results").mkdir()
-        opened, real = [], offload_module._open
+        opened, real = [], offload_module._open_result
         monkeypatch.setattr(
-            offload_module, "_open", lambda path, flags: opened.append(path) or real(path, flags)
+            offload_module,
+            "_open_result",
+            lambda path, flags: opened.append(path) or real(path, flags),
         )
         for name in ("../secret", str(tmp_path / "secret"), "secret/../../secret"):
             assert load(tmp_path / "results", name) is None

@@ -16,7 +16,7 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.mixins.repetition import NOT_RUN, Repetition, canonical, repeated
+from agentloop.mixins.repetition import STOPPED_REPEATING, Repetition, canonical, repeated
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -59,7 +59,7 @@ def warnings(agent):
 
 def ran(agent):
     results = [m for m in agent.messages if isinstance(m, ToolMessage)]
-    return len([m for m in results if m.text != NOT_RUN])
+    return len([m for m in results if m.text != STOPPED_REPEATING])
 
 
 A, B, C = (call("look", at=at) for at in "abc")
@@ -82,7 +82,7 @@ class TestRepetition(test_loop.TestLoop):
         assert shown(llm.requests[3])[-1] == warnings(agent)[0]
         assert 'look({"at": "a"})' in warnings(agent)[0]
         assert ran(agent) == 3
-        assert agent.messages[-1].text == NOT_RUN
+        assert agent.messages[-1].text == STOPPED_REPEATING
         assert validate([*agent.messages, UserMessage("y")]) == []
 
     async def test_after_a_warning_another_way_goes_on(self):
