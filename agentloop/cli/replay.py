@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..bills import PriceOf
 from ..errors import SessionLocked
 from ..messages import (
     AssistantMessage,
@@ -21,7 +22,7 @@ from ..messages import (
     ToolMessage,
     dump_record,
 )
-from ..mixins.cost import PriceOf, price_of
+from ..mixins.cost import price_of
 from ..models.recording import dump_to, is_reply, read_log, start_of_tail
 from ..store import FileStore
 from ..toolkits.files import Workspace

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
+from ..bills import PriceOf, cost_of
 from ..messages import (
     AssistantMessage,
     Content,
@@ -35,7 +36,7 @@ from ..messages import (
     UserMessage,
     text_of,
 )
-from ..mixins.cost import PriceOf, cost_of, price_of
+from ..mixins.cost import price_of
 from ..mixins.ephemeral import Ephemeral, Epochs
 from ..models.recording import read_log
 from ..saved import SESSION_DIR
