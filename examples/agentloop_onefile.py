@@ -3657,7 +3657,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 ecac4ad96baa4425
+# ==== models/http.py ==== agentloop 0.1.0, sha256 0772d97246fb83e2
 """A model behind HTTP: clients, retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -3699,8 +3699,8 @@ class HTTPModel(ABC):
     """What every provider has in common. Nothing is sent that was not asked for.
 
     `client` is anything with the interface of `httpx.AsyncClient`, and is never closed here.
-    Without one, clients are made as needed; they use the proxies of the
-    environment, as httpx does, but not for loopback addresses.
+    Without one, clients are made as needed; they use the proxies of the environment, as httpx does,
+    but not for loopback addresses. `dump` gets each request's and answer's body, without the key.
     """
 
     model: str
@@ -3714,6 +3714,7 @@ class HTTPModel(ABC):
     read_timeout: float = 600.0  # seconds without a single byte
     max_response_bytes: int = 64 * 2**20
     client: Any = None
+    dump: Callable[[str, str], None] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random
@@ -3807,19 +3808,16 @@ class HTTPModel(ABC):
         raise AssertionError("count() has no end")
 
     async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
-        url: Any = self.base_url + self.path(deltas.wanted)
-        if self.client is None:
-            url = _parsed(url)
+        url = self.base_url + self.path(deltas.wanted)
+        address: Any = _parsed(url) if self.client is None else url
         # identity: a few kilobytes of compressed reply can hold gigabytes
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        headers |= self.headers()
         timeout = (self.connect_timeout, self.read_timeout, self.read_timeout, None)
+        sent: Any = {"content": content, "headers": headers | self.headers(), "timeout": timeout}
         try:
             async with (
                 self._borrow_client() as client,
-                client.stream(
-                    "POST", url, content=content, headers=headers, timeout=timeout
-                ) as response,
+                client.stream("POST", address, **sent) as response,
             ):
                 return await self._read_response(response, deltas)
         except Exception as error:
@@ -3830,6 +3828,9 @@ class HTTPModel(ABC):
             if type(error).__name__ == "LocalProtocolError":
                 raise BadRequest(reason) from None
             raise _Transient(ConnectionFailed(reason)) from None
+        finally:
+            if self.dump is not None:
+                self.dump(*(self._clip(b.decode(errors="replace")) for b in (content, deltas.raw)))
 
     async def _read_response(self, response: Any, deltas: Deltas) -> AssistantMessage:
         coding = response.headers.get("content-encoding", "identity")
@@ -3839,7 +3840,7 @@ class HTTPModel(ABC):
         kind = response.headers.get("content-type", "")
         if good and deltas.wanted and "json" not in kind and "html" not in kind:
             return await self._read_events(response, deltas)
-        content = b"".join([piece async for piece in self._pieces(response)])
+        content = b"".join([piece async for piece in self._pieces(response, deltas)])
         if not good:
             raise self._failure(response, content)
         return self._read_message(response, self._parse(response, content))
@@ -3849,7 +3850,7 @@ class HTTPModel(ABC):
         rest = asyncio.timeout(None)
         try:
             async with rest:
-                async for piece in self._pieces(response):
+                async for piece in self._pieces(response, deltas):
                     start = start or piece
                     for name, data in parser.feed(piece):
                         done = done or data == b"[DONE]" or name == "message_stop"
@@ -3871,10 +3872,11 @@ class HTTPModel(ABC):
             raise _Transient(self._bad(response, "the stream ended before the reply did", start))
         return self._read_message(response, reply.reply())
 
-    async def _pieces(self, response: Any) -> AsyncIterator[bytes]:
+    async def _pieces(self, response: Any, deltas: Deltas) -> AsyncIterator[bytes]:
         size = 0
         async for piece in response.aiter_raw():
             size += len(piece)
+            deltas.raw += piece if self.dump else b""
             if size > self.max_response_bytes:
                 raise self._bad(response, f"more than {self.max_response_bytes} bytes")
             yield piece
@@ -3896,7 +3898,7 @@ class HTTPModel(ABC):
 
     # ---- what went wrong
 
-    def _clip(self, text: str, length: int) -> str:
+    def _clip(self, text: str, length: int | None = None) -> str:
         """The text without the key; a very short one is a placeholder, and may be part of words."""
         if self.api_key and len(self.api_key) > 5:
             text = text.replace(self.api_key, "***")
@@ -4195,7 +4197,7 @@ class Deltas:
     """Passes pieces of text on. A surrogate pair that was cut in two waits for its other half."""
 
     def __init__(self, on_delta: OnDelta | None) -> None:
-        self.wanted, self.shown = on_delta is not None, False
+        self.wanted, self.shown, self.raw = on_delta is not None, False, bytearray()
         self._on_delta = on_delta
         self._half: dict[type[Any], str] = {}
 

@@ -56,14 +56,15 @@ SCRIPT: Sequence[Turn] = [
 PAUSE = 0.02  # seconds from word to word, so that one can watch
 
 
-def demo(terminal: Terminal, wire: str = "openai") -> int:
+def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> int:
     """Plays the demo; returns 0 if the test that failed passes at its end, else 1."""
+    key = "none-needed"
     terminal.say(INTRO, BOLD)
     terminal.say(f"\n> {TASK}", BOLD)
     root, bodies = make_project(), list[bytes]()
     with (
         loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url,
-        Chat(model_at(wire, "scripted", base_url, "none-needed"), root, terminal, yes=True) as chat,
+        Chat(model_at(wire, "scripted", base_url, key, dump), root, terminal, yes=True) as chat,
     ):
         start = time.perf_counter()
         chat.answer(TASK)

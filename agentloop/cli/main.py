@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
-from . import bundle, explain
+from ..models.recording import dump_to
+from . import bundle, explain, replay, view
 from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
@@ -71,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
         commands = {"demo": demo, "bundle": bundle.run, "explain": explain.run}
+        commands |= {"replay": replay.run, "view": view.run}
         return commands.get(options.command, chat)(options)
     except KeyboardInterrupt:
         return 130
@@ -103,6 +105,7 @@ def parser() -> Parser:
     add("--session", metavar="NAME", help=f"keep the conversation in {kept}")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
+    add("--dump", metavar="FOLDER", help="write each request's and answer's body there, keyless")
     add("--version", action="version", version=f"agentloop {__version__}")
     add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="other than a chat")
@@ -116,14 +119,20 @@ def parser() -> Parser:
     what = "print which class of an agent handles what, and where its settings come from"
     shown = commands.add_parser("explain", help=what, description=f"Explain: {what}.")
     shown.add_argument("agent", metavar="WHERE:CLASS", help="my_module:MyAgent, agent.py:MyAgent")
+    what = "step through a session, print it as a test, or go on live from one of its turns"
+    shown = commands.add_parser("replay", help=what, description=f"Replay: {what}.")
+    replay.add_options(shown, list(DEFAULT_MODELS))
+    what = "write a page to look into a session with"
+    view.add_options(commands.add_parser("view", help=what, description=f"View: {what}."))
     return parser
 
 
 def demo(options: argparse.Namespace) -> int:
     from . import demo, kill
 
-    play = kill.kill_demo if options.kill else demo.demo
-    return play(Terminal(sys.stdout), options.wire)
+    if options.kill:
+        return kill.kill_demo(Terminal(sys.stdout), options.wire)
+    return demo.demo(Terminal(sys.stdout), options.wire, options.dump)
 
 
 def chat(options: argparse.Namespace) -> int:
@@ -141,6 +150,7 @@ def chat(options: argparse.Namespace) -> int:
     try:
         here = Path.cwd()
         llm, where = choose(options.provider, options.model, options.base_url, options.ports)
+        llm.dump = dump_to(options.dump) if options.dump else None
         if prompt is not None and not prompt.strip():
             raise ValueError("There is nothing to answer: the prompt is empty.")
         conversation = Chat(
@@ -222,8 +232,15 @@ async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str
     return await asyncio.gather(*map(listing, urls))
 
 
-def model_at(provider: str, model: str, base_url: str | None, key: str | None = None) -> HTTPModel:
-    """A model of one of the three providers."""
+def model_at(
+    provider: str,
+    model: str,
+    base_url: str | None,
+    key: str | None = None,
+    dump: str | None = None,
+) -> HTTPModel:
+    """A model of one of the three providers; `dump` is a folder for all bodies."""
     kinds: Mapping[str, type[HTTPModel]]
     kinds = {"openai": ChatOpenAI, "anthropic": ChatAnthropic, "google": ChatGoogle}
-    return kinds[provider](model, base_url=base_url, api_key=key)
+    tap = dump_to(dump) if dump else None
+    return kinds[provider](model, base_url=base_url, api_key=key, dump=tap)

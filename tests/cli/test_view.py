@@ -1,0 +1,607 @@
+"""The page to look into a run: what is in it, and what a person at a browser finds there.
+
+python -m tests.cli.test_view     # makes examples/view.png afresh
+"""
+
+import base64
+import json
+import re
+import struct
+import sys
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    CompactionConfig,
+    Ephemeral,
+    ImagePart,
+    Inbox,
+    ScriptedModel,
+    Session,
+    SideRequest,
+    Summary,
+    TextPart,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    ToolStart,
+    Usage,
+    UserMessage,
+    dump_record,
+    tool,
+)
+from agentloop.cli.view import page_data, page_of, pruned
+from agentloop.messages import RunEnd, RunStart
+from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.mixins.offload import Offload
+from agentloop.models.recording import RecordingModel, read_log
+from agentloop.models.scripted import call
+from tests.cli.browser import Browser
+from tests.cli.test_main import run
+
+ROOT = Path(__file__).parent.parent.parent
+EVIL = (
+    "</script><script>window.pwned = 1</script>",
+    "<img src=x onerror='window.pwned = 1'>",
+    "<!--<script>",
+    "]]><svg/onload=window.pwned=1>",
+    "&lt;b&gt; \u2028 \u2029 \x1b[31m \u202e {{data}} {{title}} $& $`",
+    "<style>*{display:none}</style><base href='http://127.0.0.1:9/'><meta http-equiv=refresh>",
+)
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+class Kept(Inbox, Session, Offload, Agent):
+    pass
+
+
+@tool(ephemeral=1)
+async def page(n: int) -> str:
+    """Look at a page."""
+    return f"page {n} of the book\n" + "word " * 300
+
+
+@tool
+async def listing() -> str:
+    """List."""
+    return "\n".join(f"line {i} of a long listing" for i in range(1000))
+
+
+@tool
+async def check(path: str) -> str:
+    """Check."""
+    raise ToolError("1 test failed: test_total")
+
+
+def book(folder, turns=24, requests=None):
+    """A session with all that a page can show: its log, and the folder of its offloaded results.
+
+    requests: gets the texts of each request, but for summaries.
+    """
+    replies = iter(range(turns))
+
+    def answer(messages, tools):
+        if messages[-1].text == SUMMARY_PROMPT:
+            return AssistantMessage("The pages 1 to 9 were read.", usage=Usage(9000, 20, 8000))
+        if requests is not None:
+            requests.append([message.text for message in messages])
+        n = next(replies, turns)
+        size = sum(len(m.text) for m in messages) // 4
+        known = {"usage": Usage(size, 40 + n, int(size * 0.8)), "model": "a-model"}
+        if n >= turns - 1:
+            return AssistantMessage("The book has no end.", thinking="How odd.", **known)
+        if n % 7 == 6:
+            calls = [ToolCall(f"c{n}", "check", '{"path": "tests/test_prices.py"}')]
+        elif n % 8 == 7:
+            calls = [ToolCall(f"c{n}", "listing"), ToolCall(f"d{n}", "page", f'{{"n": {n}}}')]
+        else:
+            calls = [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')]
+        return AssistantMessage("Next page." if n % 2 else "", calls, **known)
+
+    agent = Kept(
+        llm=ScriptedModel(answer),
+        tools=[page, listing, check],
+        session="book",
+        session_dir=folder,
+        session_fsync=False,
+        offload_dir=folder / "offloaded",
+        compaction=CompactionConfig(context_window=4000, keep_turns=1),
+    )
+    agent.run_sync("Read the book.")
+    agent.run_sync("And now?")
+    agent.close()
+    return read_log(folder / "book.jsonl"), folder / "offloaded"
+
+
+# ---- what is in it
+
+
+async def seen_by_ephemeral(script, tools):
+    llm = ScriptedModel(*script)
+    agent = Ephemeral(llm=llm, tools=tools, max_iterations=len(script) + 1)
+    await agent.run("go")
+    return agent.log, llm.requests
+
+
+async def test_what_is_pruned_is_what_the_model_did_not_see():
+    script = [*(call("page", n=n) for n in range(40)), "end"]
+    log, requests = await seen_by_ephemeral(script, [page])
+    found = pruned(log)
+    for turn, request in enumerate(requests):
+        for message in request.messages:
+            if isinstance(message, ToolMessage):
+                since, text = found.get(message.tool_call_id, (turn + 1, ""))
+                assert message.text.startswith("[An older") == (since <= turn)
+                assert since > turn or message.text == text
+    assert len(found) > 20
+
+
+def test_each_message_is_in_it_once(tmp_path):
+    log, _ = book(tmp_path)
+    written = page_of("s", log).decode()
+    assert written.count("page 3 of the book") == 1
+    assert len(written) < 200_000
+
+
+def test_what_cannot_be_shown_is_named():
+    parts = [TextPart("see"), ImagePart(data=PNG, media_type="image/png")]
+    parts += [ImagePart(data=b"<svg>", media_type="image/svg+xml"), ImagePart(url="http://x/y.png")]
+    data = page_data([RunStart(1.0), UserMessage(parts)])["records"][1]
+    assert data["text"] == "see"
+    assert data["images"] == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
+    assert data["others"] == ["ImagePart: image/svg+xml, 5 bytes", "ImagePart: http://x/y.png"]
+
+
+def test_an_offloaded_result_is_read_from_its_folder_only_and_only_if_it_is_the_one(tmp_path):
+    log, folder = book(tmp_path)
+
+    def originals(folder):
+        return {
+            record["offloaded"]: record["original"]
+            for record in page_data(log, folder)["records"]
+            if record and "offloaded" in record
+        }
+
+    names = originals(None)
+    assert set(names.values()) == {None}
+    assert {text.count("\n") for text in originals(folder).values()} == {999}
+    (folder / next(iter(names))).write_text("changed")
+    assert None in originals(folder).values()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    log = [
+        ToolMessage("1", "t", "x", extra={"offloaded": name}) for name in ("../secret", str(secret))
+    ]
+    assert set(originals(folder).values()) == {None}
+
+
+def test_cost_comes_from_a_price_function():
+    reply = AssistantMessage("hi", usage=Usage(1000, 10), model="m")
+    log = [RunStart(1.0), UserMessage("go"), reply, SideRequest(Usage(5, 5), model=None)]
+    data = page_data(log, price=lambda model, usage: usage.input_tokens / 1000)
+    assert data["turns"][0]["cost"] == 1.0
+    assert data["records"][3]["cost"] is None
+    assert page_data(log)["turns"][0]["cost"] is None
+
+
+def test_text_cannot_leave_the_data():
+    log = [RunStart(1.0), *(UserMessage(text) for text in EVIL)]
+    written = page_of(EVIL[0] + "{{data}}", log).decode()
+    [data] = re.findall(
+        '<script type="application/json" id="data">(.*?)</script>', written, re.DOTALL
+    )
+    assert not set("<>&\u2028\u2029") & set(data)
+    texts = [record["text"] for record in json.loads(data)["records"][1:]]
+    assert texts == list(EVIL)
+    assert written.count("<script") == 2
+    assert "&lt;/script&gt;&lt;script&gt;window.pwned" in written.split("<title>")[1]
+
+
+def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
+    text = (ROOT / "agentloop" / "cli" / "view.html").read_text(encoding="utf-8")
+    code = text.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(
+        r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", code
+    )
+    assert "default-src 'none'" in text
+
+
+# ---- the command
+
+
+def test_the_command_writes_a_page_for_its_owner(tmp_path):
+    book(tmp_path)
+    done = run("view", "book.jsonl", "-o", "out.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("out.html: ")
+    assert (tmp_path / "out.html").stat().st_mode & 0o777 == 0o600
+    assert run("view", str(tmp_path / "book.jsonl"), cwd=tmp_path / "offloaded").returncode == 0
+    page = (tmp_path / "offloaded" / "book.html").read_bytes()
+    assert page == (tmp_path / "out.html").read_bytes()
+    again = run("view", "../book.jsonl", cwd=tmp_path / "offloaded")
+    assert (again.returncode, "there is book.html already" in again.stdout) == (2, True)
+    sessions = tmp_path / ".agentloop" / "sessions"
+    sessions.mkdir(parents=True)
+    (tmp_path / "book.jsonl").rename(sessions / "kept.jsonl")
+    done = run("view", "kept", cwd=tmp_path, HOME=str(tmp_path))
+    assert (done.returncode, (tmp_path / "kept.html").exists()) == (0, True)
+
+
+def test_what_is_no_session_is_one_line(tmp_path):
+    (tmp_path / "text.jsonl").write_text("hello\n")
+    RecordingModel(ScriptedModel(), tmp_path / "r.jsonl")
+    (tmp_path / "s.jsonl").write_text('{"type":"session","schema":1}\n')
+    for arguments, problem in (
+        (["missing.jsonl"], "there is no session missing.jsonl"),
+        (["text.jsonl"], "is no session"),
+        (["r.jsonl"], "is a recording"),
+        (["s.jsonl", "-o", "s.jsonl"], "-o names the session itself"),
+        (["s.jsonl", "-o", "no/where.html"], "No such file"),
+    ):
+        done = run("view", *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (2, "")
+        assert problem in done.stdout
+        assert done.stdout.count("\n") == 1
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+def opened(browser, folder, log, offloaded=None, title="book.jsonl", **size):
+    path = folder / "run.html"
+    path.write_bytes(page_of(title, log, offloaded))
+    browser.open(path, **size)
+    browser.wait("return document.querySelector('#timeline .row, #detail p')")
+    return path
+
+
+def colours(png):
+    """How many colours a picture has, from its pixels."""
+    width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
+    assert (depth, kind in (2, 6)) == (8, True)
+    data, at, size = b"", 8, 3 if kind == 2 else 4
+    while at < len(png):
+        length = int.from_bytes(png[at : at + 4], "big")
+        if png[at + 4 : at + 8] == b"IDAT":
+            data += png[at + 8 : at + 8 + length]
+        at += 12 + length
+    data, lines, before = zlib.decompress(data), [], bytearray(width * size)
+    for y in range(height):
+        kind, line = (
+            data[y * (width * size + 1)],
+            bytearray(data[y * (width * size + 1) + 1 : (y + 1) * (width * size + 1)]),
+        )
+        for x in range(len(line)):
+            left = line[x - size] if x >= size else 0
+            up, corner = before[x], before[x - size] if x >= size else 0
+            guess = left + up - corner
+            near = min(
+                (abs(guess - left), 0, left),
+                (abs(guess - up), 1, up),
+                (abs(guess - corner), 2, corner),
+            )
+            line[x] = (line[x] + (0, left, up, (left + up) // 2, near[2])[kind]) & 255
+        lines.append(bytes(line))
+        before = line
+    return {line[x : x + 3] for line in lines[::4] for x in range(0, len(line), 4 * size)}
+
+
+def test_it_is_drawn(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    assert browser.problems() == []
+    light = colours(browser.screenshot())
+    assert len(light) > 30
+    assert bytes.fromhex("ffffff") in light
+    browser.press("t")
+    dark = colours(browser.screenshot())
+    assert bytes.fromhex("1e1f1d") in dark
+    assert len(dark) > 30
+
+
+def test_the_context_of_each_turn_is_what_the_model_was_sent(browser, tmp_path):
+    requests = []
+    log, _ = book(tmp_path, requests=requests)
+    opened(browser, tmp_path, log)
+    shown = browser.run(
+        "return turns.map((_, t) => contextOf(t).map(({at, call}) => at == null ? call.sealed :"
+        "records[at].stale <= t ? records[at].placeholder : records[at].text))"
+    )
+    assert [[text.split("summarized:\n\n")[-1] for text in sent] for sent in requests] == shown
+    assert len(shown) == 25
+
+
+def test_clicking_a_turn_shows_what_the_model_saw_and_did(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    assert browser.text("#detail h2") == "Turn 1"
+    browser.click(".row", "Next page.")
+    assert "Turn 2" in browser.text("#detail h2")
+    assert "a-model" in browser.text("#detail .top")
+    assert "page 0 of the book" in browser.text("#context li.new pre")
+    assert "✓ ok" in browser.text(".call")
+    assert browser.run("return location.hash") == "#turn=2"
+    browser.press("e")
+    assert "error" in browser.text(".call")
+    assert "1 test failed: test_total" in browser.text(".card pre")
+
+
+def test_pruned_offloaded_and_summarized_messages_are_marked_with_the_originals_a_click_away(
+    browser, tmp_path
+):
+    log, folder = book(tmp_path)
+    opened(browser, tmp_path, log, folder)
+    browser.press("j", "j", "j", "j", "j")
+    assert "pruned" in browser.text("#detail h3")
+    assert "page 0 of the book" not in browser.text("#context")
+    browser.click("#context .head", "pruned")
+    browser.click("#context .link", "Show the original")
+    assert "page 0 of the book" in browser.text("#context")
+    browser.press("G")
+    assert "summary" in browser.text("#detail h3")
+    browser.click("#context .head", "summary")
+    assert "The pages 1 to 9 were read." in browser.text("#context pre")
+    browser.click("#context .link", "that it stands for")
+    browser.click("#context .card .more", "earlier")
+    browser.click("#context .card .head", "page 0 of the book")
+    assert "word word" in browser.text("#context .card pre")
+    browser.click("#context .card .head", "offloaded")
+    assert "line 555 of a long listing" not in browser.text("#context")
+    browser.click("#context .card .link", "Show the original, ")
+    browser.click("#context .card .link", "Show all")
+    assert "line 555 of a long listing" in browser.text("#context")
+    assert "Show its thinking" in browser.text("#reply")
+    browser.click("#reply .link")
+    assert "How odd." in browser.text("#reply")
+
+
+def test_searching_leaves_the_turns_that_have_it(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    browser.press("/", *"PAGE 3 of")
+    browser.wait("return document.getElementById('found').textContent === '1 turn'")
+    assert "Turn 4" in browser.text("#detail h2")
+    assert browser.text("mark").split("\n")[0] == "page 3 of"
+    assert len(browser.find(".row")) == 1
+    browser.press("Escape")
+    assert len(browser.find(".row")) > 5
+    browser.press("/", *"test_total", "Enter")
+    browser.wait("return document.getElementById('found').textContent.endsWith(' turns')")
+    first = browser.text("#detail h2")
+    browser.press("Enter")
+    assert browser.text("#detail h2") != first
+    browser.press("Escape", "/", *"((no such", "Enter")
+    browser.wait("return document.getElementById('found').textContent === '0 turns'")
+    assert browser.find(".row") == []
+    assert browser.problems() == []
+
+
+def test_the_keyboard_does_it_all(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    browser.press("j", "j", "ArrowDown", "k", "ArrowUp", "j")
+    assert "Turn 3" in browser.text("#detail h2")
+    browser.press("G")
+    assert "Turn 25" in browser.text("#detail h2")
+    assert browser.run("return document.activeElement.id") == "timeline"
+    selected = (
+        "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+    )
+    assert browser.run(f"return {selected}.getAttribute('aria-selected')") == "true"
+    browser.press("Enter")
+    assert browser.run("return document.activeElement.id") == "detail"
+    browser.press("Escape")
+    assert browser.run("return document.activeElement.id") == "timeline"
+    browser.press("?")
+    assert browser.run("return document.getElementById('help').open")
+    browser.press("Escape")
+    assert not browser.run("return document.getElementById('help').open")
+    unnamed = "button:not([aria-label])"
+    script = (
+        f"return [...document.querySelectorAll('{unnamed}')].filter((b) => !b.textContent.trim())"
+    )
+    assert browser.run(script) == []
+
+
+def test_what_models_and_tools_say_is_text(browser, tmp_path):
+    log = [RunStart(1.0)]
+    for n, evil in enumerate(EVIL):
+        name = evil[:60]
+        log += [
+            UserMessage(evil),
+            AssistantMessage(
+                evil,
+                [ToolCall(f"c{n}", name, json.dumps({evil: evil})), ToolCall(f"d{n}", name, evil)],
+                thinking=evil,
+                model=evil,
+                stop_reason=evil,
+            ),
+            ToolMessage(f"c{n}", name, evil, extra={"offloaded": evil}),
+            ToolMessage(f"d{n}", name, [TextPart(evil), ImagePart(url=f"javascript:{evil}")]),
+            Summary(evil, 1, model=evil),
+        ]
+    log += [AssistantMessage(EVIL[0]), RunEnd(EVIL[1])]
+    opened(browser, tmp_path, log, title=EVIL[1])
+    for _ in range(len(EVIL) + 1):
+        for kind in (".head[aria-expanded=false]", ".link", ".more", ".link"):
+            browser.run(f"document.querySelectorAll('{kind}').forEach((b) => b.click())")
+        browser.press("j")
+    browser.press("/", *"<script>", "Enter")
+    assert browser.run("return window.pwned") is None
+    assert browser.run("return document.scripts.length") == 2
+    assert browser.run("return document.querySelectorAll('img, style, base, meta').length") == 5
+    assert "<script>" in browser.text("mark")
+    assert browser.problems() == []
+    assert "\\u202e" in browser.run("return document.body.textContent")
+
+
+def test_the_page_may_load_and_run_nothing_else(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    for tag, what in (
+        ("script", "text: 'window.pwned = 1'"),
+        ("img", "src: 'http://127.0.0.1:9/'"),
+    ):
+        element = f"Object.assign(document.createElement('{tag}'), {{{what}}})"
+        browser.run(f"document.body.append({element})")
+    assert browser.run("return window.pwned") is None
+    problems = browser.problems()
+    assert len(problems) == 2
+    assert all("Content Security Policy" in problem for problem in problems)
+
+
+def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_path):
+    log = [RunStart(1.0), UserMessage("go")]
+    for n in range(2000):
+        usage = Usage(1000 + n * 50, 20, n * 45)
+        reply = AssistantMessage(
+            f"Step {n}.", [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')], usage=usage
+        )
+        result = ToolMessage(f"c{n}", "page", f"needle{n} " + "lorem ipsum\n" * 850, ephemeral=2)
+        log += [reply, ToolStart(f"c{n}", 1.0), result]
+    log += [AssistantMessage("The end."), RunEnd("completed", 2.0)]
+    assert sum(len(dump_record(record)) for record in log) > 20_000_000
+    path = opened(browser, tmp_path, log)
+    assert path.stat().st_size > 20_000_000
+    assert len(browser.find("#detail *")) < 4000
+    browser.press("G")
+    assert "Turn 2,001" in browser.text("#detail h2")
+    assert len(browser.find("#timeline .row")) < 60
+    browser.press("k", "k", "k")
+    browser.run("document.getElementById('timeline').scrollTop = 50000")
+    browser.wait("return parseInt(document.querySelector('.row').style.top) > 40000")
+    browser.press("/", *"needle1234", "Enter")
+    browser.wait("return document.getElementById('found').textContent === '1 turn'")
+    assert "Turn 1,235" in browser.text("#detail h2")
+    assert len(browser.find("*")) < 6000
+    assert browser.problems() == []
+
+
+@pytest.mark.parametrize(
+    "log", [[], [RunStart(1.0), UserMessage("go")], [RunStart(1.0), RunEnd("error", 1.0)]]
+)
+def test_a_session_without_an_answer_opens(browser, tmp_path, log):
+    opened(browser, tmp_path, log)
+    assert "no reply in this session yet" in browser.text("#detail")
+    assert browser.problems() == []
+
+
+def test_calls_without_a_result_are_named(browser, tmp_path):
+    log = [
+        RunStart(1.0),
+        UserMessage("go"),
+        AssistantMessage(tool_calls=[ToolCall("a", "pay")]),
+        ToolStart("a", 1.0),
+    ]
+    log += [UserMessage("and?"), AssistantMessage("Nothing.")]
+    opened(browser, tmp_path, log)
+    assert "no result" in browser.text(".call")
+    browser.press("j")
+    assert "no result" in browser.text("#context .head")
+    assert "Interrupted: this call had started" in browser.text("#context")
+
+
+def test_it_can_be_read_on_a_phone(browser, tmp_path):
+    opened(browser, tmp_path, *book(tmp_path))
+    browser.size(400, 800)
+    browser.press("j", "j", "j", "j", "j", "j", "j")
+    assert browser.run("return document.documentElement.scrollWidth") <= 400
+    assert "Turn 8" in browser.text("#detail h2")
+    browser.run("scrollTo(0, 0)")
+    browser.click(".row", "page 8")
+    assert "Turn 9" in browser.text("#detail h2")
+    assert browser.run("return document.getElementById('detail').getBoundingClientRect().top") < 9
+    browser.command("Emulation.clearDeviceMetricsOverride")
+
+
+# ---- the picture in the README
+
+WORK = (
+    ("I look for what ends a run.", call("grep", pattern="CancelledError", glob="agentloop/*.py")),
+    ("", call("read", path="agentloop/runs.py", limit=120)),
+    (
+        "",
+        [
+            call("read", path="agentloop/loop.py", limit=160),
+            call("read", path="agentloop/waiting.py"),
+        ],
+    ),
+    ("Its tests should say what is promised.", call("glob", pattern="tests/promises/*.py")),
+    ("", call("read", path="tests/promises/test_cancelled_anywhere.py")),
+    ("", call("read", path="tests/promises/test_interrupted.py")),
+    (
+        "There is no such file; I meant the other.",
+        call("read", path="tests/promises/test_any_history.py"),
+    ),
+    ("", call("read", path="agentloop/transcript.py", limit=150)),
+    ("", call("grep", pattern="NEVER_STARTED", glob="agentloop/**/*.py")),
+    ("", call("read", path="agentloop/messages.py", offset=200, limit=150)),
+    ("", [call("read", path="agentloop/stream.py"), call("read", path="agentloop/errors.py")]),
+    ("One more look at what a session keeps.", call("read", path="agentloop/mixins/session.py")),
+    ("", call("read", path="agentloop/store.py", limit=120)),
+    (
+        "A cancelled run marks its end in the log. A call that had not started says so in the next "
+        "request, and one that had says that its outcome is unknown.",
+        (),
+    ),
+)
+
+
+def picture(path):
+    """A run with real tools on this repository, as the page shows it."""
+    from tempfile import TemporaryDirectory
+
+    from agentloop.toolkits.files import Workspace
+    from agentloop.toolkits.shell import Shell
+
+    script, sent, name = iter(WORK), 0, "gpt-5-mini"
+
+    def answer(messages, tools):
+        nonlocal sent
+        size, sent_before = sum(len(m.text) for m in messages) // 4 + 1400, sent
+        sent = size
+        usage = Usage(size, 60 + size // 90, min(size, sent_before))
+        if messages[-1].text == SUMMARY_PROMPT:
+            sent = 1400
+            return AssistantMessage("runs.py marks a cancel, then raises.", usage=usage, model=name)
+        text, calls = next(script)
+        calls = calls if isinstance(calls, list | tuple) else [calls]
+        named = [ToolCall(f"call_{sent}_{i}", c.name, c.arguments) for i, c in enumerate(calls)]
+        thinking = None if text else "What does it do when it is cancelled?"
+        return AssistantMessage(text, named, thinking, usage, model=name)
+
+    with TemporaryDirectory() as temporary, Browser() as browser:
+        folder = Path(temporary)
+        agent = Kept(
+            llm=ScriptedModel(answer),
+            tools=[*Workspace(ROOT).tools, *Shell(ROOT).tools],
+            session="cancelled",
+            session_dir=folder,
+            offload_dir=folder / "offloaded",
+            compaction=CompactionConfig(context_window=14_000, keep_turns=2),
+        )
+        agent.run_sync("What does a cancelled run leave in the log?")
+        agent.close()
+        log = [
+            replace(r, seconds=round(1.1 + len(r.text) / 40, 2))
+            if isinstance(r, AssistantMessage)
+            else r
+            for r in read_log(folder / "cancelled.jsonl")
+        ]
+        opened(browser, folder, log, folder / "offloaded", title="cancelled.jsonl")
+        browser.size(1280, 760)
+        for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 11):
+            browser.press("j")
+        path.write_bytes(browser.screenshot())
+
+
+if __name__ == "__main__":
+    picture(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "examples" / "view.png")
