@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from .models.fallback import Fallback
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
+    from .models.recording import RecordingModel, ReplayMismatch, ReplayModel, dump_to
     from .saved import sessions
     from .store import FileStore
 
@@ -107,10 +108,14 @@ _LAZY = {
     "Memory": ".mixins.memory",
     "Offload": ".mixins.offload",
     "Price": ".mixins.cost",
+    "RecordingModel": ".models.recording",
     "Repetition": ".mixins.repetition",
+    "ReplayMismatch": ".models.recording",
+    "ReplayModel": ".models.recording",
     "Session": ".mixins.session",
     "Trim": ".mixins.trim",
     "TrimConfig": ".mixins.trim",
+    "dump_to": ".models.recording",
     "price_of": ".mixins.cost",
     "run_counted": ".mixins.cost",
     "sessions": ".saved",
@@ -164,7 +169,10 @@ __all__ = [
     "PruneEvent",
     "RateLimited",
     "Record",
+    "RecordingModel",
     "Repetition",
+    "ReplayMismatch",
+    "ReplayModel",
     "Request",
     "RequestEvent",
     "Reset",
@@ -207,6 +215,7 @@ __all__ = [
     "current_agent",
     "current_call",
     "dump_record",
+    "dump_to",
     "every",
     "load_record",
     "open_calls",
