@@ -25,10 +25,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from difflib import get_close_matches
 from types import FrameType, MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from .arguments import Arguments, parse_arguments, visible
 from .depends import (
     Function,
     Names,
@@ -45,6 +44,9 @@ from .errors import ToolError
 from .messages import TaskComplete
 from .results import as_text, clip, describe_error
 from .waiting import cancel_this_task, within
+
+if TYPE_CHECKING:
+    from .arguments import Arguments
 
 logger = logging.getLogger("agentloop")
 
@@ -99,6 +101,8 @@ class Tool:
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments, fresh, from the model's JSON text. ToolError says what is wrong."""
+        from .arguments import parse_arguments
+
         return parse_arguments(arguments)
 
     async def execute(
@@ -210,6 +214,8 @@ def _signature(
     with suppress(TypeError):  # it cannot be a key
         if function in _signatures:
             return _signatures[function]
+    from .arguments import Arguments, visible  # here, as pydantic takes 60 ms to import
+
     parameters = parameters_of(function, names)
     given = injected(parameters)
     hidden = {*given, *getattr(function, "keywords", ())}  # those of a partial

@@ -1,4 +1,4 @@
-# ==== header ==== agentloop 0.1.0, sha256 770f4059675ddf7d
+# ==== header ==== agentloop 0.1.0, sha256 819188c1fece25db
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
 #   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
@@ -26,10 +26,10 @@
 #       what is wrong.
 #   runs.py: One run at a time, from a prompt to a Result, and a log that is in order however it
 #       ends.
-#   arguments.py: From a function's signature to a JSON schema, and from the model's text to
-#       checked arguments.
 #   docstrings.py: Takes a docstring apart: what a function does, and what each of its parameters
 #       means.
+#   arguments.py: From a function's signature to a JSON schema, and from the model's text to
+#       checked arguments.
 #   tools.py: @tool: a function's signature becomes a schema for the model and a validated call.
 #   loop.py: An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 #   turns.py: Where the turns of a log begin, and where it can be cut between them.
@@ -2245,6 +2245,66 @@ def _in_event_loop() -> bool:
     return True
 
 
+# ==== docstrings.py ==== agentloop 0.1.0, sha256 76c2b3a28ed6c354
+"""Takes a docstring apart: what a function does, and what each of its parameters means.
+
+Reads the Google style ("Args:"), the NumPy style ("Parameters" over dashes) and the Sphinx style
+(":param x: ..."). A docstring in none of them is all description.
+"""
+
+_PARAMETERS = r"(?:Other |Keyword )?(?:Args|Arguments|Params|Parameters)"
+_OTHERS = r"(?:Returns?|Yields?|Raises|Receives|Warns)"
+_GOOGLE = re.compile(rf"({_PARAMETERS}|{_OTHERS}):$")
+_NUMPY = re.compile(rf"({_PARAMETERS}|{_OTHERS})$")
+_SPHINX = re.compile(
+    r":(?:param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b[^:]*:"
+)
+# In an entry of a section: the names of parameters, and the text on the same line.
+_GOOGLE_ENTRY = re.compile(r"(\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?:\s+|$)(.*)")
+_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$()")
+_SPHINX_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword)\s[^:]*?(\w+)\s*:(.*)")
+
+
+def parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
+    """The text before the first section of a docstring, and the text of each parameter.
+
+    A parameter's text is folded into one line.
+    """
+    lines = inspect.cleandoc(doc or "").splitlines()
+    underlined = [re.match("-{3,}$", line) is not None for line in [*lines[1:], ""]]
+    first, found = len(lines), dict[str, str]()
+    for i, line in enumerate(lines):
+        rest = lines[i + 1 :]
+        if _SPHINX.match(line):
+            text = takewhile(lambda line: line and line[0] != ":", rest)
+            entries = _entries([line, *text], _SPHINX_ENTRY)
+        elif _GOOGLE.match(line):
+            text = takewhile(lambda line: not line or line[0].isspace(), rest)
+            entries = _entries(inspect.cleandoc("\n" + "\n".join(text)).splitlines(), _GOOGLE_ENTRY)
+        elif _NUMPY.match(line) and underlined[i]:
+            end = next((j for j in range(i + 2, len(lines)) if underlined[j]), len(lines))
+            entries = _entries(lines[i + 2 : end], _NUMPY_ENTRY)
+        else:
+            continue
+        first = min(first, i)
+        if line[0] == ":" or re.match(_PARAMETERS, line):
+            found |= entries
+    return "\n".join(lines[:first]).strip(), found
+
+
+def _entries(lines: Iterable[str], start: re.Pattern[str]) -> dict[str, str]:
+    """The text of each parameter; what comes before the first is dropped."""
+    entries: dict[str, list[str]] = {}
+    text: list[str] = []
+    for line in lines:
+        if match := start.match(line):
+            text = [match[2]]
+            entries |= {name.strip(" *"): text for name in match[1].split(",")}
+        else:
+            text.append(line)
+    return {name: " ".join(" ".join(text).split()) for name, text in entries.items()}
+
+
 # ==== arguments.py ==== agentloop 0.1.0, sha256 4c3adc074501c4c9
 """From a function's signature to a JSON schema, and from the model's text to checked arguments.
 
@@ -2489,67 +2549,7 @@ def _short(value: Any) -> str:
     return truncate(to_json(value).decode(), 40)
 
 
-# ==== docstrings.py ==== agentloop 0.1.0, sha256 76c2b3a28ed6c354
-"""Takes a docstring apart: what a function does, and what each of its parameters means.
-
-Reads the Google style ("Args:"), the NumPy style ("Parameters" over dashes) and the Sphinx style
-(":param x: ..."). A docstring in none of them is all description.
-"""
-
-_PARAMETERS = r"(?:Other |Keyword )?(?:Args|Arguments|Params|Parameters)"
-_OTHERS = r"(?:Returns?|Yields?|Raises|Receives|Warns)"
-_GOOGLE = re.compile(rf"({_PARAMETERS}|{_OTHERS}):$")
-_NUMPY = re.compile(rf"({_PARAMETERS}|{_OTHERS})$")
-_SPHINX = re.compile(
-    r":(?:param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|yields?)\b[^:]*:"
-)
-# In an entry of a section: the names of parameters, and the text on the same line.
-_GOOGLE_ENTRY = re.compile(r"(\*{0,2}\w+)\s*(?:\(.*?\))?\s*:(?:\s+|$)(.*)")
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$()")
-_SPHINX_ENTRY = re.compile(r":(?:param|parameter|arg|argument|key|keyword)\s[^:]*?(\w+)\s*:(.*)")
-
-
-def parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """The text before the first section of a docstring, and the text of each parameter.
-
-    A parameter's text is folded into one line.
-    """
-    lines = inspect.cleandoc(doc or "").splitlines()
-    underlined = [re.match("-{3,}$", line) is not None for line in [*lines[1:], ""]]
-    first, found = len(lines), dict[str, str]()
-    for i, line in enumerate(lines):
-        rest = lines[i + 1 :]
-        if _SPHINX.match(line):
-            text = takewhile(lambda line: line and line[0] != ":", rest)
-            entries = _entries([line, *text], _SPHINX_ENTRY)
-        elif _GOOGLE.match(line):
-            text = takewhile(lambda line: not line or line[0].isspace(), rest)
-            entries = _entries(inspect.cleandoc("\n" + "\n".join(text)).splitlines(), _GOOGLE_ENTRY)
-        elif _NUMPY.match(line) and underlined[i]:
-            end = next((j for j in range(i + 2, len(lines)) if underlined[j]), len(lines))
-            entries = _entries(lines[i + 2 : end], _NUMPY_ENTRY)
-        else:
-            continue
-        first = min(first, i)
-        if line[0] == ":" or re.match(_PARAMETERS, line):
-            found |= entries
-    return "\n".join(lines[:first]).strip(), found
-
-
-def _entries(lines: Iterable[str], start: re.Pattern[str]) -> dict[str, str]:
-    """The text of each parameter; what comes before the first is dropped."""
-    entries: dict[str, list[str]] = {}
-    text: list[str] = []
-    for line in lines:
-        if match := start.match(line):
-            text = [match[2]]
-            entries |= {name.strip(" *"): text for name in match[1].split(",")}
-        else:
-            text.append(line)
-    return {name: " ".join(" ".join(text).split()) for name, text in entries.items()}
-
-
-# ==== tools.py ==== agentloop 0.1.0, sha256 05aadd0b1cf5e87c
+# ==== tools.py ==== agentloop 0.1.0, sha256 b463642369ccc44b
 """@tool: a function's signature becomes a schema for the model and a validated call.
 
     @tool
@@ -2606,6 +2606,7 @@ class Tool:
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments, fresh, from the model's JSON text. ToolError says what is wrong."""
+
         return parse_arguments(arguments)
 
     async def execute(
@@ -2717,6 +2718,7 @@ def _signature(
     with suppress(TypeError):  # it cannot be a key
         if function in _signatures:
             return _signatures[function]
+
     parameters = parameters_of(function, names)
     given = injected(parameters)
     hidden = {*given, *getattr(function, "keywords", ())}  # those of a partial

@@ -124,7 +124,7 @@ def take_apart(path: str, source: str, package: Collection[str]) -> Part:
                 else:
                     raise Refused(f"{path}, line {each.lineno}: there is no {file}")
                 part.needs.add(file)
-                if at_top and file not in part.before:
+                if each not in for_checkers and file not in part.before:
                     part.before.append(file)
             elif at_top or each in for_checkers:
                 new = Import(module or name.name, name.name if module else "", name.asname or "")
