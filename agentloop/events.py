@@ -47,14 +47,16 @@ class RequestEvent:
     """A model request goes out, with so many messages and an estimate of its input tokens.
 
     `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
-    or tool_choice changed. `tokens_again` is the estimate of what was in the last request
-    and is billed again, since it stands behind a change.
+    or tool_choice changed. Of the tokens, `tokens_kept` stand in what was kept, so that a provider
+    may read them from its cache; `tokens_again` were in the last request too, but behind a change,
+    and are billed again.
     """
 
     purpose: str
     messages: int
     kept: int
     tokens: int
+    tokens_kept: int = 0
     tokens_again: int = 0
 
 

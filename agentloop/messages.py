@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from pydantic_core import from_json, to_json
@@ -471,6 +471,10 @@ _TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
     cls: {f.name: f for f in fields(cls) if f.init} for cls in (*_TYPES.values(), Usage, ToolCall)
 }
+_DEFAULTS = {
+    cls: [(name, each.default) for name, each in of_class.items() if name != "extra"]
+    for cls, of_class in _FIELDS.items()
+}
 _KINDS: dict[Any, Any] = {
     "str": str,
     "str | None": str | None,
@@ -494,10 +498,10 @@ def to_dict(record: Record | Message | Part) -> dict[str, Any]:
 
 def _plain_fields(record: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, field_ in _FIELDS[type(record)].items():
+    for name, default in _DEFAULTS[type(record)]:
         value = getattr(record, name)
-        if name != "extra" and (field_.default is MISSING or value != field_.default):
-            out[name] = _plain(value)
+        if value is not default and value != default:
+            out[name] = value if type(value) is str else _plain(value)
     extra: dict[str, Any] = getattr(record, "extra", None) or {}
     return out | {name: value for name, value in extra.items() if name not in out}
 

@@ -57,9 +57,14 @@ class PrefixMeter:
             for at in range(known, len(request.messages) if again else known)
             if request.messages[at] in again
         )
-        total = self._scaled(self._sizes[-1] + self._fixed)
+        read = self._sizes[known] + self._fixed if known else 0
         return RequestEvent(
-            request.purpose, len(request.messages), known, total, round(rebilled * self._rate)
+            request.purpose,
+            messages=len(request.messages),
+            kept=known,
+            tokens=(total := self._scaled(self._sizes[-1] + self._fixed)),
+            tokens_kept=min(total, round(read * self._rate)),
+            tokens_again=round(rebilled * self._rate),
         )
 
     def report(self, reply: AssistantMessage) -> None:

@@ -9,7 +9,7 @@ provider accepts.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -69,31 +69,33 @@ class Conversation:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._open: defaultdict[str, deque[tuple[int, ToolCall]]] = defaultdict(deque)
+        self._open: dict[str, deque[tuple[int, ToolCall]]] = {}
         self._states: dict[str, CallState] = {}
         self._seen: set[str] = set()
 
     def add(self, record: Record | Message) -> None:
         note_state(record, self._states)
-        match record:
-            case AssistantMessage(tool_calls=calls) if calls:
-                reply = with_unique_ids(record, self._seen)
-                self._messages.append(reply)
-                for asked, call in zip(calls, reply.tool_calls, strict=True):
-                    self._open[asked.id].append((len(self._messages), call))
-                    self._messages.append(reply)  # until there is a result
-            case ToolMessage(tool_call_id=asked_id) if asked_id in self._open:
-                at, call = self._open[asked_id].popleft()
-                if not self._open[asked_id]:
-                    del self._open[asked_id]
-                same = call.id == asked_id
+        if isinstance(record, ToolMessage):
+            if waiting := self._open.get(record.tool_call_id):
+                at, call = waiting.popleft()
+                if not waiting:
+                    del self._open[record.tool_call_id]
+                same = call.id == record.tool_call_id
                 self._messages[at] = record if same else replace(record, tool_call_id=call.id)
-            case AssistantMessage() if not record.text.strip():
-                pass
-            case UserMessage() | AssistantMessage() | SystemMessage():
+        elif isinstance(record, AssistantMessage):
+            if record.tool_calls:
+                self._add_calls(record)
+            elif record.text.strip():
                 self._messages.append(record)
-            case _:  # marks
-                pass
+        elif isinstance(record, UserMessage | SystemMessage):
+            self._messages.append(record)
+
+    def _add_calls(self, record: AssistantMessage) -> None:
+        reply = with_unique_ids(record, self._seen)
+        self._messages.append(reply)
+        for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
+            self._open.setdefault(asked.id, deque()).append((len(self._messages), call))
+            self._messages.append(reply)  # until there is a result
 
     def messages(self) -> list[Message]:
         messages = self._messages[:]
@@ -184,17 +186,16 @@ def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
 
 def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
     """Bring the states of some calls up to date with the next record."""
-    match record:
-        case AssistantMessage():
-            states.update((call.id, "waiting") for call in record.tool_calls)
-        case ToolStart() if record.call_id in states:
+    if isinstance(record, ToolStart):
+        if record.call_id in states:
             states[record.call_id] = "started"
-        case Decision(allowed=False) if states.get(record.call_id) == "waiting":
-            states[record.call_id] = "denied"
-        case ToolMessage() if record.tool_call_id in states:
+    elif isinstance(record, ToolMessage):
+        if record.tool_call_id in states:
             states[record.tool_call_id] = "answered"
-        case _:
-            pass
+    elif isinstance(record, AssistantMessage):
+        states.update((call.id, "waiting") for call in record.tool_calls)
+    elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
+        states[record.call_id] = "waiting" if record.allowed else "denied"
 
 
 def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
