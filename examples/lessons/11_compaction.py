@@ -11,7 +11,7 @@ Try: let `keep_turns` be 1. What is dropped then, and what do the two requests h
 from agentloop import Compaction, CompactionConfig, CompactionEvent, Loop, ScriptedModel, tool
 from agentloop.models.scripted import call
 
-HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 12
+HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
 COOKBOOK = {
     "pancakes": "8 pancakes take 4 eggs. " + HOW,
     "waffles": "6 waffles take 2 eggs. " + HOW,

@@ -6,7 +6,7 @@ before the loop does, and a call that it answers itself is not run.
 
 A setting is a field with a default. A test needs no more than a script and what the model saw.
 
-Try: leave out the `if` and the two lines below it. Which of the two assertions fails?
+Try: leave out the `if` and the line below it. Which of the two assertions fails first?
 """
 
 from collections.abc import Callable

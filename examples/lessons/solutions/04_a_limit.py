@@ -1,4 +1,6 @@
-"""Exercise: let `run` say too why it ended, "completed" or "max_iterations", for limits of 3 and 4."""
+"""Exercise: let `run` say too why it ended, "completed" or "max_iterations", for limits of 3
+and 4.
+"""
 
 import json
 

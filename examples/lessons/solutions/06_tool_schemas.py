@@ -1,4 +1,6 @@
-"""Exercise: let one call ask for several items, and see what a model is told that sends only one."""
+"""Exercise: let one call ask for several items, and see what a model is told that sends only
+one.
+"""
 
 import json
 from typing import Literal

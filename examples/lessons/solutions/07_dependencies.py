@@ -1,4 +1,6 @@
-"""Exercise: let `open_pantry` yield the pantry, and print when it is opened and when it is closed."""
+"""Exercise: let `open_pantry` yield the pantry, and print when it is opened and when it is
+closed.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated

@@ -1,4 +1,6 @@
-"""Exercise: leave the stream before `stock` runs, and go on with `agent.run()`: it runs then, once."""
+"""Exercise: leave the stream before `stock` runs, and go on with `agent.run()`: it runs then,
+once.
+"""
 
 import asyncio
 

@@ -3,7 +3,7 @@
 from agentloop import Compaction, CompactionConfig, Loop, ScriptedModel, tool
 from agentloop.models.scripted import call
 
-HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 12
+HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
 COOKBOOK = {
     "pancakes": "8 pancakes take 4 eggs. " + HOW,
     "waffles": "6 waffles take 2 eggs. " + HOW,

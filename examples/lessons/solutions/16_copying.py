@@ -33,7 +33,7 @@ def bundle(*arguments, folder):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         print(bundle("agent", "session", "scripted", "-o", "my_agent.py", folder=folder))
-        with Path(folder, "my_agent.py").open("a", encoding="utf-8") as file:
+        with Path(folder, "my_agent.py").open("a", encoding="utf-8", newline="\n") as file:
             file.write(YOURS)
         for _ in range(2):
             print("$ python my_agent.py")
