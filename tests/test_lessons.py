@@ -1,4 +1,4 @@
-"""The lessons run offline, print what they teach, and are each the previous plus one idea."""
+"""The lessons and the solutions of their exercises run offline and print what they teach."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import ast
 import difflib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LESSONS = sorted((ROOT / "examples" / "lessons").glob("[0-9]*.py"))
-BY_HAND, WITH_LIBRARY = LESSONS[:4], LESSONS[4:]
+FOLDER = ROOT / "examples" / "lessons"
+LESSONS = sorted(FOLDER.glob("[0-9]*.py"))
+SOLUTIONS = sorted(FOLDER.glob("solutions/*.py"))
+README = (FOLDER / "README.md").read_text(encoding="utf-8")
+BY_HAND, WITH_LIBRARY, COPIED = LESSONS[:4], LESSONS[4:15], LESSONS[15:]
 ADDED, REMOVED = 25, 12  # lines from one lesson to the next, docstrings and blank lines included
 
 POINTS = {
@@ -70,7 +75,111 @@ POINTS = {
         "the answer: There are 12 eggs.",
         "it holds 4 messages.",
     ],
+    "09": [
+        "-- Loop, offering stock, recipe\n",
+        "The run ended (completed): There are 12 eggs. Next I will look up the recipe.",
+        "-- DoneTool, offering stock, recipe, done\n",
+        "Next I will look up the recipe.\n   the library: You have not finished",
+        "The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.",
+    ],
+    "10": [
+        "all is sent: 108,465 tokens are sent, 0 of them billed in full again.",
+        "hidden each turn: 32,025 tokens are sent, 12,288 of them billed in full again.",
+        "hidden when it pays: 61,425 tokens are sent, 2,248 of them billed in full again.",
+        "Notice: a turn adds 1,024 tokens; 1,000 of them are the 4,000 bytes of the pantry.",
+    ],
+    "11": [
+        "-- dropped\n",
+        "tool: 8 pancakes take 4 eggs.",
+        "tool: 6 waffles take 2 eggs.",
+        "-- before",
+        "user: Your context window is nearly full.",
+        "-- after",
+        "user: Which takes fewest eggs: a pancake, a waffle or an omelette?",
+        "user: The conversation so far, summarized: 8 pancakes take 4 eggs, 6 waffles 2.",
+        "tool: 1 omelette takes 3 eggs.",
+        "A waffle: 6 of them take 2 eggs.",
+    ],
+    "12": [
+        "The test has passed.",
+        "I have 6.",
+        "the model is told: Refused: take half of what there is at most.",
+        "the model is told: 6 eggs are left",
+        "the model is told: Refused",
+        "Notice: a call goes Cook -> Guard -> Agent",
+    ],
+    "13": [
+        "stock runs",
+        "user, assistant, tool_start, tool, assistant, run_end\n",
+        "a new agent, with 5 messages: Not run: the run ended before this call started.",
+        "recipe runs",
+        "Yes: 20 pancakes take 10 eggs, and there are 12.",
+        "run_start, tool_start, tool, assistant, run_end\n",
+    ],
+    "14": [
+        'scripted calls recipe {"dish":"pancakes"}',
+        "No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour.",
+        "Notice: 230 tokens in, 40 out",
+    ],
+    "15": [
+        "AssertionError",
+        "> edit check.py == 10 == 5\nMay I edit?",
+        "y/n: n\n  Denied: this edit was not approved",
+        "> edit pancakes.py // 4 // 2\nMay I edit?",
+        "y/n: y\n  Edited pancakes.py at line 2.",
+        "the check passes",
+        "> bash git push --force\n  Not run: allowed are only",
+    ],
+    "16": [
+        "$ python -m agentloop bundle agent scripted -o my_agent.py\nmy_agent.py has",
+        "and the loop is in there 1 time.",
+        "the loop goes round\nthe loop goes round\nThere are 12 eggs.",
+        "agentloop is imported: False",
+        "loop.py                 changed by you\nNotice",
+    ],
 }
+SOLVED = {  # what a solution prints, and its lesson does not
+    "01": ['{"role": "user", "content": "And how many eggs are left?"}', "Then 2 eggs are left."],
+    "02": ['"content": "12"}', '"content": "900"}'],
+    "03": ['"call_2", "content": "LookupError: there is no egg; there are flour, eggs"}'],
+    "04": [
+        "limit 3: max_iterations, after 10 messages",
+        "limit 4: completed, after 9 messages",
+    ],
+    "05": ["the model's ids: 1 1\n", "they are kept as: 1 1_2\n", "their results: 12 900\n"],
+    "06": [
+        '"type": "array"',
+        "the model is told: items: Input should be a valid array (got 'eggs')",
+        "the model is told: 12 pieces of eggs, 900 pieces of flour",
+    ],
+    "07": ["the pantry is opened\nstock runs\nthe pantry is closed\n" * 2, "KeyError: 'milk'"],
+    "08": [
+        "stock is about to run, and we leave\n",
+        "Not run: the run ended before this call started.",
+        "stock runs\nthe answer: There are 12 eggs.",
+    ],
+    "09": ["the value: Verdict(enough=True, left=2)", 'the text: {"enough":true,"left":2}'],
+    "10": ["all is sent: 27,405", "hidden each turn: 34,224", "hidden when it pays: 25,618"],
+    "11": ["A waffle", "requests to the cheap model: 1\n", "requests to the other: 4\n"],
+    "12": [
+        "The test has passed.",
+        "AssistantMessage: A dozen.\nUserMessage: Answer with one number, in digits.\n",
+        "AssistantMessage: Twelve.\nUserMessage: Answer with one number, in digits.\n",
+        "AssistantMessage: 12\n",
+    ],
+    "13": [
+        "eggs.jsonl holds: How many eggs are there?\n",
+        "pancakes.jsonl holds: How many eggs are there? For how many pancakes?\n",
+    ],
+    "14": [
+        "the second says: There are 12 eggs.",
+        "requests to the first: 1\n",
+        "requests to the second: 2\n",
+    ],
+    "15": ["-assert eggs(20) == 10\n+", "-    return pancakes // 4\n+    return pancakes // 2\n"],
+    "16": ["0 messages so far", "2 messages so far", "sections 0 are not as shipped"],
+}
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 OFFLINE = """
 import runpy, sys
 
@@ -85,14 +194,21 @@ for lesson in sys.argv[1:]:
 """
 
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+each_solution = pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
 
 
 def python(*arguments: str) -> str:
-    """What a python with these arguments prints; it has to exit 0 and write no errors."""
+    """What a python with these arguments prints; it has to exit 0 and write no errors.
+
+    It knows of no key, whatever the environment holds, so that no real model is asked.
+    """
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={
+            **{name: value for name, value in os.environ.items() if name not in KEYS},
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
         capture_output=True,
         encoding="utf-8",
         timeout=30,
@@ -102,9 +218,32 @@ def python(*arguments: str) -> str:
 
 
 @cache
+def printed(program: Path) -> str:
+    return python(str(program))
+
+
 def output(number: str) -> str:
     (lesson,) = (path for path in LESSONS if path.name.startswith(number))
-    return python(str(lesson))
+    return printed(lesson)
+
+
+def missing(sentences: list[str], text: str) -> str | None:
+    """The first sentence that a text does not have, or not in this order."""
+    at = 0
+    for sentence in sentences:
+        if (at := text.find(sentence, at)) < 0:
+            return sentence
+        at += len(sentence)
+    return None
+
+
+def changed(lesson: Path, folder: Path, line: str, instead: str) -> str:
+    """What a lesson prints with another line, in a file of its own."""
+    text = lesson.read_text(encoding="utf-8")
+    assert text.count(line) == 1
+    tried = folder / lesson.name
+    tried.write_text(text.replace(line, instead), encoding="utf-8")
+    return python(str(tried))
 
 
 def transcript(number: str) -> list[dict[str, Any]]:
@@ -131,17 +270,14 @@ def imports(lesson: Path) -> set[str]:
     return found
 
 
-def test_there_are_eight_lessons_in_order() -> None:
+def test_there_are_sixteen_lessons_in_order() -> None:
     assert [path.name[:2] for path in LESSONS] == sorted(POINTS)
-    assert len(LESSONS) == 8
+    assert len(LESSONS) == 16
 
 
 @each_lesson
 def test_a_lesson_prints_its_point(lesson: Path) -> None:
-    number, at = lesson.name[:2], 0
-    for sentence in POINTS[number]:
-        at = output(number).find(sentence, at)
-        assert at >= 0, f"not there, or not in this order: {sentence}"
+    assert missing(POINTS[lesson.name[:2]], printed(lesson)) is None
 
 
 @each_lesson
@@ -159,12 +295,13 @@ def test_a_lesson_is_one_page_of_100_columns(lesson: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def test_no_lesson_reaches_for_the_network() -> None:
-    python("-c", OFFLINE, *map(str, LESSONS))
+@pytest.mark.parametrize("programs", [LESSONS, SOLUTIONS], ids=["lessons", "solutions"])
+def test_no_program_reaches_for_the_network(programs: list[Path]) -> None:
+    python("-c", OFFLINE, *map(str, programs))
 
 
-def test_the_first_four_need_the_standard_library_only() -> None:
-    for lesson in BY_HAND:
+def test_the_first_four_and_the_last_import_the_standard_library_only() -> None:
+    for lesson in [*BY_HAND, *COPIED]:
         assert imports(lesson) <= set(sys.stdlib_module_names), lesson.name
     for lesson in WITH_LIBRARY:
         assert "agentloop" in imports(lesson), lesson.name
@@ -226,10 +363,137 @@ def test_the_model_cannot_bring_a_pantry_of_its_own() -> None:
 
 
 def test_leaving_the_stream_at_a_call_prevents_the_tool(tmp_path: Path) -> None:
-    lesson = LESSONS[7].read_text(encoding="utf-8")
     line = '                print(f"{event.tool} is about to run with {event.args}")\n'
-    assert line in lesson
-    tried = tmp_path / "tried.py"
-    tried.write_text(lesson.replace(line, line + "                break\n"), encoding="utf-8")
-    assert "about to run" in python(str(tried))
-    assert "stock runs" not in python(str(tried))
+    told = changed(LESSONS[7], tmp_path, line, line + "                break\n")
+    assert "about to run" in told
+    assert "stock runs" not in told
+
+
+def test_without_the_mixin_the_second_half_of_the_script_is_not_played() -> None:
+    without, having = output("09").split("-- DoneTool")
+    assert without.count("the model calls") == 1
+    assert having.count("the model calls") == 3
+
+
+def test_the_table_of_tokens_can_be_checked_by_hand() -> None:
+    rows = [
+        [[int(number.replace(",", "")) for number in way] for way in ways]
+        for line in output("10").splitlines()
+        if len(ways := re.findall(r"(\d+)/(\d+) +([\d,]+) +([\d,]+)", line)) == 3
+    ]
+    ways = list(zip(*rows, strict=True))
+    assert len(rows) == 15
+    for way in ways:
+        for (_, before, size, _), (kept, count, _, again) in pairwise(way):
+            assert count == before + 2
+            assert (kept == before) == (again == 0)
+            assert again < size
+        totals = (
+            f"{sum(row[2] for row in way):,} tokens are sent, {sum(row[3] for row in way):,} of"
+        )
+        assert totals in output("10")
+    all_sent = [size for _, _, size, _ in ways[0]]
+    assert {after - before for before, after in pairwise(all_sent)} == {1024}
+    assert [sum(row[3] > 0 for row in way) for way in ways] == [0, 12, 2]
+    # All is kept each time, so a request pays a tenth for the one before it.
+    bill = 1.25 * all_sent[0] + sum(0.1 * a + 1.25 * (b - a) for a, b in pairwise(all_sent))
+    assert f"all is sent: {bill:,.0f}\n" in printed(SOLUTIONS[9])
+
+
+def test_what_is_seen_after_a_compaction_is_what_was_not_dropped_and_the_summary() -> None:
+    parts = re.split("^(?=-- )", output("11"), flags=re.M)
+    dropped, before, after = (
+        [line for line in part.splitlines()[1:] if re.match(" *(user|assistant|tool):", line)]
+        for part in parts[1:]
+    )
+    task, summary, *rest = after
+    assert [task, *dropped, *rest] == before[:-1]
+    assert "summarized" in summary
+
+
+def test_the_mixin_is_short_and_its_test_can_fail(tmp_path: Path) -> None:
+    lines = LESSONS[11].read_text(encoding="utf-8").splitlines(keepends=True)
+    begin, end = (lines.index(f"class {line}:\n") for line in ("Guard(Loop)", "Cook(Guard, Agent)"))
+    assert len([line for line in lines[begin:end] if line.strip()]) <= 15
+    (check,) = (at for at in range(begin, end) if lines[at].lstrip().startswith("if "))
+    without = tmp_path / "without.py"
+    without.write_text("".join(lines[:check] + lines[check + 2 :]), encoding="utf-8")
+    with pytest.raises(AssertionError):
+        runpy.run_path(str(without))["test_a_refused_call_does_not_run_and_the_model_reads_why"]()
+
+
+def test_what_ran_before_the_cut_does_not_run_again() -> None:
+    assert output("13").count("stock runs") == output("13").count("recipe runs") == 1
+    first, second = (line for line in output("13").splitlines() if line.startswith("the file: "))
+    assert second.startswith(first)
+
+
+def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lesson = runpy.run_path(str(LESSONS[13]))
+    for key in KEYS:
+        monkeypatch.setenv(key, "not-a-key")
+        provider, name = lesson["MODELS"][key]
+        model = lesson["choose"]({key: "not-a-key"})
+        assert (type(model), model.model) == (provider, name)
+    assert type(lesson["choose"]({"OPENAI_API_KEY": ""})).__name__ == "ScriptedModel"
+    assert python(str(LESSONS[13])) == output("14")
+
+
+def test_nothing_is_written_that_the_person_did_not_allow(tmp_path: Path) -> None:
+    assert output("15").count("May I") == output("15").count("> edit") == 2
+    assert output("15").count("Edited") == 1
+    line, denies = 'PERSON = iter(["n", "y"])', 'PERSON = iter(["n", "n"])'
+    told = changed(LESSONS[14], tmp_path, line, denies)
+    assert "Edited" not in told
+    assert "  the check passes\n" not in told
+
+
+def test_the_copied_loop_differs_by_one_line() -> None:
+    lesson = runpy.run_path(str(LESSONS[15]))
+    assert lesson["NEW_LINE"].count("\n") == 1
+    assert output("16").count("the loop goes round\n") == 2
+
+
+@each_solution
+def test_a_solution_prints_what_its_exercise_asks_for_and_the_lesson_does_not(
+    solution: Path,
+) -> None:
+    asked = SOLVED[solution.name[:2]]
+    assert missing(asked, printed(solution)) is None
+    assert missing(asked, printed(FOLDER / solution.name)) is not None
+
+
+@each_solution
+def test_a_solution_is_a_small_program_and_says_what_its_exercise_is(solution: Path) -> None:
+    lines = solution.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 75
+    assert max(map(len, lines)) <= 100
+    exercise = " ".join(docstring(solution).split()).removeprefix("Exercise: ").rstrip(".")
+    number = int(solution.name[:2])
+    asked = re.split(r"^\d+\. ", README.partition("## Exercises")[2], flags=re.M)[number]
+    assert " ".join(asked.split()).casefold().startswith(exercise.casefold())
+
+
+def test_the_solution_of_the_second_exercise_leaves_run_as_it_is() -> None:
+    lesson, solution = (
+        re.search(r"^def run\(.*?(?=^if )", path.read_text(encoding="utf-8"), re.M | re.S)
+        for path in (LESSONS[1], SOLUTIONS[1])
+    )
+    assert lesson
+    assert solution
+    assert lesson[0] == solution[0]
+
+
+def test_there_is_an_hour_of_lessons_and_an_exercise_for_each() -> None:
+    rows = re.findall(r"^\| (\d+) \| \[(\w+)\]\((\w+\.py)\) \| .+ \|$", README, flags=re.M)
+    assert sum(int(minutes) for minutes, _, _ in rows) == 60
+    assert [file for _, _, file in rows] == [lesson.name for lesson in LESSONS]
+    assert all(f"{name}.py" == file for _, name, file in rows)
+    assert [solution.name for solution in SOLUTIONS] == [lesson.name for lesson in LESSONS]
+    exercises = README.partition("## Exercises")[2]
+    numbers = re.findall(r"^(\d+)\. ", exercises, flags=re.M)
+    assert numbers == [str(number) for number in range(1, 17)]
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (FOLDER / target).exists(), target

@@ -1,0 +1,63 @@
+"""Problem: each request sends the whole conversation, old results that nobody needs included.
+
+Here each result is the whole pantry. With `@tool(ephemeral=2)` the model sees the newest two, to
+compare them, and a placeholder for each older one.
+
+But a provider keeps what it has read, and bills what a request repeats from its start at about a
+tenth. A placeholder is a change: what stands behind it is billed in full again. So `Ephemeral`
+waits until carrying old results has cost as much as a cut would, and then hides them all at once.
+
+Try: make the tool ephemeral=1. What stands behind a result that is hidden, and when does it wait?
+"""
+
+import os
+
+from agentloop import Ephemeral, Loop, RequestEvent, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+os.environ["TIKTOKEN_CACHE_DIR"] = "none"  # a token is four bytes here, on every machine
+
+PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
+
+
+@tool(ephemeral=2)
+def take(item: str, amount: int) -> str:
+    """Take some of an item. Returns what is in the pantry then."""
+    PANTRY[item] -= amount
+    return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
+
+
+SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
+
+
+def requests(kind, **settings):
+    """What each request of a run had in common with the one before it."""
+    events = []
+    agent = kind(
+        llm=ScriptedModel(*SCRIPT, "All is weighed out."),
+        tools=[take],
+        listeners=[events.append],
+        **settings,
+    )
+    agent.run_sync("Weigh out the ingredients.")
+    return [event for event in events if isinstance(event, RequestEvent)]
+
+
+if __name__ == "__main__":
+    runs = {
+        "all is sent": requests(Loop),
+        "hidden each turn": requests(Ephemeral, ephemeral_per_turn=True),
+        "hidden when it pays": requests(Ephemeral),
+    }
+    print("".join(f"{name:>30}" for name in runs))
+    print("      kept of    tokens  again" * 3)
+    for row in zip(*runs.values(), strict=True):
+        counts = [f"{each.kept:10}/{each.messages:<3}" for each in row]
+        tokens = [f"{each.tokens:9,}{each.tokens_again:7,}" for each in row]
+        print("".join(map("".join, zip(counts, tokens, strict=True))))
+    for name, events in runs.items():
+        sent = sum(event.tokens for event in events)
+        again = sum(event.tokens_again for event in events)
+        print(f"{name}: {sent:,} tokens are sent, {again:,} of them billed in full again.")
+    print("Notice: a turn adds 1,024 tokens; 1,000 of them are the 4,000 bytes of the pantry.")
+    print("Notice: 'kept' falls back only where something was hidden, and only there is 'again'.")

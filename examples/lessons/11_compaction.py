@@ -1,0 +1,62 @@
+"""Problem: a conversation grows until it no longer fits into the model's context window.
+
+Before that, `Compaction` asks the model for a summary and goes on from it. What the model sees is
+then the task, the summary and the newest turns; the log keeps everything.
+
+The window is 1,000 tokens here, so that three recipes fill it; real ones have 100,000 and more.
+
+Try: let `keep_turns` be 1. What is dropped then, and what do the two requests have in common?
+"""
+
+from agentloop import Compaction, CompactionConfig, CompactionEvent, Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
+COOKBOOK = {
+    "pancakes": "8 pancakes take 4 eggs. " + HOW,
+    "waffles": "6 waffles take 2 eggs. " + HOW,
+    "omelette": "1 omelette takes 3 eggs. " + HOW,
+}
+
+
+@tool
+def recipe(dish: str) -> str:
+    """What a dish takes, and how it is made."""
+    return COOKBOOK[dish]
+
+
+def show(title, messages):
+    print(f"-- {title}")
+    for message in messages:
+        role = type(message).__name__.removesuffix("Message").lower()
+        calls = [f"{asked.name} {asked.arguments}" for asked in getattr(message, "tool_calls", ())]
+        print(f"{role:>9}: {' '.join([*message.text.split(), *calls]):.80}")
+
+
+def tell(event):
+    if isinstance(event, CompactionEvent):
+        show("dropped", event.dropped)
+        print(f"about {event.tokens_before} tokens before, and {event.tokens_after} after")
+
+
+class Cook(Compaction, Loop):
+    compaction = CompactionConfig(context_window=1000, threshold_ratio=0.8, keep_turns=0)
+
+
+model = ScriptedModel(
+    call("recipe", dish="pancakes"),
+    call("recipe", dish="waffles"),
+    call("recipe", dish="omelette"),
+    "8 pancakes take 4 eggs, 6 waffles 2. Still to do: compare them with an omelette.",
+    "A waffle: 6 of them take 2 eggs.",
+)
+agent = Cook(llm=model, tools=[recipe], listeners=[tell])
+
+if __name__ == "__main__":
+    answer = agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?")
+    *_, before, after = (request.messages for request in model.requests)
+    show("before: the request for a summary, which is all of it and one message more", before)
+    show("after: the next request", after)
+    print(answer)
+    print("Notice: the answer needs an egg count that only the summary still has.")
+    print("Notice: the model had not yet seen the omelette, so that recipe stays as it is.")

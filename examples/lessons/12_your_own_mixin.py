@@ -1,0 +1,66 @@
+"""Problem: the loop should do something that it does not do yet, such as refuse some calls.
+
+A mixin is a subclass of `Loop` that overrides one of its seven methods, the seams, and calls
+`super()`. A call enters at the left of the class line and goes to the right: `Guard` below sees it
+before the loop does, and a call that it answers itself is not run.
+
+A setting is a field with a default. A test needs no more than a script and what the model saw.
+
+Try: leave out the `if` and the line below it. Which of the two assertions fails first?
+"""
+
+from collections.abc import Callable
+
+from agentloop import Agent, Loop, ScriptedModel, ToolMessage, tool
+from agentloop.models.scripted import call
+
+PANTRY = {"flour": 900, "eggs": 12}
+
+
+@tool
+def take(item: str, amount: int) -> str:
+    """Take some of an item out of the pantry."""
+    PANTRY[item] -= amount
+    return f"{PANTRY[item]} {item} are left"
+
+
+class Guard(Loop):
+    """Refuses calls; the model reads why.
+
+    guard_rule: what is wrong with a tool's name and arguments; "" lets the call run.
+    """
+
+    guard_rule: Callable[[str, dict], str] = lambda name, arguments: ""
+
+    async def call_tool(self, call):
+        if reason := self.guard_rule(call.name, call.parsed or {}):
+            return ToolMessage(call.id, call.name, f"Refused: {reason}", is_error=True)
+        return await super().call_tool(call)
+
+
+class Cook(Guard, Agent):
+    pass
+
+
+def leave_some(name, arguments):
+    too_much = name == "take" and arguments["amount"] > PANTRY[arguments["item"]] // 2
+    return "take half of what there is at most." if too_much else ""
+
+
+def test_a_refused_call_does_not_run_and_the_model_reads_why():
+    model = ScriptedModel(call("take", item="eggs", amount=10), "Not allowed.")
+    Cook(llm=model, tools=[take], guard_rule=leave_some).run_sync("Take 10 eggs.")
+    assert PANTRY["eggs"] == 12
+    assert model.requests[1].messages[-1].text == "Refused: take half of what there is at most."
+
+
+if __name__ == "__main__":
+    test_a_refused_call_does_not_run_and_the_model_reads_why()
+    print("The test has passed.")
+    calls = [call("take", item="eggs", amount=amount) for amount in (10, 6, 6)]
+    agent = Cook(llm=ScriptedModel(*calls, "I have 6."), tools=[take], guard_rule=leave_some)
+    print(agent.run_sync("Take as many eggs as you can."))
+    for message in agent.messages:
+        if isinstance(message, ToolMessage):
+            print("the model is told:", message.text)
+    print("Notice: a call goes", " -> ".join(base.__name__ for base in Cook.__mro__[:6]))

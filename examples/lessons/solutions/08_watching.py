@@ -1,0 +1,43 @@
+"""Exercise: leave the stream before `stock` runs, and go on with `agent.run()`: it runs then,
+once.
+"""
+
+import asyncio
+
+from agentloop import (
+    Loop,
+    ScriptedModel,
+    ToolCallEvent,
+    tool,
+)
+from agentloop.models.scripted import call
+
+PANTRY = {"flour": 900, "eggs": 12}
+
+
+@tool
+def stock(item: str) -> int:
+    """How much of an item is in the pantry."""
+    print("stock runs")
+    return PANTRY[item]
+
+
+agent = Loop(
+    llm=ScriptedModel(call("stock", item="eggs"), "There are 12 eggs."),
+    tools=[stock],
+)
+
+
+async def main():
+    async with agent.query_stream("How many eggs are there?") as events:
+        async for event in events:
+            if isinstance(event, ToolCallEvent):
+                print(f"{event.tool} is about to run, and we leave")
+                break
+    print("the model would be told:", agent.messages[-1].text)
+    print("the answer:", await agent.run())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    print("Notice: the log had the call without a result, so there was something to go on with.")

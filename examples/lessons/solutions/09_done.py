@@ -1,0 +1,34 @@
+"""Exercise: let the run return a `Verdict(enough, left)` that a program can use, not a text."""
+
+from pydantic import BaseModel
+
+from agentloop import DoneTool, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+PANTRY = {"flour": 900, "eggs": 12}
+
+
+class Verdict(BaseModel):
+    enough: bool
+    left: int
+
+
+@tool
+def stock(item: str) -> int:
+    """How much of an item is in the pantry."""
+    return PANTRY[item]
+
+
+SCRIPT = [
+    call("stock", item="eggs"),
+    "There are 12 eggs, and 20 pancakes take 10.",
+    call("done", enough="I think so", left=2),
+    call("done", enough=True, left=2),
+]
+agent = DoneTool(llm=ScriptedModel(*SCRIPT), tools=[stock], output_type=Verdict)
+
+if __name__ == "__main__":
+    result = agent.run_sync("Are there enough eggs for 20 pancakes?")
+    print("the value:", repr(result.value))
+    print("the text:", result.text)
+    print("Notice: the first `done` had a text where a bool belongs, and did not end the run.")

@@ -1,0 +1,42 @@
+"""Exercise: let a cheap model write the summary, and count the requests that each model gets."""
+
+from agentloop import Compaction, CompactionConfig, Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
+COOKBOOK = {
+    "pancakes": "8 pancakes take 4 eggs. " + HOW,
+    "waffles": "6 waffles take 2 eggs. " + HOW,
+    "omelette": "1 omelette takes 3 eggs. " + HOW,
+}
+
+
+@tool
+def recipe(dish: str) -> str:
+    """What a dish takes, and how it is made."""
+    return COOKBOOK[dish]
+
+
+cheap = ScriptedModel(
+    "8 pancakes take 4 eggs, 6 waffles 2. Still to do: compare them with an omelette.",
+    model="cheap",
+)
+model = ScriptedModel(
+    call("recipe", dish="pancakes"),
+    call("recipe", dish="waffles"),
+    call("recipe", dish="omelette"),
+    "A waffle: 6 of them take 2 eggs.",
+)
+
+
+class Cook(Compaction, Loop):
+    compaction = CompactionConfig(context_window=1000, keep_turns=0, model=cheap)
+
+
+agent = Cook(llm=model, tools=[recipe])
+
+if __name__ == "__main__":
+    print(agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?"))
+    print("requests to the cheap model:", len(cheap.requests))
+    print("requests to the other:", len(model.requests))
+    print("Notice: the cheap one reads the whole conversation, and has none of it in its cache.")

@@ -1,0 +1,45 @@
+"""Exercise: fork a session into a second one, and ask something there that the first never sees."""
+
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from agentloop import Agent, ScriptedModel, Session, UserMessage, load_record, tool
+from agentloop.models.scripted import call
+
+PANTRY = {"flour": 900, "eggs": 12}
+
+
+@tool
+def stock(item: str) -> int:
+    """How much of an item is in the pantry."""
+    return PANTRY[item]
+
+
+class Cook(Session, Agent):
+    tools = (stock,)
+    session = "eggs"
+
+
+SCRIPT = [
+    call("stock", item="eggs"),
+    "There are 12 eggs.",
+    "They are enough for 24 pancakes.",
+]
+
+
+def show(folder):
+    for file in sorted(Path(folder).glob("*.jsonl")):
+        records = [load_record(line) for line in file.read_bytes().splitlines()]
+        asked = [record.text for record in records if isinstance(record, UserMessage)]
+        print(f"{file.name} holds: {' '.join(asked)}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        with closing(Cook(llm=ScriptedModel(*SCRIPT), session_dir=folder)) as agent:
+            print(agent.run_sync("How many eggs are there?"))
+            with closing(agent.fork(session="pancakes")) as other:
+                print(other.run_sync("For how many pancakes?"))
+        show(folder)
+    print("Notice: the second file begins with all of the first, and does not need it.")
