@@ -471,6 +471,7 @@ _TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
     cls: {f.name: f for f in fields(cls) if f.init} for cls in (*_TYPES.values(), Usage, ToolCall)
 }
+_SCALARS = (str, int, float, bool)
 _DEFAULTS = {
     cls: [(name, each.default) for name, each in of_class.items() if name != "extra"]
     for cls, of_class in _FIELDS.items()
@@ -501,7 +502,7 @@ def _plain_fields(record: Any) -> dict[str, Any]:
     for name, default in _DEFAULTS[type(record)]:
         value = getattr(record, name)
         if value is not default and value != default:
-            out[name] = value if type(value) is str else _plain(value)
+            out[name] = value if type(value) in _SCALARS else _plain(value)
     extra: dict[str, Any] = getattr(record, "extra", None) or {}
     return out | {name: value for name, value in extra.items() if name not in out}
 

@@ -27,31 +27,31 @@ class PrefixMeter:
 
     def __init__(self) -> None:
         self._count = counter()
-        self._messages: Sequence[Message] = ()  # of the last request
+        self._messages: Sequence[Message] = ()  # of the last request that went out
         self._sizes = [0]  # the tokens of its first 0, 1, 2, ... messages
         self._offer: Any = None
         self._fixed = 0  # the tokens of its tools
         self._estimated, self._reported, self._rate = 0, 0, 1.0
+        self._measured: tuple[Request, int, list[int]] | None = None
 
     def tokens(self, request: Request) -> int:
         """The estimated input tokens of a request."""
         if self._offer is None:
             self._learn_from(request)
-        kept = self._kept(request)
-        new = sum(message_tokens(message, self._count) for message in request.messages[kept:])
-        return self._scaled(self._sizes[kept] + new + self._tool_tokens(request))
+        kept, new = self._measure(request)
+        return self._scaled(self._sizes[kept] + sum(new) + self._tool_tokens(request))
 
     def send(self, request: Request) -> RequestEvent:
         """What a request has in common with the one before it; it is the one before the next."""
-        kept = self._kept(request)
+        kept, new = self._measure(request)
         offer = (request.tools, request.tool_choice)
         known = 0 if self._offer is not None and offer != self._offer else kept
         again = set(self._messages[known:])
         self._fixed, self._offer = self._tool_tokens(request), offer
         del self._sizes[kept + 1 :]
-        for message in request.messages[kept:]:
-            self._sizes.append(self._sizes[-1] + message_tokens(message, self._count))
-        self._messages = request.messages
+        for size in new:
+            self._sizes.append(self._sizes[-1] + size)
+        self._messages, self._measured = request.messages, None
         rebilled = sum(
             self._sizes[at + 1] - self._sizes[at]
             for at in range(known, len(request.messages) if again else known)
@@ -90,9 +90,16 @@ class PrefixMeter:
     def _scaled(self, estimated: int) -> int:
         return max(0, self._reported + round(self._rate * (estimated - self._estimated)))
 
-    def _kept(self, request: Request) -> int:
-        """How many of the last request's messages this one begins with."""
-        return common_prefix(self._messages, request.messages)
+    def _measure(self, request: Request) -> tuple[int, list[int]]:
+        """With how many of the last request's messages this one begins, and the tokens of the rest.
+
+        Once for a request, as the one that asks how long it is often sends it.
+        """
+        if self._measured is None or self._measured[0] is not request:
+            kept = common_prefix(self._messages, request.messages)
+            sizes = [message_tokens(each, self._count) for each in request.messages[kept:]]
+            self._measured = request, kept, sizes
+        return self._measured[1:]
 
     def _tool_tokens(self, request: Request) -> int:
         if self._offer is not None and request.tools == self._offer[0]:

@@ -2,19 +2,17 @@
 
 Copy with: messages.py.
 
-The estimate is one token per four bytes of UTF-8. tiktoken counts better, but downloads its tables
-without a timeout: so it is used where they are on the disk already, and loaded in a thread. Either
-is scaled by what the provider reports: see prefix.py.
+The estimate is one token per four bytes of UTF-8, on every machine. tiktoken counts better, but
+downloads its tables, without a timeout: so it counts only where a program says so, and where they
+are on the disk. Either is scaled by what the provider reports: see prefix.py.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,8 +36,8 @@ TABLES = {  # the names that tiktoken gives its tables in its cache
 }
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
 
-logger = logging.getLogger("agentloop")
 _loaded: dict[str, Any] = {}
+_in_use: list[str] = []  # the encoding, if there is one
 
 
 def estimate(text: str) -> int:
@@ -61,34 +59,28 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def counter() -> TokenCount:
-    """tiktoken's count if its table is loaded; else the estimate, while a thread loads the table.
+def use_tiktoken(encoding: str | None = ENCODING) -> bool:
+    """Let agents count with tiktoken from now on, if its table is on the disk; says whether it is.
 
-    Only a table that is on the disk is loaded.
+    For the start of a program: loading the table takes half a second. None goes back to the
+    estimate. TIKTOKEN_CACHE_DIR says where tiktoken keeps its tables.
     """
-    if ENCODING in _loaded:
-        return lambda text: count_tokens(text, ENCODING)
-    load_in_background(ENCODING)
-    return estimate
-
-
-@cache
-def load_in_background(encoding: str) -> threading.Thread | None:
-    """The thread that loads a table of tiktoken's; None if it is not on the disk."""
+    _in_use.clear()
+    if encoding is None:
+        return False
+    if encoding not in TABLES:
+        raise ValueError(f"the encodings are {', '.join(TABLES)}; not {encoding!r}")
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), TABLES[encoding])
-    if not path.is_file():
-        return None
+    if found := path.is_file():
+        count_tokens("", encoding)
+        _in_use.append(encoding)
+    return found
 
-    def load() -> None:
-        try:
-            count_tokens("", encoding)
-        except Exception:
-            logger.info("tiktoken's table %s could not be loaded", encoding, exc_info=True)
 
-    thread = threading.Thread(target=load, daemon=True)
-    thread.start()
-    return thread
+def counter() -> TokenCount:
+    """How agents count: by the estimate, or with tiktoken after `use_tiktoken`."""
+    return partial(count_tokens, encoding=_in_use[0]) if _in_use else estimate
 
 
 def message_tokens(message: Message, count: TokenCount = estimate) -> int:

@@ -65,7 +65,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 0863c03b199772a9
+# ==== imports ==== agentloop 0.1.0, sha256 b7ce3b74d214ff32
 from __future__ import annotations
 
 import asyncio
@@ -102,7 +102,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from email.utils import parsedate_tz
 from functools import cache, lru_cache, partial
@@ -151,7 +151,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 cb1df6267c037283
+# ==== messages.py ==== agentloop 0.1.0, sha256 3880c891a16eb329
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -609,6 +609,11 @@ _TAGS = {cls: tag for tag, cls in _TYPES.items()}
 _FIELDS: dict[type[Any], dict[str, Field[Any]]] = {
     cls: {f.name: f for f in fields(cls) if f.init} for cls in (*_TYPES.values(), Usage, ToolCall)
 }
+_SCALARS = (str, int, float, bool)
+_DEFAULTS = {
+    cls: [(name, each.default) for name, each in of_class.items() if name != "extra"]
+    for cls, of_class in _FIELDS.items()
+}
 _KINDS: dict[Any, Any] = {
     "str": str,
     "str | None": str | None,
@@ -632,10 +637,10 @@ def to_dict(record: Record | Message | Part) -> dict[str, Any]:
 
 def _plain_fields(record: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, field_ in _FIELDS[type(record)].items():
+    for name, default in _DEFAULTS[type(record)]:
         value = getattr(record, name)
-        if name != "extra" and (field_.default is MISSING or value != field_.default):
-            out[name] = _plain(value)
+        if value is not default and value != default:
+            out[name] = value if type(value) in _SCALARS else _plain(value)
     extra: dict[str, Any] = getattr(record, "extra", None) or {}
     return out | {name: value for name, value in extra.items() if name not in out}
 
@@ -741,7 +746,7 @@ def _clean_deep(value: Any) -> Any:
     return value
 
 
-# ==== events.py ==== agentloop 0.1.0, sha256 1bbf53a9a794b98c
+# ==== events.py ==== agentloop 0.1.0, sha256 11b0aa4d1043f0ab
 """What a run tells its listeners, as it happens.
 
 Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
@@ -781,14 +786,16 @@ class RequestEvent:
     """A model request goes out, with so many messages and an estimate of its input tokens.
 
     `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
-    or tool_choice changed. `tokens_again` is the estimate of what was in the last request
-    and is billed again, since it stands behind a change.
+    or tool_choice changed. Of the tokens, `tokens_kept` stand in what was kept, so that a provider
+    may read them from its cache; `tokens_again` were in the last request too, but behind a change,
+    and are billed again.
     """
 
     purpose: str
     messages: int
     kept: int
     tokens: int
+    tokens_kept: int = 0
     tokens_again: int = 0
 
 
@@ -1195,12 +1202,12 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-# ==== tokens.py ==== agentloop 0.1.0, sha256 a828587f6f8db037
+# ==== tokens.py ==== agentloop 0.1.0, sha256 d9eaf71aa062b313
 """How many tokens a text, a message, a list of tools has: tiktoken's count, or an estimate.
 
-The estimate is one token per four bytes of UTF-8. tiktoken counts better, but downloads its tables
-without a timeout: so it is used where they are on the disk already, and loaded in a thread. Either
-is scaled by what the provider reports: see prefix.py.
+The estimate is one token per four bytes of UTF-8, on every machine. tiktoken counts better, but
+downloads its tables, without a timeout: so it counts only where a program says so, and where they
+are on the disk. Either is scaled by what the provider reports: see prefix.py.
 """
 
 TokenCount: TypeAlias = Callable[[str], int]
@@ -1216,6 +1223,7 @@ TABLES = {  # the names that tiktoken gives its tables in its cache
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
 
 _loaded: dict[str, Any] = {}
+_in_use: list[str] = []  # the encoding, if there is one
 
 
 def estimate(text: str) -> int:
@@ -1237,34 +1245,28 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def counter() -> TokenCount:
-    """tiktoken's count if its table is loaded; else the estimate, while a thread loads the table.
+def use_tiktoken(encoding: str | None = ENCODING) -> bool:
+    """Let agents count with tiktoken from now on, if its table is on the disk; says whether it is.
 
-    Only a table that is on the disk is loaded.
+    For the start of a program: loading the table takes half a second. None goes back to the
+    estimate. TIKTOKEN_CACHE_DIR says where tiktoken keeps its tables.
     """
-    if ENCODING in _loaded:
-        return lambda text: count_tokens(text, ENCODING)
-    load_in_background(ENCODING)
-    return estimate
-
-
-@cache
-def load_in_background(encoding: str) -> threading.Thread | None:
-    """The thread that loads a table of tiktoken's; None if it is not on the disk."""
+    _in_use.clear()
+    if encoding is None:
+        return False
+    if encoding not in TABLES:
+        raise ValueError(f"the encodings are {', '.join(TABLES)}; not {encoding!r}")
     folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), TABLES[encoding])
-    if not path.is_file():
-        return None
+    if found := path.is_file():
+        count_tokens("", encoding)
+        _in_use.append(encoding)
+    return found
 
-    def load() -> None:
-        try:
-            count_tokens("", encoding)
-        except Exception:
-            logger.info("tiktoken's table %s could not be loaded", encoding, exc_info=True)
 
-    thread = threading.Thread(target=load, daemon=True)
-    thread.start()
-    return thread
+def counter() -> TokenCount:
+    """How agents count: by the estimate, or with tiktoken after `use_tiktoken`."""
+    return partial(count_tokens, encoding=_in_use[0]) if _in_use else estimate
 
 
 def message_tokens(message: Message, count: TokenCount = estimate) -> int:
@@ -1302,7 +1304,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== prefix.py ==== agentloop 0.1.0, sha256 031e04f59a4b12b1
+# ==== prefix.py ==== agentloop 0.1.0, sha256 fd27401e651ef700
 """What a request shares with the one before it: the prefix that a provider has in its cache.
 
 A cached token costs about a tenth of a new one, so what a change costs is what stands behind it.
@@ -1320,39 +1322,44 @@ class PrefixMeter:
 
     def __init__(self) -> None:
         self._count = counter()
-        self._messages: Sequence[Message] = ()  # of the last request
+        self._messages: Sequence[Message] = ()  # of the last request that went out
         self._sizes = [0]  # the tokens of its first 0, 1, 2, ... messages
         self._offer: Any = None
         self._fixed = 0  # the tokens of its tools
         self._estimated, self._reported, self._rate = 0, 0, 1.0
+        self._measured: tuple[Request, int, list[int]] | None = None
 
     def tokens(self, request: Request) -> int:
         """The estimated input tokens of a request."""
         if self._offer is None:
             self._learn_from(request)
-        kept = self._kept(request)
-        new = sum(message_tokens(message, self._count) for message in request.messages[kept:])
-        return self._scaled(self._sizes[kept] + new + self._tool_tokens(request))
+        kept, new = self._measure(request)
+        return self._scaled(self._sizes[kept] + sum(new) + self._tool_tokens(request))
 
     def send(self, request: Request) -> RequestEvent:
         """What a request has in common with the one before it; it is the one before the next."""
-        kept = self._kept(request)
+        kept, new = self._measure(request)
         offer = (request.tools, request.tool_choice)
         known = 0 if self._offer is not None and offer != self._offer else kept
         again = set(self._messages[known:])
         self._fixed, self._offer = self._tool_tokens(request), offer
         del self._sizes[kept + 1 :]
-        for message in request.messages[kept:]:
-            self._sizes.append(self._sizes[-1] + message_tokens(message, self._count))
-        self._messages = request.messages
+        for size in new:
+            self._sizes.append(self._sizes[-1] + size)
+        self._messages, self._measured = request.messages, None
         rebilled = sum(
             self._sizes[at + 1] - self._sizes[at]
             for at in range(known, len(request.messages) if again else known)
             if request.messages[at] in again
         )
-        total = self._scaled(self._sizes[-1] + self._fixed)
+        read = self._sizes[known] + self._fixed if known else 0
         return RequestEvent(
-            request.purpose, len(request.messages), known, total, round(rebilled * self._rate)
+            request.purpose,
+            messages=len(request.messages),
+            kept=known,
+            tokens=(total := self._scaled(self._sizes[-1] + self._fixed)),
+            tokens_kept=min(total, round(read * self._rate)),
+            tokens_again=round(rebilled * self._rate),
         )
 
     def report(self, reply: AssistantMessage) -> None:
@@ -1378,9 +1385,16 @@ class PrefixMeter:
     def _scaled(self, estimated: int) -> int:
         return max(0, self._reported + round(self._rate * (estimated - self._estimated)))
 
-    def _kept(self, request: Request) -> int:
-        """How many of the last request's messages this one begins with."""
-        return common_prefix(self._messages, request.messages)
+    def _measure(self, request: Request) -> tuple[int, list[int]]:
+        """With how many of the last request's messages this one begins, and the tokens of the rest.
+
+        Once for a request, as the one that asks how long it is often sends it.
+        """
+        if self._measured is None or self._measured[0] is not request:
+            kept = common_prefix(self._messages, request.messages)
+            sizes = [message_tokens(each, self._count) for each in request.messages[kept:]]
+            self._measured = request, kept, sizes
+        return self._measured[1:]
 
     def _tool_tokens(self, request: Request) -> int:
         if self._offer is not None and request.tools == self._offer[0]:
@@ -1736,7 +1750,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 5f253ade37e5165e
+# ==== transcript.py ==== agentloop 0.1.0, sha256 a2aaee45409422e9
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1785,31 +1799,33 @@ class Conversation:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._open: defaultdict[str, deque[tuple[int, ToolCall]]] = defaultdict(deque)
+        self._open: dict[str, deque[tuple[int, ToolCall]]] = {}
         self._states: dict[str, CallState] = {}
         self._seen: set[str] = set()
 
     def add(self, record: Record | Message) -> None:
         note_state(record, self._states)
-        match record:
-            case AssistantMessage(tool_calls=calls) if calls:
-                reply = with_unique_ids(record, self._seen)
-                self._messages.append(reply)
-                for asked, call in zip(calls, reply.tool_calls, strict=True):
-                    self._open[asked.id].append((len(self._messages), call))
-                    self._messages.append(reply)  # until there is a result
-            case ToolMessage(tool_call_id=asked_id) if asked_id in self._open:
-                at, call = self._open[asked_id].popleft()
-                if not self._open[asked_id]:
-                    del self._open[asked_id]
-                same = call.id == asked_id
+        if isinstance(record, ToolMessage):
+            if waiting := self._open.get(record.tool_call_id):
+                at, call = waiting.popleft()
+                if not waiting:
+                    del self._open[record.tool_call_id]
+                same = call.id == record.tool_call_id
                 self._messages[at] = record if same else replace(record, tool_call_id=call.id)
-            case AssistantMessage() if not record.text.strip():
-                pass
-            case UserMessage() | AssistantMessage() | SystemMessage():
+        elif isinstance(record, AssistantMessage):
+            if record.tool_calls:
+                self._add_calls(record)
+            elif record.text.strip():
                 self._messages.append(record)
-            case _:  # marks
-                pass
+        elif isinstance(record, UserMessage | SystemMessage):
+            self._messages.append(record)
+
+    def _add_calls(self, record: AssistantMessage) -> None:
+        reply = with_unique_ids(record, self._seen)
+        self._messages.append(reply)
+        for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
+            self._open.setdefault(asked.id, deque()).append((len(self._messages), call))
+            self._messages.append(reply)  # until there is a result
 
     def messages(self) -> list[Message]:
         messages = self._messages[:]
@@ -1900,17 +1916,16 @@ def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
 
 def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
     """Bring the states of some calls up to date with the next record."""
-    match record:
-        case AssistantMessage():
-            states.update((call.id, "waiting") for call in record.tool_calls)
-        case ToolStart() if record.call_id in states:
+    if isinstance(record, ToolStart):
+        if record.call_id in states:
             states[record.call_id] = "started"
-        case Decision(allowed=False) if states.get(record.call_id) == "waiting":
-            states[record.call_id] = "denied"
-        case ToolMessage() if record.tool_call_id in states:
+    elif isinstance(record, ToolMessage):
+        if record.tool_call_id in states:
             states[record.tool_call_id] = "answered"
-        case _:
-            pass
+    elif isinstance(record, AssistantMessage):
+        states.update((call.id, "waiting") for call in record.tool_calls)
+    elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
+        states[record.call_id] = "waiting" if record.allowed else "denied"
 
 
 def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
@@ -3661,7 +3676,7 @@ def placeholder(message: ToolMessage) -> str:
     )
 
 
-# ==== agent.py ==== agentloop 0.1.0, sha256 af9dc20446deef23
+# ==== agent.py ==== agentloop 0.1.0, sha256 74c8f93e37b46f78
 """The composition that most people want."""
 
 
@@ -3673,14 +3688,15 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     require_done_tool, output_type, done_nudge: as in `DoneTool`. A plain answer ends a run here;
         `require_done_tool=True` asks for the done tool instead.
-    ephemeral_batch: as in `Ephemeral`. compaction: as in `Compaction`; None turns it off.
+    ephemeral_per_turn, ephemeral_write_price, ephemeral_read_price: as in `Ephemeral`.
+    compaction: as in `Compaction`; None turns it off.
     listeners, cancel_grace: as in `Runs`.
     """
 
     require_done_tool = False
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 0772d97246fb83e2
+# ==== models/http.py ==== agentloop 0.1.0, sha256 533e579029976802
 """A model behind HTTP: clients, retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -4103,10 +4119,10 @@ def wire_name(name: str) -> str:
 
 def loaded(text: str | bytes) -> Any:
     """The value that the JSON stands for; None if it is no JSON."""
-    try:
-        return json.loads(text)  # pydantic_core's refuses half surrogate pairs
-    except (ValueError, RecursionError):
-        return None
+    for read in (from_json, json.loads):  # the first is quick, but refuses half surrogate pairs
+        with suppress(ValueError, RecursionError):
+            return read(text)
+    return None
 
 
 def _cleaned(data: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ import gzip
 import hashlib
 import importlib.util
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -36,9 +34,9 @@ from agentloop.tokens import (
     context_window,
     count_tokens,
     estimate,
-    load_in_background,
     message_tokens,
     tool_tokens,
+    use_tiktoken,
 )
 
 from .test_loop import add
@@ -175,9 +173,8 @@ def tables(tmp_path_factory):
 @pytest.fixture
 def cached(tables, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tables))
-    load_in_background.cache_clear()
     yield tables
-    load_in_background.cache_clear()
+    use_tiktoken(None)
 
 
 def prose(words, seed=0):
@@ -206,7 +203,6 @@ async def test_after_the_first_reply_an_estimate_of_plain_text_is_within_5_perce
 
     first = [SystemMessage(prose(300, 1)), UserMessage(prose(600, 2))]
     meter = PrefixMeter()
-    meter._count = estimate
     meter.send(Request(first))
     reply = AssistantMessage(prose(200, 3))
     usage = Usage(exact(first, count), exact([reply], count))
@@ -218,26 +214,23 @@ async def test_after_the_first_reply_an_estimate_of_plain_text_is_within_5_perce
         assert estimated == pytest.approx(truth, rel=0.05)
 
 
-async def test_a_table_that_is_on_the_disk_is_loaded_by_a_thread_and_used_from_then_on(cached):
-    code = (
-        "import asyncio, socket\n"
-        "from agentloop.tokens import counter, estimate, load_in_background, ENCODING\n"
-        "socket.socket.connect = None\n"
-        "assert counter() is estimate\n"
-        "load_in_background(ENCODING).join()\n"
-        "count = counter()\n"
-        "assert count is not estimate\n"
-        "print(count('hello world'), count('x' * 100_000) < 100_000)\n"
-    )
-    out = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert out.split() == ["2", "True"]
+def test_a_program_may_count_with_tiktoken_where_its_table_is_on_the_disk(cached, monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", None)
+    text = "word " * 1000
+    request = Request([UserMessage(text)])
+    estimated = PrefixMeter().tokens(request)
+    assert use_tiktoken()
+    assert PrefixMeter().tokens(request) == count_tokens(text, "o200k_base") + 4 != estimated
+    assert count_tokens("x" * 100_000, "o200k_base") < 100_000, "and in a moment"
+    use_tiktoken(None)
+    assert PrefixMeter().tokens(request) == estimated
 
 
-def test_without_a_table_on_the_disk_nothing_is_loaded_or_downloaded(tmp_path, monkeypatch):
+def test_without_a_table_on_the_disk_the_estimate_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    load_in_background.cache_clear()
-    assert load_in_background("o200k_base") is None
-    load_in_background.cache_clear()
+    monkeypatch.setattr("socket.socket.connect", None)
+    assert not use_tiktoken()
+    assert PrefixMeter().tokens(Request([UserMessage("abcd")])) == 1 + 4
 
 
 def test_tiktoken_finds_its_tables_under_the_names_that_are_looked_for(cached):

@@ -10,12 +10,8 @@ waits until carrying old results has cost as much as a cut would, and then hides
 Try: make the tool ephemeral=1. What stands behind a result that is hidden, and when does it wait?
 """
 
-import os
-
 from agentloop import Ephemeral, Loop, RequestEvent, ScriptedModel, tool
 from agentloop.models.scripted import call
-
-os.environ["TIKTOKEN_CACHE_DIR"] = "none"  # a token is four bytes here, on every machine
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 

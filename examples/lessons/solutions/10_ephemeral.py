@@ -1,12 +1,8 @@
 """Exercise: add up what each way costs: 0.1 for a token in the cache, 1.25 for any other."""
 
-import os
-
 from agentloop import Ephemeral, Loop, RequestEvent, ScriptedModel, tool
 from agentloop.models.scripted import call
 from agentloop.tokens import message_tokens, tool_tokens
-
-os.environ["TIKTOKEN_CACHE_DIR"] = "none"  # a token is four bytes here, on every machine
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
