@@ -1,0 +1,141 @@
+"""A scripted Chat Completions server for the speed benchmark, in a process of its own.
+
+python -m tests.benchmarks.speed_server
+
+It prints its port, and ends when its stdin does: it cannot outlive the process that started it.
+The prompt is the script, TOOL-TURNS-CALLS-WAIT: so many turns with so many calls of that tool, each
+reply after WAIT ms, then a text that ends with "done". The turn is read from the results in the
+request, so a client that drops one never ends. "text-0-N-WAIT", streamed, is a text in N pieces
+after the first one, which is the time at which it was sent; they follow WAIT ms later, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import threading
+import time
+from functools import cache
+from typing import Any
+
+SCRIPT = re.compile(rb'"content": ?"(\w+)-(\d+)-(\d+)-(\d+)"')
+JSON_HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+FRAME = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "script"}
+PIECES_AT_ONCE = 64
+
+
+def event(data: bytes) -> bytes:
+    """A server-sent event as one chunk of the transfer."""
+    line = b"data: " + data + b"\n\n"
+    return b"%x\r\n%s\r\n" % (len(line), line)
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    frame = {**FRAME, "object": "chat.completion.chunk", "choices": [choice]}
+    return event(json.dumps(frame).encode())
+
+
+def ending(finish: str) -> bytes:
+    usage = {**FRAME, "object": "chat.completion.chunk", "choices": [], "usage": USAGE}
+    last = event(json.dumps(usage).encode()) + event(b"[DONE]")
+    return chunk({}, finish) + last + b"0\r\n\r\n"
+
+
+def calls_of(tool: str, turn: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"call_{turn}_{number}",
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps({"number": number})},
+        }
+        for number in range(count)
+    ]
+
+
+@cache
+def reply(tool: str, turn: int, count: int) -> bytes:
+    """A whole answer: some calls, or the last text if there are none."""
+    message: dict[str, Any] = {"role": "assistant", "content": None if count else "done"}
+    if count:
+        message["tool_calls"] = calls_of(tool, turn, count)
+    finish = "tool_calls" if count else "stop"
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    frame = {**FRAME, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+    body = json.dumps(frame).encode()
+    return JSON_HEAD.format(len(body)).encode() + body
+
+
+@cache
+def streamed_reply(tool: str, turn: int, count: int) -> bytes:
+    """The same as events, with the arguments in two pieces."""
+    pieces = [chunk({"role": "assistant", "content": "" if count else "done"})]
+    for index, call in enumerate(calls_of(tool, turn, count)):
+        whole = call["function"]["arguments"]
+        begun = {**call, "index": index, "function": {**call["function"], "arguments": whole[:6]}}
+        rest = {"index": index, "function": {"arguments": whole[6:]}}
+        pieces += [chunk({"tool_calls": [begun]}), chunk({"tool_calls": [rest]})]
+    return STREAM_HEAD + b"".join(pieces) + ending("tool_calls" if count else "stop")
+
+
+async def stream_text(writer: asyncio.StreamWriter, count: int, wait: float) -> None:
+    sent_at = chunk({"role": "assistant", "content": f"{time.perf_counter_ns()} "})
+    writer.write(STREAM_HEAD + sent_at)
+    await asyncio.sleep(wait)
+    word = chunk({"content": "word "})
+    for at in range(0, count, PIECES_AT_ONCE):
+        writer.write(word * min(PIECES_AT_ONCE, count - at))
+        await writer.drain()
+    writer.write(chunk({"content": "done"}) + ending("stop"))
+
+
+async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+    script = SCRIPT.search(body)
+    if script is None:
+        raise ValueError(f"the prompt is no script: {body[:200]!r}")
+    tool, (turns, count, wait) = script[1].decode(), map(int, script.groups()[1:])
+    streamed = b'"stream":true' in body or b'"stream": true' in body
+    if tool == "text" and streamed:
+        await stream_text(writer, count, wait / 1000)
+        return
+    turn = body.count(b'"tool_call_id"') // (count or 1)
+    if wait:
+        await asyncio.sleep(wait / 1000)
+    write = streamed_reply if streamed else reply
+    writer.write(write(tool, turn, count if turn < turns else 0))
+    await writer.drain()
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            await answer(writer, await reader.readexactly(int(length[1]) if length else 0))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass  # the client has gone
+    finally:
+        writer.close()
+
+
+def end_with_stdin() -> None:
+    sys.stdin.read()
+    os._exit(0)
+
+
+async def main() -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

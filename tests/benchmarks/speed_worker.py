@@ -1,0 +1,324 @@
+"""What the speed benchmark measures in a fresh process: some tasks of one side.
+
+python -m tests.benchmarks.speed_worker SIDE URL SIZES TASK...
+
+SIDE is "floor" or "agentloop", SIZES the fields of `Sizes` as JSON. Prints the measures as JSON.
+CPU is that of this process, the server's is not in it. All imports of a side are in its class, so
+that neither has the other's modules in its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from statistics import median
+from typing import Any, Protocol, TypeAlias
+
+Tool: TypeAlias = Callable[..., Any]
+OnText: TypeAlias = Callable[[str], Any]
+Measures: TypeAlias = dict[str, float]
+
+KILOBYTE = "What was found on this page. " * 35
+ALONE = ("loop", "agent", "session")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    calls: int = 50  # of tools in one run
+    chunks: int = 5000  # of one streamed text
+    firsts: int = 7  # texts of which the first piece is awaited
+    pages: int = 400  # calls whose results make a long history
+    agents: int = 200  # at once
+    steps: int = 5  # of each of these
+    short: int = 50  # steps of a run without network
+    long: int = 2000  # steps of a longer one
+    forks: int = 10_000
+
+
+QUICK = Sizes(
+    calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3, short=10, long=100, forks=100
+)
+
+# ---- the tools
+
+pages_at: list[float] = []
+
+
+async def note(number: int) -> str:
+    """Take a note."""
+    return "noted"
+
+
+async def page(number: int) -> str:
+    """Read a page."""
+    pages_at.append(time.perf_counter())
+    return KILOBYTE
+
+
+async def nap(number: int) -> str:
+    """Wait for a tenth of a second."""
+    await asyncio.sleep(0.1)
+    return "waited"
+
+
+def block(number: int) -> str:
+    """Wait for a tenth of a second, without async."""
+    time.sleep(0.1)
+    return "waited"
+
+
+# ---- the sides
+
+
+class Side(Protocol):
+    """Runs agents. The prompt is the script of the server; all runs share their connections."""
+
+    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str: ...
+
+    def alone(self, kind: str, steps: int) -> AbstractContextManager[Awaitable[str]]:
+        """A run without network, ready to start, that takes a note so many times."""
+        ...
+
+    def forks(self, count: int) -> list[Any]:
+        """So many copies of an agent; none if there is nothing to copy."""
+        ...
+
+
+class Floor:
+    def __init__(self, url: str) -> None:
+        from . import speed_floor
+
+        self.floor = speed_floor
+        self.client = speed_floor.connect(url)
+
+    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str:
+        ask = partial(self.floor.ask, self.client)
+        if on_text is not None:
+            ask = partial(self.floor.ask_streaming, self.client, on_text)
+        return await self.floor.loop(ask, "script", [tool], script)
+
+    @contextmanager
+    def alone(self, kind: str, steps: int) -> Iterator[Awaitable[str]]:
+        turns = iter(range(steps))
+
+        async def ask(body: dict[str, Any]) -> dict[str, Any]:
+            if (turn := next(turns, None)) is None:
+                return {"role": "assistant", "content": "done"}
+            function = {"name": "note", "arguments": '{"number":1}'}
+            call = {"id": f"call_{turn}", "type": "function", "function": function}
+            return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+        yield self.floor.loop(ask, "script", [note], "go")
+
+    def forks(self, count: int) -> list[Any]:
+        return []
+
+
+class Agentloop:
+    def __init__(self, url: str) -> None:
+        import agentloop
+
+        self.lib = agentloop
+        self.llm = agentloop.ChatOpenAI("script", base_url=url, api_key="none")
+        self.tool = cache(agentloop.tool)
+
+    def agent(self, kind: str, llm: Any, tool: Tool, **settings: Any) -> Any:
+        given = {"llm": llm, "tools": [self.tool(tool)], "max_iterations": 10_000} | settings
+        if kind == "loop":
+            return self.lib.Loop(**given)
+        window = self.lib.CompactionConfig(context_window=10_000_000)  # so that none is needed
+        return (self.kept if kind == "session" else self.lib.Agent)(compaction=window, **given)
+
+    @cached_property
+    def kept(self) -> Any:
+        return type("Kept", (self.lib.Session, self.lib.Agent), {"session_fsync": False})
+
+    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str:
+        agent = self.agent("agent", self.llm, tool)
+        if on_text is None:
+            return str(await agent.query(script))
+        stream = agent.query_stream(script)
+        async for event in stream:
+            if isinstance(event, self.lib.TextDeltaEvent):
+                on_text(event.content)
+        return str(stream.result.text)
+
+    @contextmanager
+    def alone(self, kind: str, steps: int) -> Iterator[Awaitable[str]]:
+        llm = InProcess(self.lib, steps)
+        if kind != "session":
+            yield self.agent(kind, llm, note).query("go")
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            agent = self.agent(kind, llm, note, session="speed", session_dir=folder)
+            try:
+                yield agent.query("go")
+            finally:
+                agent.close()
+
+    def forks(self, count: int) -> list[Any]:
+        template = self.agent("agent", self.llm, note)
+        return [template.fork() for _ in range(count)]
+
+
+class InProcess:
+    """A chat model that asks for a note so many times, and keeps nothing."""
+
+    model = "script"
+
+    def __init__(self, lib: Any, steps: int) -> None:
+        self.lib, self.turns = lib, iter(range(steps))
+
+    async def ainvoke(self, *request: Any, **options: Any) -> Any:
+        if (turn := next(self.turns, None)) is None:
+            return self.lib.AssistantMessage("done")
+        call = self.lib.ToolCall(f"call_{turn}", "note", '{"number":1}')
+        return self.lib.AssistantMessage(tool_calls=(call,))
+
+
+# ---- the tasks
+
+
+async def done(run: Awaitable[str]) -> None:
+    """Wait for a run, and see that it came to its end."""
+    if not (answer := await run).endswith("done"):
+        raise RuntimeError(f"a run ended with {answer[-200:]!r}")
+
+
+async def cpu(run: Awaitable[str]) -> float:
+    """The seconds of CPU that a run takes."""
+    start = time.process_time()
+    await done(run)
+    return time.process_time() - start
+
+
+async def wall(run: Awaitable[str]) -> float:
+    """The seconds that a run takes."""
+    start = time.perf_counter()
+    await done(run)
+    return time.perf_counter() - start
+
+
+def ignore(text: str) -> None:
+    """Text that nobody reads."""
+
+
+async def calls(side: Side, sizes: Sizes) -> Measures:
+    script = f"note-{sizes.calls}-1-0"
+    await done(side.run("note-5-1-0", note))
+    await done(side.run("note-5-1-0", note, ignore))
+    whole = await cpu(side.run(script, note))
+    streamed = await cpu(side.run(script, note, ignore))
+    asked = sizes.calls + 1
+    return {"call": 1e3 * whole / asked, "streamed call": 1e3 * streamed / asked}
+
+
+async def text(side: Side, sizes: Sizes) -> Measures:
+    await done(side.run("text-0-50-0", note, ignore))
+    took = await cpu(side.run(f"text-0-{sizes.chunks}-0", note, ignore))
+    waits = [await first_text(side) for _ in range(sizes.firsts)]
+    return {"chunk": 1e6 * took / sizes.chunks, "first text": median(waits)}
+
+
+async def first_text(side: Side) -> float:
+    """The milliseconds from the server's first byte of text to the one who reads it."""
+    seen: list[tuple[int, str]] = []
+    run = side.run("text-0-5-20", note, lambda text: seen.append((time.perf_counter_ns(), text)))
+    await done(run)
+    at, sent_at = seen[0]
+    return (at - int(sent_at)) / 1e6
+
+
+async def together(side: Side, sizes: Sizes) -> Measures:
+    await done(side.run("nap-1-1-0", nap))
+    await done(side.run("block-1-5-0", block))
+    return {
+        "async tools": 1e3 * await wall(side.run("nap-1-5-0", nap)),
+        "def tools": 1e3 * await wall(side.run("block-1-5-0", block)),
+    }
+
+
+async def growing(side: Side, sizes: Sizes) -> Measures:
+    await done(side.run("page-5-1-0", page))
+    pages_at.clear()
+    total = await wall(side.run(f"page-{sizes.pages}-1-0", page))
+    gaps = [after - before for before, after in zip(pages_at[-21:], pages_at[-20:], strict=False)]
+    return {"last page": 1e3 * median(gaps), "all pages": total}
+
+
+async def crowd(side: Side, sizes: Sizes) -> Measures:
+    await done(side.run("note-5-1-0", note))
+    script = f"note-{sizes.steps}-1-20"  # 20 ms for a reply, so that they really are at once
+    gc.collect()
+    start, before = time.process_time(), peak_memory()
+    await asyncio.gather(*(done(side.run(script, note)) for _ in range(sizes.agents)))
+    took, grown = time.process_time() - start, peak_memory() - before
+    measures = {"crowd cpu": 1e3 * took / sizes.agents / (sizes.steps + 1)}
+    return measures | ({"crowd memory": grown / sizes.agents} if before else {})
+
+
+def peak_memory() -> float:
+    """The KB that this process has held at most; 0 on Windows, where the stdlib cannot tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1024 if sys.platform == "darwin" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+async def fork(side: Side, sizes: Sizes) -> Measures:
+    if not side.forks(1):
+        return {}
+    start = time.perf_counter()
+    side.forks(sizes.forks)
+    took = time.perf_counter() - start
+    gc.collect()
+    tracemalloc.start()
+    copies = side.forks(sizes.forks)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {"fork": 1e6 * took / len(copies), "fork memory": kept / 1024 / len(copies)}
+
+
+async def alone(side: Side, sizes: Sizes) -> Measures:
+    measures: Measures = {}
+    for kind in ALONE:
+        await alone_once(side, kind, sizes.short)
+        for name, steps in (("short", sizes.short), ("long", sizes.long)):
+            runs = max(1, sizes.long // steps)
+            took = sum([await alone_once(side, kind, steps) for _ in range(runs)])
+            measures[f"{kind} {name}"] = 1e6 * took / runs / steps
+    return measures
+
+
+async def alone_once(side: Side, kind: str, steps: int) -> float:
+    with side.alone(kind, steps) as run:
+        return await cpu(run)
+
+
+SIDES: dict[str, Callable[[str], Side]] = {"floor": Floor, "agentloop": Agentloop}
+TASKS = {task.__name__: task for task in (calls, text, together, growing, crowd, fork, alone)}
+
+
+async def main(side_name: str, url: str, sizes_json: str, *tasks: str) -> None:
+    side, sizes = SIDES[side_name](url), Sizes(**json.loads(sizes_json))
+    measures: Measures = {}
+    for task in tasks:
+        measures |= await TASKS[task](side, sizes)
+    print(json.dumps(measures))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,125 @@
+"""That the speed benchmark works. How long anything takes is asserted nowhere."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .speed import ROOT, ROWS, python, ratio, serving, shown, table
+from .speed_worker import QUICK, Sizes
+
+WITHOUT_FLOOR = {"import", "fork", "fork memory"}
+QUICKLY = [sys.executable, "-m", "tests.benchmarks.speed", "--quick"]
+SERVER = [sys.executable, "-m", "tests.benchmarks.speed_server"]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def wait_until_gone(group):
+    """Until no process is left in a process group."""
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    pytest.fail("a process is left")
+
+
+def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
+    posix = os.name == "posix"
+    with subprocess.Popen(
+        QUICKLY,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        start_new_session=posix,
+    ) as benchmark:
+        try:
+            benchmark.wait(45)
+            if posix:
+                wait_until_gone(benchmark.pid)
+            # Anywhere: its pipes end with the last process that has them, such as the server.
+            printed, complaints = benchmark.communicate(timeout=10)
+        finally:
+            benchmark.kill()
+    assert benchmark.returncode == 0, complaints
+    head, _, *lines, nothing, machine = printed.splitlines()
+    assert cells(head) == ["measure", "floor", "agentloop", "ratio"]
+    assert nothing == ""
+    assert machine.startswith("Python 3.")
+    assert len(lines) == len(ROWS)
+    for name, line in zip(ROWS, lines, strict=True):
+        label, *values = cells(line)
+        if sys.platform == "win32" and name == "crowd memory":
+            continue
+        missing = [value for value in values if value == "–"]
+        if name in WITHOUT_FLOOR:
+            assert [values[0], values[2]] == missing, label
+        else:  # a clock or a memory that stood still gives no ratio
+            assert not missing or (values[2] == "–" and float(values[0]) == 0), label
+        [float(value.replace(",", "")) for value in values if value != "–"]
+
+
+def test_the_server_ends_with_the_process_that_started_it():
+    with subprocess.Popen(
+        SERVER, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert int(server.stdout.readline()) > 0
+        server.stdin.close()
+        assert server.wait(20) == 0
+
+
+def test_a_run_that_fails_is_an_error_that_shows_why():
+    with pytest.raises(RuntimeError, match="ValueError: what went wrong"):
+        python("-c", "raise ValueError('what went wrong')")
+
+
+def test_the_server_ends_when_a_measure_fails():
+    with pytest.raises(ZeroDivisionError), serving() as url:
+        assert url.startswith("http://127.0.0.1:")
+        raise ZeroDivisionError
+    with pytest.raises(RuntimeError, match="Connect"):
+        python("-c", f"import httpx; httpx.get({url!r}, trust_env=False)")
+
+
+class TestTable:
+    def test_a_ratio_is_the_median_of_the_ratios_within_the_rounds(self):
+        rounds = [(1, 2), (10, 30), (100, 900)]
+        found = [{"floor": {"call": a}, "agentloop": {"call": b}} for a, b in rounds]
+        assert ratio(found, "call") == 3
+        assert "| 10.0 | 30.0 | 3.00 |" in table(found, Sizes())
+
+    @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=7), st.floats(0.5, 4))
+    def test_a_noise_that_both_sides_share_changes_no_ratio(self, floors, times):
+        found = [{"floor": {"call": f}, "agentloop": {"call": f * times}} for f in floors]
+        assert ratio(found, "call") == pytest.approx(times)
+
+    def test_what_was_not_measured_is_a_dash(self):
+        found = [{"floor": {}, "agentloop": {"fork": 1.5}}]
+        assert "| `fork()`, µs | – | 1.50 | – |" in table(found, Sizes())
+
+    def test_nothing_is_divided_by_zero(self):
+        assert ratio([{"floor": {"call": 0.0}, "agentloop": {"call": 1.0}}], "call") is None
+
+    def test_the_rows_say_the_sizes_that_were_measured(self):
+        empty = [{"floor": {}, "agentloop": {}}]
+        assert "5,000 chunks" in table(empty, Sizes())
+        assert "100 chunks" in table(empty, QUICK)
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [(None, "–"), (0.0, "0.00"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234")],
+    )
+    def test_numbers_have_about_three_digits(self, value, text):
+        assert shown(value) == text
