@@ -20,8 +20,8 @@ def sse(kind: str, **data: object) -> str:
 
 async def anthropic_stream(agent: Loop, prompt: str) -> AsyncIterator[str]:
     """The lines of a run; leaving the generator cancels it."""
-    about = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "content": []}
-    about |= {"model": agent.llm.model, "stop_reason": None, "stop_sequence": None}
+    about: dict[str, object] = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant"}
+    about |= {"model": agent.llm.model, "content": [], "stop_reason": None, "stop_sequence": None}
     yield sse("message_start", message={**about, "usage": {"input_tokens": 0, "output_tokens": 0}})
     at, writing = 0, False
 
