@@ -26,7 +26,7 @@ def browser() -> Browser:
     raise LookupError("the program overrides this with its browser")
 
 
-# One tool for all that changes the page (open, click, type): each tool's results count by themselves.
+# One tool for all that changes the page (open, click, type): results are counted by tool.
 @tool("Click a link, and see the page that comes", ephemeral=1, parallel=False)
 async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str:
     return await browser.click(link)
