@@ -1,0 +1,57 @@
+"""LLM levels: a cheap model works, and a strong one takes over when it gets difficult.
+
+One wants it when most turns are easy. An error result raises the level for the rest of the run, and
+so does a call of `think_harder`; the level is counted in the log, so a restart keeps it. The strong
+level is a `Fallback`, which asks another provider when the first is down. Each change of models
+costs what the new one's cache does not hold, so levels only rise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentloop import Agent, ChatModel, Fallback, Loop, Overloaded, ScriptedModel, tool
+from agentloop import messages as m
+from agentloop.bills import newest_run
+from agentloop.models.scripted import call
+
+
+def difficulty(log: Sequence[m.Record]) -> int:
+    """How often the newest run of a log met an error, or asked for a stronger model."""
+    results = [record for record in newest_run(log) if isinstance(record, m.ToolMessage)]
+    return sum(result.is_error or result.tool_name == "think_harder" for result in results)
+
+
+class Levels(Loop):
+    """levels: the models above `llm`, each stronger than the one before it."""
+
+    levels: Sequence[ChatModel] = ()
+
+    async def call_model(self, request: m.Request) -> m.AssistantMessage:
+        level = min(difficulty(self.log), len(self.levels))
+        if level and request.model is None:
+            request = replace(request, model=self.levels[level - 1])
+        return await super().call_model(request)
+
+
+@tool("Hand over to a stronger model, if this is too difficult")
+def think_harder(why: str) -> str:
+    return "You are the stronger model: go on."
+
+
+@tool("Divide")
+def divide(a: int, b: int) -> float:
+    return a / b
+
+
+class Thinker(Levels, Agent):
+    tools = (divide, think_harder)
+
+
+if __name__ == "__main__":
+    small = ScriptedModel(call("divide", a=1, b=0), "4 is half of 8.", model="small")
+    down = ScriptedModel(Overloaded("529"), model="strong")
+    other = ScriptedModel("Nothing divides by zero.", model="other")
+    thinker = Thinker(llm=small, levels=[Fallback(down, other)])
+    for said in "What is 1 / 0?", "What is half of 8?":
+        print(thinker.run_sync(said))
+    print([each.model for each in thinker.messages if isinstance(each, m.AssistantMessage)])
