@@ -533,6 +533,14 @@ class TestLoop:
         agent.clear_history()
         assert agent.messages == []
 
+    async def test_of_a_history_that_was_changed_at_its_beginning_nothing_old_is_shown(self):
+        agent, llm = self.make("ok")
+        agent.load_history([UserMessage("secret"), AssistantMessage("hm"), UserMessage("hi")])
+        agent.load_history([UserMessage("hidden"), *agent.messages[1:]])
+        assert [message.text for message in agent.messages] == ["hidden", "hm", "hi"]
+        await agent.run()
+        assert "secret" not in shown(llm.requests[0])
+
     async def test_history_that_is_no_messages_is_refused(self):
         agent, _ = self.make("ok")
         for junk in (["hi"], [{"role": "user", "content": "hi"}]):
