@@ -19,7 +19,8 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     require_done_tool, output_type, done_nudge: as in `DoneTool`. A plain answer ends a run here;
         `require_done_tool=True` asks for the done tool instead.
-    ephemeral_batch: as in `Ephemeral`. compaction: as in `Compaction`; None turns it off.
+    ephemeral_write_price, ephemeral_read_price, ephemeral_per_turn: as in `Ephemeral`.
+    compaction: as in `Compaction`; None turns it off.
     listeners, cancel_grace: as in `Runs`.
     """
 
