@@ -149,7 +149,7 @@ class Loop(Runs):
     async def context(self) -> list[Message]:
         """What the model will see. Makes no request, and twice in a row gives the same."""
         system = [SystemMessage(self.system_prompt)] if self.system_prompt else []
-        return [*system, *self.reader(View).messages()]
+        return [*system, *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """The tools on offer in this turn."""

@@ -126,7 +126,8 @@ class Runs(Settings, ABC):
     @property
     def messages(self) -> list[Message]:
         """The conversation as the model sees it, without the system prompt: every call answered."""
-        return self.reader(View).messages()
+        with recording:  # which other threads may go on with
+            return self.reader(View).messages()
 
     @property
     def usage(self) -> Usage:

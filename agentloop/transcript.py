@@ -113,16 +113,21 @@ class LogReader:
 
     def __init__(self) -> None:
         self._read = 0
+        self._first: Any = None
         self._last: Any = None
 
     def follows(self, log: Sequence[Any]) -> bool:
         """Whether this log begins with what was read; it does not after it was cleared."""
-        return not self._read or (self._read <= len(log) and log[self._read - 1] is self._last)
+        return not self._read or (
+            self._read <= len(log)
+            and log[0] is self._first  # a new Reset, though what it brings may be known
+            and log[self._read - 1] is self._last
+        )
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
             self.take(log, at)
-            self._read, self._last = at + 1, log[at]
+            self._read, self._first, self._last = at + 1, log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""

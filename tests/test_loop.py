@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import sys
 import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import pytest
@@ -533,6 +535,14 @@ class TestLoop:
         agent.clear_history()
         assert agent.messages == []
 
+    async def test_of_a_history_that_was_changed_at_its_beginning_nothing_old_is_shown(self):
+        agent, llm = self.make("ok")
+        agent.load_history([UserMessage("secret"), AssistantMessage("hm"), UserMessage("hi")])
+        agent.load_history([UserMessage("hidden"), *agent.messages[1:]])
+        assert [message.text for message in agent.messages] == ["hidden", "hm", "hi"]
+        await agent.run()
+        assert "secret" not in shown(llm.requests[0])
+
     async def test_history_that_is_no_messages_is_refused(self):
         agent, _ = self.make("ok")
         for junk in (["hi"], [{"role": "user", "content": "hi"}]):
@@ -1026,3 +1036,24 @@ class TestLoop:
 
         agent.tools = [wait]
         assert agent.run_sync("x").stop_reason == "interrupted"
+
+
+def test_messages_can_be_read_from_another_thread_while_a_run_goes_on():
+    agent = Loop(llm=ScriptedModel("ok"))
+    done, interval = threading.Event(), sys.getswitchinterval()
+
+    def read():
+        while not done.is_set():
+            assert all(agent.messages)
+
+    with ThreadPoolExecutor(3) as threads:
+        readers = [threads.submit(read) for _ in range(3)]
+        sys.setswitchinterval(1e-6)
+        try:
+            for number in range(300):
+                agent.record(AssistantMessage(tool_calls=(ToolCall(f"{number}", "add"),)))
+                assert len(agent.messages) == 2 * number + 2
+        finally:
+            sys.setswitchinterval(interval)
+            done.set()
+        assert [reader.result() for reader in readers] == [None] * 3

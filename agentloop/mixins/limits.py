@@ -79,8 +79,14 @@ class Limits(Loop):
         super().__post_init__()
         for name in (*(f"max_{kind}" for kind in LIMITS), "max_calls_per_turn"):
             most = getattr(self, name)
-            if most is not None and not (type(most) in (int, float) and 0 < most < inf):
-                raise ValueError(f"{name} is a number above 0, or None for no limit; not {most!r}")
+            kinds = (int, float) if name in ("max_cost", "max_seconds") else (int,)
+            if most is not None and not (type(most) in kinds and 0 < most < inf):
+                number = "number" if float in kinds else "whole number"
+                raise ValueError(
+                    f"{name} is a {number} above 0, or None for no limit; not {most!r}"
+                )
+        if isinstance(self.limit_exempt, str):
+            raise TypeError(f"limit_exempt= takes a list: [{self.limit_exempt!r}]")
         if self.max_cost is not None and self.limit_price is None:
             raise ValueError("max_cost needs limit_price=, a function of (model, Usage)")
 

@@ -76,9 +76,8 @@ def calls_made(
             elif not record.hidden:
                 made.append(str(len(made)))
         elif calls := getattr(record, "tool_calls", ()):
-            for text in sorted(map(canonical, calls)):
-                is_exempt = text.partition("(")[0] in exempt
-                made.append(str(len(made)) if is_exempt else text)
+            for text, name in sorted((canonical(call), call.name) for call in calls):
+                made.append(str(len(made)) if name in exempt else text)
     return made, warned
 
 

@@ -722,14 +722,26 @@ async def test_after_a_model_that_hung_the_summary_is_asked_for_once():
 # ---- settings
 
 
-NAMES = [name for name in Limits.__annotations__ if name.startswith("max_")]
+TYPES = Limits.__annotations__
+NAMES = [name for name in TYPES if name.startswith("max_")]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("most", [0, -1, nan, inf, "5", True])
 def test_a_limit_that_is_none_says_so(name, most):
-    with pytest.raises(ValueError, match=f"{name} is a number above 0, or None for no limit"):
+    with pytest.raises(ValueError, match=f"{name} is a .*number above 0, or None for no limit"):
         Limits(llm=ScriptedModel(), limit_price=price, **{name: most})
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "float" not in str(TYPES[name])])
+def test_what_is_counted_has_a_whole_number_as_its_limit(name):
+    with pytest.raises(ValueError, match=f"{name} is a whole number above 0, or None"):
+        Limits(llm=ScriptedModel(), **{name: 1.5})
+
+
+def test_one_name_is_no_list_of_exempt_tools():
+    with pytest.raises(TypeError, match=r"limit_exempt= takes a list: \['done'\]"):
+        Limits(llm=ScriptedModel(), limit_exempt="done")
 
 
 def test_a_limit_of_money_needs_a_price():

@@ -242,3 +242,9 @@ def test_the_order_of_arguments_does_not_matter(arguments):
 def test_different_calls_are_different():
     calls = [A, B, call("look"), call("see", at="a"), call("look", at=["a"]), call("look", at=None)]
     assert len({canonical(one) for one in calls}) == len(calls)
+
+
+async def test_only_the_whole_name_of_a_tool_is_exempt():
+    made_up = [call("look(", at="a")] * 4
+    result, _, _ = await play(made_up, repetition_exempt=["look"])
+    assert result.stop_reason == "no_progress"
