@@ -1750,7 +1750,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 a2aaee45409422e9
+# ==== transcript.py ==== agentloop 0.1.0, sha256 316c9f3b7824e23d
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1843,16 +1843,21 @@ class LogReader:
 
     def __init__(self) -> None:
         self._read = 0
+        self._first: Any = None
         self._last: Any = None
 
     def follows(self, log: Sequence[Any]) -> bool:
         """Whether this log begins with what was read; it does not after it was cleared."""
-        return not self._read or (self._read <= len(log) and log[self._read - 1] is self._last)
+        return not self._read or (
+            self._read <= len(log)
+            and log[0] is self._first  # a new Reset, though what it brings may be known
+            and log[self._read - 1] is self._last
+        )
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
             self.take(log, at)
-            self._read, self._last = at + 1, log[at]
+            self._read, self._first, self._last = at + 1, log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""
@@ -2018,7 +2023,7 @@ def usage_of(records: Iterable[Any]) -> Usage:
     return sum((usage for usage in reported if usage is not None), Usage())
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 cc4551b748e71772
+# ==== runs.py ==== agentloop 0.1.0, sha256 71c04031d594bcee
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2109,7 +2114,8 @@ class Runs(Settings, ABC):
     @property
     def messages(self) -> list[Message]:
         """The conversation as the model sees it, without the system prompt: every call answered."""
-        return self.reader(View).messages()
+        with recording:  # which other threads may go on with
+            return self.reader(View).messages()
 
     @property
     def usage(self) -> Usage:
@@ -2867,7 +2873,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 f8c7c4d1e7c1fda4
+# ==== loop.py ==== agentloop 0.1.0, sha256 1d6fcb90298ab734
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2974,7 +2980,7 @@ class Loop(Runs):
     async def context(self) -> list[Message]:
         """What the model will see. Makes no request, and twice in a row gives the same."""
         system = [SystemMessage(self.system_prompt)] if self.system_prompt else []
-        return [*system, *self.reader(View).messages()]
+        return [*system, *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """The tools on offer in this turn."""
