@@ -61,7 +61,7 @@ def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ends just now
         pass
     try:
         os.kill(pid, 0)
