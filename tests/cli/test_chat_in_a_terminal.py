@@ -301,7 +301,7 @@ def test_nothing_hostile_reaches_the_terminal(chat, tmp_path):
         screen.enter("again")
         screen.expect("The model failed:")
         leave(screen)
-    ours = re.sub(r"\x1b\[(\d*m|\?2004[hl]|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.output)
+    ours = re.sub(r"\x1b\[(\d*m|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.plain)
     ours = re.sub(r"\r+\n|^\r|\r(?=> )|(?<=> )\r", "", ours)
     assert not re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
     assert "]52;" in ours  # spelled out
@@ -384,13 +384,67 @@ def test_a_session_is_open_once(chat, tmp_path):
         leave(first)
 
 
-def test_without_a_session_nothing_is_stored(chat, tmp_path):
-    with HeldDouble("fine") as server:
-        screen = chat(server, HOME=str(tmp_path))
-        screen.enter("go")
-        screen.expect("fine\r\n")
+def test_a_chat_is_kept_as_a_session_of_its_folder(chat, tmp_path):
+    with HeldDouble("one", "two", "three", "four") as server:
+        home = tmp_path / "home"
+        screen = chat(server, HOME=str(home))
+        name = re.search(r"\(New session (\S+)-1\.\)", screen.plain)[1]
         leave(screen)
-        assert list(tmp_path.iterdir()) == []
+        assert list(home.rglob("*.jsonl")) == [], "nothing was said in it"
+        screen = chat(server, HOME=str(home))
+        screen.enter("first words")
+        screen.expect("one\r\n")
+        leave(screen)
+        assert f"python -m agentloop --session {name}-1)" in screen.plain.replace("\r\n", " ")
+        screen = chat(server, HOME=str(home))
+        assert f"(New session {name}-2.)" in screen.plain
+        screen.enter("other words")
+        screen.expect("two\r\n")
+        leave(screen)
+        screen = chat(server, "--resume", HOME=str(home))
+        assert f"(Session {name}-2: 2 messages so far.)" in screen.plain
+        screen.enter("more words")
+        screen.expect("three\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["other words", "more words"]
+        screen = chat(server, "--session", f"{name}-1", HOME=str(home))
+        screen.enter("third")
+        screen.expect("four\r\n")
+        leave(screen)
+        with Screen("--list", cwd=tmp_path, columns=120, HOME=str(home)) as listed:
+            assert listed.status() == 0
+        [one, two] = listed.plain.splitlines()  # newest first
+        assert re.fullmatch(rf"{name}-1  \d{{4}}-\d\d-\d\d \d\d:\d\d    2 turns  first words", one)
+        assert re.fullmatch(rf"{name}-2  .{{16}}    2 turns  other words", two)
+        other = tmp_path / "other"
+        other.mkdir()
+        with Screen("--list", cwd=other, HOME=str(home)) as listed:
+            listed.expect("(No session of")
+        with Screen(
+            "--resume", "--base-url", server.base_url, cwd=other, HOME=str(home)
+        ) as resumed:
+            resumed.expect("to go on with yet.")
+            assert resumed.status() == 2
+
+
+def test_two_chats_in_a_folder_are_two_sessions(chat, tmp_path):
+    with HeldDouble() as server:
+        first, second = (chat(server, HOME=str(tmp_path)) for _ in range(2))
+        names = [
+            re.search(r"\(New session \S+-(\d)\.\)", each.plain)[1] for each in (first, second)
+        ]
+        assert names == ["1", "2"]
+        leave(first)
+        leave(second)
+
+
+def test_a_prompt_alone_is_not_kept(tmp_path):
+    home = tmp_path / "home"
+    with HeldDouble("done") as server:
+        options = ["--base-url", server.base_url, "--prompt", "go"]
+        with Screen(*options, cwd=tmp_path, HOME=str(home)) as screen:
+            assert screen.status() == 0
+    assert not home.exists()
 
 
 def test_ways_to_leave(chat):
