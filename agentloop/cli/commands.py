@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from ..messages import Record, Reset, RunStart, Summary, UserMessage
 from ..mixins.cost import price_of
+from ..saved import one_line
 from .chat import Chat
 from .sessions import free_names
 from .terminal import DIM
@@ -111,8 +112,9 @@ def undo(chat: Chat, rest: str) -> None:
     for record in kept:
         chat.agent.record(record)
     chat.workspace.seen.clear()
-    chat.terminal.line(f"(Taken back: {getattr(prompt, 'text', '')}", DIM)
-    chat.terminal.say("What it did to files is not undone; the session's file keeps all.)", DIM)
+    said = one_line(getattr(prompt, "text", ""))
+    note = "What it did to files is not undone; the session's file keeps all."
+    chat.terminal.say(f'(Taken back: "{said}". {note})', DIM)
 
 
 def up_to(log: Sequence[Record], at: int) -> list[Record]:
@@ -154,7 +156,7 @@ def model(chat: Chat, name: str) -> None:
 
     if name:
         chat.agent.llm = another_model(chat.agent.llm, name)
-    chat.terminal.say(f"({chat.agent.llm.model})", DIM)
+    chat.terminal.say(f"(The model is {chat.agent.llm.model}.)", DIM)
 
 
 def view(chat: Chat, rest: str) -> None:

@@ -184,9 +184,8 @@ def chat(options: argparse.Namespace) -> int:
             return demo(parser().parse_args(["demo"]))
         return 2
     except (SessionLocked, OSError, ValueError) as error:
-        problem = PROBLEMS.get(type(error), "{1}").format(options.session or "of --resume", error)
-        problem = problem.replace("api_key=, or GOOGLE", "GEMINI_API_KEY or GOOGLE")
-        terminal.say(problem.replace("api_key=, or ", ""), RED)
+        problem = PROBLEMS.get(type(error), "{1}")
+        terminal.say(problem.format(options.session or "of --resume", plain(error)), RED)
         return 2
     with conversation:
         if not options.json:
@@ -209,6 +208,12 @@ def chat(options: argparse.Namespace) -> int:
             conversation.sum_up()
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
+
+
+def plain(error: Exception) -> str:
+    """What is wrong, for somebody who gives no arguments to a class."""
+    problem = str(error).replace("api_key=, or GOOGLE", "GEMINI_API_KEY or GOOGLE")
+    return problem.replace("api_key=, or ", "")
 
 
 def session_name(
@@ -244,6 +249,8 @@ def another_model(llm: Any, name: str) -> Any:
             other, _ = choose(provider, rest or None, None)
         except NoModel:
             raise ValueError(NO_OPENAI) from None
+        except ValueError as error:
+            raise ValueError(plain(error)) from None
         other.dump = llm.dump
         return other
     other = copy.copy(llm)
