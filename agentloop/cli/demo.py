@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
 
 from ..messages import ToolMessage
 from ..models.http import HTTPModel
@@ -66,7 +67,8 @@ import sys
 class CodingAgent(Session, Cost, Agent):
     \"\"\"The agent of the demo. session="NAME" keeps its conversation.\"\"\"
 
-    system_prompt = {system_prompt!r}
+    system_prompt = ({system_prompt}
+    )
 
 
 def is_allowed(tool_name, arguments):
@@ -74,12 +76,16 @@ def is_allowed(tool_name, arguments):
     return input("[y/N] > ").strip().lower() == "y"
 
 
-if __name__ == "__main__":
+def main():
     here = Path.cwd()
-    workspace, shell = Workspace(here, approve=is_allowed), Shell(here, approve=is_allowed)
-    agent = CodingAgent(llm={llm}({model!r}), tools=[*workspace.tools, *shell.tools])
+    files, commands = Workspace(here, approve=is_allowed), Shell(here, approve=is_allowed)
+    agent = CodingAgent(llm={llm}("{model}"), tools=[*files.tools, *commands.tools])
     answer = agent.run_sync(" ".join(sys.argv[1:]) or input("> ")).text
     print("".join(c for c in answer if c.isprintable() or c == "\\n"))
+
+
+if __name__ == "__main__":
+    main()
 """
 PARTS = ["agent", "session", "cost", "files", "shell"]  # what CodingAgent and its tools are made of
 PAUSE = 0.02  # seconds from word to word, so that one can watch
@@ -107,7 +113,7 @@ def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> i
     )
     write_agent(root / "agent.py", wire, type(llm))
     terminal.say(
-        "\nThe agent that you just ran is agent.py there, in one file: edit it. It runs by\n"
+        "\nThe agent that you just ran is agent.py in the project: edit it. Run it there by\n"
         f'  {llm.key_variable}=... python agent.py "{TASK}"'
     )
     return show_outcome(root, terminal)
@@ -127,7 +133,9 @@ def write_agent(path: Path, wire: str, llm: type[HTTPModel]) -> None:
     package = read_package()
     parts = in_order(package, choose(package, chosen))
     command = f"python -m agentloop bundle {' '.join(chosen)} -o {path.name}"
-    main = AGENT.format(system_prompt=SYSTEM_PROMPT, llm=llm.__name__, model=DEFAULT_MODELS[wire])
+    lines = wrap(SYSTEM_PROMPT, 84, drop_whitespace=False)
+    prompt = "".join(f"\n        {json.dumps(line)}" for line in lines)
+    main = AGENT.format(system_prompt=prompt, llm=llm.__name__, model=DEFAULT_MODELS[wire])
     text = joined(bundle(parts, command)) + main
     path.write_text(text, encoding="utf-8", newline="\n")
 

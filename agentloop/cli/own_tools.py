@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from ..tools import Tool
@@ -21,7 +22,7 @@ def load_tools(where: str) -> list[Tool]:
     place, _, name = where.rpartition(":")
     if not place or name.endswith(".py"):  # C:\mytools.py has a colon too
         place, name = where, ""
-    values = vars(_module(place))
+    values: dict[str, Any] = vars(_module(place))
     if not name:
         found = dict.fromkeys(value for value in values.values() if isinstance(value, Tool))
         if not found:
@@ -30,22 +31,21 @@ def load_tools(where: str) -> list[Tool]:
     if name not in values:
         near = ", ".join(get_close_matches(name, values))
         raise ValueError(f"{place}: there is no {name} in it{f'; there is {near}' if near else ''}")
-    value: Any = values[name]
-    listed = [value] if isinstance(value, Tool) else value
-    tools = list(cast(Iterable[Any], listed)) if isinstance(listed, list | tuple) else []
+    value = values[name]
+    tools = list(cast(Iterable[Any], value)) if isinstance(value, list | tuple) else [value]
     if not tools or not all(isinstance(each, Tool) for each in tools):
         raise ValueError(f"{place}: {name} is no tool, and no list of tools; @tool makes one")
     return tools
 
 
-def _module(place: str) -> Any:
+def _module(place: str) -> ModuleType:
     try:
         return load(place)
     except NotFound as error:
         raise ValueError(str(error)) from None
     except SyntaxError as error:
         raise ValueError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = str(Path(place).resolve()) if place.endswith(".py") else place.replace(".", "/")
         frames = traceback.extract_tb(sys.exc_info()[2])
         theirs = [frame for frame in frames if file in frame.filename.replace("\\", "/")]

@@ -10,7 +10,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from .. import events
 from .terminal import CYAN, DIM, RED, Terminal, cut, one_line
@@ -74,7 +74,7 @@ def json_line(event: events.Event) -> str:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__.removesuffix("Event")).lower()
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     data = to_json({"type": name} | values, bytes_mode="base64", inf_nan_mode="strings")
-    return data.decode()
+    return json.dumps(from_json(data))  # ASCII: a terminal obeys nothing of it
 
 
 def arguments_of(args: dict[str, Any]) -> str:

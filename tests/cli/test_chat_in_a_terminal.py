@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,9 +13,10 @@ import pytest
 pytest.importorskip("termios", reason="there are no pseudo-terminals here")
 
 from tests.cli.held_double import HeldDouble
-from tests.cli.screen import CTRL_D, Screen, wait_for
+from tests.cli.screen import CTRL_D, Screen, environment, wait_for
 
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
+UP = "\x1b[A"
 PROMPT, QUESTION = "> ", "[y/N/a] > "
 
 
@@ -445,6 +448,86 @@ def test_a_prompt_alone_is_not_kept(tmp_path):
         with Screen(*options, cwd=tmp_path, HOME=str(home)) as screen:
             assert screen.status() == 0
     assert not home.exists()
+
+
+def test_a_message_may_have_several_lines(chat, tmp_path):
+    home = tmp_path / "home"
+    with HeldDouble("one", "two", "three") as server:
+        screen = chat(server, HOME=str(home))
+        screen.enter("a line that\\")
+        screen.expect(". ")
+        screen.enter("goes on")
+        screen.expect("one\r\n")
+        screen.expect(PROMPT)
+        if "\x1b[?2004h" in screen.output:  # this readline knows pastes
+            screen.type("\x1b[200~pasted\n/clear\n  indented\n\x1b[201~")
+            screen.enter("")
+            screen.expect("two\r\n")
+            assert said(server.requests[-1])[-1] == "pasted\n/clear\n  indented"
+        leave(screen)
+        assert said(server.requests[0]) == ["a line that\ngoes on"]
+        history = home / ".agentloop" / "history"
+        assert history.stat().st_mode & 0o777 == 0o600
+        assert lines_of(history)[0] == '"a line that\\ngoes on"'
+        screen = chat(server, HOME=str(home))
+        history.write_text('"typed before"\n')
+        screen.type(CTRL_D)
+        assert screen.status() == 0
+        screen = chat(server, HOME=str(home))
+        screen.type(UP)
+        screen.expect("typed before")
+        screen.enter("!")
+        wait_for(lambda: said(server.requests[-1]) == ["typed before!"])
+        leave(screen)
+
+
+def test_the_seconds_are_shown_while_it_waits_and_go_before_output(chat):
+    hold = threading.Event()
+    with HeldDouble([hold, "an answer"]) as server:
+        screen = chat(server)
+        screen.enter("go")
+        wait_for(lambda: re.search(r"\x1b\[2m\d+ s\x1b\[0m", screen.output))
+        hold.set()
+        screen.expect("an answer\r\n")
+        assert re.search(r"\d+ s\x1b\[0m\r\x1b\[Kan answer", screen.output)
+        leave(screen)
+        assert " s\r\x1b[K" not in screen.plain
+
+
+def test_a_chat_is_a_page_a_test_and_can_be_forked(chat, tmp_path):
+    home, project = tmp_path / "home", tmp_path
+    (project / "notes.txt").write_text("milk\n")
+    turns = [("read", {"path": "notes.txt"})], "It is milk.", "Yes."
+    with HeldDouble(*turns) as server:
+        screen = chat(server, HOME=str(home))
+        name = re.search(r"New session (\S+)\.\)", screen.plain)[1]
+        screen.enter("what is to buy?")
+        screen.expect("milk.\r\n")
+        screen.enter("sure?")
+        screen.expect("Yes.\r\n")
+        leave(screen)
+
+    def agentloop(*arguments):
+        command = [sys.executable, "-m", "agentloop", *arguments]
+        env = environment(HOME=str(home))
+        return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True)
+
+    page = tmp_path / "page.html"
+    assert agentloop("view", name, "-o", str(page)).returncode == 0
+    assert "It is milk." in page.read_text(encoding="utf-8")
+    test = home / "test_session.py"
+    test.write_text(agentloop("replay", name, "--testcase").stdout)
+    for content, status in (("milk\n", 0), ("beer\n", 1)):
+        (project / "notes.txt").write_text(content)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+        env = environment(HOME=str(home))
+        done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout
+    with HeldDouble("I am another.", models=["other"]) as server:
+        options = ["--at", "2", "--fork", "new", "--base-url", server.base_url]
+        assert "I am another." in agentloop("replay", name, *options).stdout
+        assert server.requests[0]["model"] == "other"
+        assert results(server.requests[0])[0].endswith("1\tmilk")
 
 
 def test_ways_to_leave(chat):
