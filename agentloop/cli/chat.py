@@ -5,38 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from .. import events
 from ..agent import Agent
 from ..errors import AuthenticationFailed, ConnectionFailed, ModelError
+from ..events import Event
 from ..loop import ChatModel
-from ..messages import Result, RunEnd, RunStart, ToolMessage, UserMessage
+from ..messages import Result, RunEnd, RunStart, Stop, ToolMessage, UserMessage
 from ..mixins.cost import Cost
 from ..mixins.session import Session
 from ..saved import SESSION_DIR
+from ..store import FileStore
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..tools import Tool
 from ..transcript import last_message, open_calls
-from .terminal import BOLD, CYAN, DIM, GREEN, RED, Terminal, cut, exact, one_line
+from .shown import Shown, as_json
+from .terminal import BOLD, DIM, GREEN, RED, Terminal, exact
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
     "there before you change it, change no more than the task needs, and run the tests if there "
     "are any. Say briefly, in plain text without Markdown, what you did and what you found."
 )
-HELP = """\
-/retry  go on after an error, or after Ctrl-C
-/usage  how many tokens this conversation took, and its cost if that is known
-/clear  begin a new conversation; a --session begins afresh too
-/exit   leave; Ctrl-D does it too
-Ctrl-C stops an answer; the conversation goes on. At the prompt, Ctrl-C twice leaves."""
 MARKS = {"old_text": ("-", RED), "new_text": ("+", GREEN), "content": ("+", GREEN)}
 NOBODY = "(Nobody can be asked here, so this is denied. --yes allows whatever the model wants.)"
 
@@ -51,8 +47,8 @@ class Chat:
     """One conversation. Use it with `with`: it takes Ctrl-C and an event loop as long as it lasts.
 
     root: the folder to work in. tools: more of them than those for its files and commands.
-    yes: allow everything, unasked.
-    shows_text: whether the model's text goes to the terminal as it comes.
+    yes: allow everything, unasked; `tools` are never asked for.
+    show: gets each event of an answer.
     session, session_dir: where the conversation is kept and goes on, as in `Session`.
     """
 
@@ -63,7 +59,7 @@ class Chat:
         terminal: Terminal,
         *,
         yes: bool = False,
-        shows_text: bool = True,
+        show: Callable[[Event], None] | None = None,
         tools: Sequence[Tool] = (),
         session: str | None = None,
         session_dir: str | Path = SESSION_DIR,
@@ -73,14 +69,13 @@ class Chat:
         self.shell = Shell(root, approve=approve)
         tools = [*self.workspace.tools, *self.shell.tools, *tools]
         self.agent = CodingAgent(llm=llm, tools=tools, session=session, session_dir=session_dir)
-        self.terminal, self.shows_text = terminal, shows_text
+        self.terminal, self.show = terminal, show or Shown(terminal)
         self._runner = asyncio.Runner()
         self._always: set[str] = set()  # what the user has said "always" to
         self._state = "idle"  # or "answering", "asking", "stopping"
         self._to_be_stopped = False
-        self._streamed = False  # whether the present reply's text has been shown
-        self._open: dict[str, str] = {}  # the calls without a result: what to call each
-        self._side_by_side = False
+        self._summary: asyncio.Task[bool] | None = None  # that was asked for by hand
+        self._since = 0.0  # when something happened last
 
     def __enter__(self) -> Self:
         self._handler = signal.signal(signal.SIGINT, self._on_ctrl_c)
@@ -89,6 +84,9 @@ class Chat:
     def __exit__(self, *error: object) -> None:
         try:
             self.agent.close()
+            if self.agent.session and not self.agent.log:  # nothing was said in it
+                store = FileStore(self.agent.session_dir)
+                (store.directory / f"{self.agent.session}.jsonl").unlink(missing_ok=True)
             self._runner.close()
         finally:
             signal.signal(signal.SIGINT, self._handler)
@@ -119,50 +117,6 @@ class Chat:
             what = f"{requests} request{'s' * (requests > 1)}, {self.usage()}, {seconds:.1f} s"
             self.terminal.say(f"({what})", DIM)
 
-    def talk(self) -> int:
-        """Prompt and answer in turn until the user leaves; returns the exit status."""
-        with suppress(ImportError):  # Windows has none, and its console no need of it
-            import_module("readline")  # from here on, input() has line editing and a history
-        leaving = False
-        while True:
-            self.terminal.end_line()
-            try:
-                line = input("> ").strip()
-                leaving = False
-            except EOFError:
-                self.terminal.say("")
-                return 0
-            except KeyboardInterrupt:
-                self.terminal.say("")
-                if leaving:
-                    return 0
-                leaving = True
-                self.terminal.say("(Ctrl-C once more leaves.)", DIM)
-                continue
-            match line:
-                case "":
-                    pass
-                case "/exit" | "/quit":
-                    return 0
-                case "/help":
-                    self.terminal.say(HELP)
-                case "/clear":
-                    self.agent.clear_history()
-                    self.workspace.seen.clear()
-                    kept = f" Session {self.agent.session} begins afresh too."
-                    kept *= bool(self.agent.session)
-                    self.terminal.say(f"(A new conversation.{kept})", DIM)
-                case "/usage":
-                    self.terminal.say(self.usage(), DIM)
-                case "/retry" if self.unfinished:
-                    self.answer(None)
-                case "/retry":
-                    self.terminal.say("(There is nothing to retry.)", DIM)
-                case _ if line.startswith("/") and line[1:].isalpha():
-                    self.terminal.say(f"(There is no {line}; /help lists what there is.)", DIM)
-                case _:
-                    self.answer(line)
-
     @property
     def unfinished(self) -> bool:
         """Whether there is something to go on with, without a prompt."""
@@ -174,9 +128,7 @@ class Chat:
 
         None if the model failed, or the session's file. A second Ctrl-C raises KeyboardInterrupt.
         """
-        self._to_be_stopped = self._streamed = self._side_by_side = False
-        self._state = "answering"
-        self._open.clear()
+        self._begin()
         result: Result | None = None
         try:
             result = self._runner.run(self._answer(prompt))
@@ -196,12 +148,56 @@ class Chat:
         return result
 
     async def _answer(self, prompt: str | None) -> Result | None:
-        async with self.agent.query_stream(prompt) as stream:
+        async with self._clock(), self.agent.query_stream(prompt) as stream:
             async for event in stream:
                 if self._to_be_stopped:
                     self._stop()
-                self._show(event)
+                self.show(event)
+                self._since = time.monotonic()
         return stream.result
+
+    def compact(self) -> None:
+        """Let the model summarize the conversation, and say what came of it."""
+        self._begin()
+        self.agent.listeners = [self.show]
+        try:
+            if not self._runner.run(self._compact()):
+                self.terminal.say("(Nothing was summarized.)", DIM)
+        except asyncio.CancelledError:
+            self.terminal.say("(Stopped; nothing was summarized.)", DIM)
+        except (Stop, OSError) as error:
+            self.terminal.say(f"(Nothing was summarized: {error})", RED)
+        finally:
+            self._state, self._summary, self.agent.listeners = "idle", None, []
+
+    async def _compact(self) -> bool:
+        async with self._clock():
+            self._summary = asyncio.create_task(self.agent.compact())
+            return await self._summary
+
+    def _begin(self) -> None:
+        self._to_be_stopped, self._state = False, "answering"
+        self._since = time.monotonic()
+        if isinstance(self.show, Shown):
+            self.show.begin()
+
+    @asynccontextmanager
+    async def _clock(self) -> AsyncGenerator[None]:
+        """Shows in a terminal how many seconds nothing has happened."""
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(1)
+                if (seconds := int(time.monotonic() - self._since)) > 0:
+                    self.terminal.status(f"{seconds} s")
+
+        ticks = asyncio.create_task(tick()) if self.terminal.moves else None
+        try:
+            yield
+        finally:
+            if ticks:
+                ticks.cancel()
+            self.terminal.status("")
 
     def _on_ctrl_c(self, number: int, frame: object) -> None:
         if self._state != "answering":
@@ -211,44 +207,8 @@ class Chat:
     def _stop(self) -> None:
         self._state, self._to_be_stopped = "stopping", False
         self.agent.interrupt()
-
-    def _show(self, event: events.Event) -> None:
-        match event:
-            case events.TextDeltaEvent(content=piece):
-                if not self._streamed:
-                    self.terminal.end_line()  # of the thinking before it
-                self._streamed = True
-                self._text(piece)
-            case events.TextEvent(content=text):
-                if not self._streamed:  # some servers do not stream
-                    self._text(text)
-                self._streamed = False
-                self.terminal.end_line()
-            case events.ThinkingDeltaEvent(content=piece):
-                if self.terminal.colour:  # else one could not tell it from the answer
-                    self.terminal.text(piece, DIM)
-            case events.ThinkingEvent():
-                self.terminal.end_line()
-            case events.ToolCallEvent(tool=tool, args=args, tool_call_id=call_id):
-                self._streamed = False
-                line = f"{tool} {arguments_of(args)}"
-                self.terminal.line(f"* {line}", CYAN)
-                self._open[call_id] = cut(one_line(line), 40)
-                self._side_by_side |= len(self._open) > 1
-            case events.ToolResultEvent(tool=tool, result=result, tool_call_id=call_id):
-                name = self._open.pop(call_id, tool)
-                which = f"{name}: " * self._side_by_side  # these come in any order
-                self._side_by_side &= bool(self._open)
-                style = RED if event.is_error else DIM
-                self.terminal.line(f"  {which}{outline(tool, result)}", style)
-            case events.CompactionEvent(tokens_before=before, tokens_after=after):
-                self.terminal.say(f"(Summarized: {before:,} tokens are now {after:,}.)", DIM)
-            case _:
-                pass
-
-    def _text(self, text: str) -> None:
-        if self.shows_text:
-            self.terminal.text(text)
+        if (task := self._summary) is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def approve(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Whether the user allows a call.
@@ -277,7 +237,7 @@ class Chat:
             self._to_be_stopped = True
             return False
         finally:
-            self._state = "answering"
+            self._state, self._since = "answering", time.monotonic()
 
     def _ask(self, tool: str, arguments: dict[str, Any], key: str, scope: str) -> bool:
         folder = self.shell.cwd if tool == "bash" else self.workspace.root
@@ -300,25 +260,3 @@ class Chat:
         spelled = " (what cannot be shown is spelled out)" if exact(text) != text else ""
         self.terminal.say(f"  {name}:{spelled}", DIM)
         self.terminal.block(text, f"  {mark} ", style)
-
-
-def arguments_of(args: dict[str, Any]) -> str:
-    """Arguments in a line: the one that matters most without its name."""
-    first = next((name for name in ("command", "path", "pattern") if name in args), None)
-    words = [str(args[first])] if first else []
-    rest = {name: value for name, value in args.items() if name != first}
-    return " ".join([*words, *(f"{name}={as_json(value)}" for name, value in rest.items())])
-
-
-def outline(tool: str, result: str) -> str:
-    """A result in a line: of a command's output the end, of everything else the beginning."""
-    lines = [line.strip() for line in result.split("\n") if line.strip()]
-    if len(lines) < 2:
-        return "".join(lines) or "(nothing)"
-    if tool == "bash":
-        return f"{len(lines)} lines, the last: {'  '.join(lines[-2:])}"
-    return f"{len(lines)} lines, the first: {lines[0]}"
-
-
-def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

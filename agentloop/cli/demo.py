@@ -1,7 +1,8 @@
 """`python -m agentloop demo`: an agent mends a small project whose test fails.
 
 The model's words are a script; how they get here and what they do is real. `SCRIPT` and `PROJECT`
-are data, `demo` lets an agent work them off, and its figures are of what really happened.
+are data, `demo` lets an agent work them off, and its figures are of what really happened. The agent
+is left there as one file, agent.py.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import time
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
 
 from ..messages import ToolMessage
-from .chat import Chat
+from ..models.http import HTTPModel
+from .bundle import bundle, joined
+from .chat import SYSTEM_PROMPT, Chat
 from .loopback import Turn, loopback
-from .main import model_at
+from .main import DEFAULT_MODELS, model_at
+from .parts import choose, in_order, read_package
 from .terminal import BOLD, DIM, GREEN, RED, Terminal
 
 INTRO = (
@@ -53,6 +58,36 @@ SCRIPT: Sequence[Turn] = [
     ["Now the tests once more.", ("bash", {"command": COMMAND})],
     "The test passes now. total() summed prices[1:], which left out the first price.",
 ]
+AGENT = """\
+
+import json
+import sys
+
+
+class CodingAgent(Session, Cost, Agent):
+    \"\"\"The agent of the demo. session="NAME" keeps its conversation.\"\"\"
+
+    system_prompt = ({system_prompt}
+    )
+
+
+def is_allowed(tool_name, arguments):
+    print(f"May it call {{tool_name}}?", json.dumps(arguments, indent=2))
+    return input("[y/N] > ").strip().lower() == "y"
+
+
+def main():
+    here = Path.cwd()
+    files, commands = Workspace(here, approve=is_allowed), Shell(here, approve=is_allowed)
+    agent = CodingAgent(llm={llm}("{model}"), tools=[*files.tools, *commands.tools])
+    answer = agent.run_sync(" ".join(sys.argv[1:]) or input("> ")).text
+    print("".join(c for c in answer if c.isprintable() or c == "\\n"))
+
+
+if __name__ == "__main__":
+    main()
+"""
+PARTS = ["agent", "session", "cost", "files", "shell"]  # what CodingAgent and its tools are made of
 PAUSE = 0.02  # seconds from word to word, so that one can watch
 
 
@@ -62,13 +97,12 @@ def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> i
     terminal.say(INTRO, BOLD)
     terminal.say(f"\n> {TASK}", BOLD)
     root, bodies = make_project(), list[bytes]()
-    with (
-        loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url,
-        Chat(model_at(wire, "scripted", base_url, key, dump), root, terminal, yes=True) as chat,
-    ):
-        start = time.perf_counter()
-        chat.answer(TASK)
-        seconds = time.perf_counter() - start
+    with loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url:
+        llm = model_at(wire, "scripted", base_url, key, dump)
+        with Chat(llm, root, terminal, yes=True) as chat:
+            start = time.perf_counter()
+            chat.answer(TASK)
+            seconds = time.perf_counter() - start
     calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
     shares = ", ".join(f"{share:.0%}" for share in shared_prefixes(bodies))
     terminal.say(
@@ -76,6 +110,11 @@ def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> i
         f"{chat.usage()} (one for 4 characters)\n"
         f"Of each request, this much began like the one before, so could be cached: {shares}",
         DIM,
+    )
+    write_agent(root / "agent.py", wire, type(llm))
+    terminal.say(
+        "\nThe agent that you just ran is agent.py in the project: edit it. Run it there by\n"
+        f'  {llm.key_variable}=... python agent.py "{TASK}"'
     )
     return show_outcome(root, terminal)
 
@@ -86,6 +125,19 @@ def make_project() -> Path:
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")
     return root
+
+
+def write_agent(path: Path, wire: str, llm: type[HTTPModel]) -> None:
+    """The agent of the demo as a bundle, with a model of that provider."""
+    chosen = [*PARTS, wire]
+    package = read_package()
+    parts = in_order(package, choose(package, chosen))
+    command = f"python -m agentloop bundle {' '.join(chosen)} -o {path.name}"
+    lines = wrap(SYSTEM_PROMPT, 84, drop_whitespace=False)
+    prompt = "".join(f"\n        {json.dumps(line)}" for line in lines)
+    main = AGENT.format(system_prompt=prompt, llm=llm.__name__, model=DEFAULT_MODELS[wire])
+    text = joined(bundle(parts, command)) + main
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def show_outcome(root: Path, terminal: Terminal) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import logging
 import os
@@ -18,10 +19,14 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
+from ..events import Event
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
 from ..models.recording import dump_to
-from . import bundle, explain, replay, view
+from . import bundle, explain, replay, sessions, view
 from .chat import Chat
+from .commands import talk
+from .own_tools import load_tools
+from .shown import Shown, json_line
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
 DEFAULT_MODELS = {  # of another server at --base-url, it is the first that it lists
@@ -45,6 +50,9 @@ the model is the first of these that there is, unless --provider says whose it i
 
 what is piped in is the prompt, or is added to --prompt. Commands, writes and edits are then denied
 (nobody can be asked), unless --yes allows them all.
+
+a chat is kept as a session of its folder, --prompt is not unless --session or --resume says so. The
+tools of --tools are your own code: they run unasked. With --json, stdout has nothing but events.
 
 exit status: 0 answered (or left a chat), 1 the model failed or ended early, 2 wrong usage or no
 model, 130 interrupted."""
@@ -102,9 +110,15 @@ def parser() -> Parser:
     add("--model", help="the model's name")
     add("--base-url", metavar="URL", help="of a server, such as http://localhost:11434/v1")
     kept = "~/.agentloop/sessions/NAME.jsonl, the same from any folder, and go on with it next time"
-    add("--session", metavar="NAME", help=f"keep the conversation in {kept}")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--session", metavar="NAME", help=f"keep the conversation in {kept}")
+    one.add_argument("--resume", action="store_true", help="go on with this folder's last session")
+    one.add_argument("--list", action="store_true", help="list this folder's sessions, and exit")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
+    add("--json", action="store_true", help="with a prompt: print each event as a line of JSON")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")
+    what = "more tools: all at the top of FILE.py, or MODULE:NAME; may be given again"
+    add("--tools", metavar="FILE", action="append", default=[], help=what)
     add("--dump", metavar="FOLDER", help="write each request's and answer's body there, keyless")
     add("--version", action="version", version=f"agentloop {__version__}")
     add("--ports", help=argparse.SUPPRESS, type=json.loads, default=PORTS)  # for tests
@@ -137,24 +151,32 @@ def demo(options: argparse.Namespace) -> int:
 
 def chat(options: argparse.Namespace) -> int:
     """A conversation, or one answer if there is a prompt already."""
+    if options.list:
+        sessions.show(Path.cwd(), Terminal(sys.stdout))
+        return 0
     prompt: str | None = options.prompt
     if not (sys.stdin and sys.stdin.isatty()):
         piped = sys.stdin.read() if sys.stdin else ""
         prompt = "\n\n".join(filter(str.strip, [prompt or "", piped]))
     once = prompt is not None
     # The answer goes to stdout; all the rest too if that is a screen, else to stderr.
-    on_screen = sys.stdout.isatty() or not once
+    on_screen = (sys.stdout.isatty() or not once) and not options.json
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
     try:
         here = Path.cwd()
+        if options.json and not once:
+            raise ValueError("--json needs --prompt, or a prompt that is piped in.")
+        tools = [tool for where in options.tools for tool in load_tools(where)]
         llm, where = choose(options.provider, options.model, options.base_url, options.ports)
         llm.dump = dump_to(options.dump) if options.dump else None
         if prompt is not None and not prompt.strip():
             raise ValueError("There is nothing to answer: the prompt is empty.")
+        show = print_json if options.json else Shown(terminal, text=on_screen)
+        name = session_name(options, here, terminal, once=once)
         conversation = Chat(
-            llm, here, terminal, yes=options.yes, shows_text=on_screen, session=options.session
+            llm, here, terminal, yes=options.yes, show=show, tools=tools, session=name
         )
     except NoModel:
         terminal.say(NO_OPENAI if options.provider else NO_MODEL)
@@ -162,26 +184,78 @@ def chat(options: argparse.Namespace) -> int:
             return demo(parser().parse_args(["demo"]))
         return 2
     except (SessionLocked, OSError, ValueError) as error:
-        problem = PROBLEMS.get(type(error), "{1}").format(options.session, error)
-        problem = problem.replace("api_key=, or GOOGLE", "GEMINI_API_KEY or GOOGLE")
-        terminal.say(problem.replace("api_key=, or ", ""), RED)
+        problem = PROBLEMS.get(type(error), "{1}")
+        terminal.say(problem.format(options.session or "of --resume", plain(error)), RED)
         return 2
     with conversation:
-        terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
-        if options.session:
+        if not options.json:
+            terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
+        if name and not options.json:
             terminal.say(conversation.kept(), DIM)
         if prompt is None:
             note = "Commands, writes, edits run unasked. " * options.yes
             terminal.say(f"{note}Ctrl-C stops an answer, /help says more.", DIM)
-            status = conversation.talk()
+            status = talk(conversation)
             conversation.sum_up()
+            if conversation.agent.session and conversation.agent.log:
+                again = f"--session {conversation.agent.session}"
+                terminal.say(f"(It goes on with: python -m agentloop {again})", DIM)
             return status
         result = conversation.answer(prompt)
-        if result and not on_screen:
-            print(safe(result.text), flush=True)
-        conversation.sum_up()
+        if not options.json:
+            if result and not on_screen:
+                print(safe(result.text), flush=True)
+            conversation.sum_up()
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
+
+
+def plain(error: Exception) -> str:
+    """What is wrong, for somebody who gives no arguments to a class."""
+    problem = str(error).replace("api_key=, or GOOGLE", "GEMINI_API_KEY or GOOGLE")
+    return problem.replace("api_key=, or ", "")
+
+
+def session_name(
+    options: argparse.Namespace, here: Path, terminal: Terminal, *, once: bool
+) -> str | None:
+    """As what the conversation is kept; None if it is not. ValueError: nothing to resume."""
+    if options.resume:
+        if not (found := sessions.kept(here)):
+            raise ValueError(f"There is no session of {here} to go on with yet.")
+        return found[0].name
+    if options.session or once:
+        name: str | None = options.session
+        return name
+    try:
+        return sessions.begin(here)
+    except OSError as error:
+        terminal.say(f"(This conversation is not kept: {error})", RED)
+        return None
+
+
+def print_json(event: Event) -> None:
+    print(json_line(event), flush=True)
+
+
+def another_model(llm: Any, name: str) -> Any:
+    """The model of this name, at the place of this one; "anthropic:..." is at another provider's.
+
+    ValueError: there is no key for that, or nothing that answers.
+    """
+    provider, _, rest = name.partition(":")
+    if provider in DEFAULT_MODELS:  # and not qwen3:8b
+        try:
+            other, _ = choose(provider, rest or None, None)
+        except NoModel:
+            raise ValueError(NO_OPENAI) from None
+        except ValueError as error:
+            raise ValueError(plain(error)) from None
+        other.dump = llm.dump
+        return other
+    other = copy.copy(llm)
+    other.model = name
+    return other
 
 
 def choose(

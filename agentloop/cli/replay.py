@@ -28,7 +28,9 @@ from ..store import FileStore
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..transcript import closing_results, seal, view
-from .chat import Chat, arguments_of, outline
+from .chat import Chat
+from .commands import talk
+from .shown import arguments_of, outline
 from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal
 from .view import figures, pruned, session_path
 
@@ -250,7 +252,7 @@ def go_on(
         terminal.say(FILES_NOTE.format(options.at), DIM)
         result = conversation.answer(options.prompt)
         if result and terminal.asks:
-            return conversation.talk()
+            return talk(conversation)
     reason = result.stop_reason if result else "error"
     return {"completed": 0, "done": 0, "interrupted": 130}.get(reason, 1)
 

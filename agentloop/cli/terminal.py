@@ -89,7 +89,9 @@ class Terminal:
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         old_console = sys.platform == "win32" and "WT_SESSION" not in os.environ
         self.colour = stream.isatty() and not plain and not old_console
+        self.moves = stream.isatty() and os.environ.get("TERM") != "dumb" and not old_console
         self._column_0 = True
+        self._status = ""
 
     @property
     def width(self) -> int:
@@ -133,6 +135,24 @@ class Terminal:
             self._write("\n")
         return answer.strip().lower()
 
+    def status(self, text: str) -> None:
+        """A line that stands until something else is written, or another status; "" takes it away.
+
+        Nothing on what is no screen, and in the middle of a line.
+        """
+        if self.moves and self._column_0 and text != self._status:
+            self._erase()
+            self._status = cut(one_line(text), self.width)
+            self.stream.write(
+                f"\x1b[{DIM}m{self._status}\x1b[0m" if text and self.colour else self._status
+            )
+            self.stream.flush()
+
+    def _erase(self) -> None:
+        if self._status:
+            self.stream.write("\r\x1b[K")
+            self._status = ""
+
     def end_line(self) -> None:
         if not self._column_0:
             self._write("\n")
@@ -144,6 +164,7 @@ class Terminal:
         self._column_0 = text.endswith("\n")
         if style and self.colour and (body := text.rstrip("\n")):
             text = f"\x1b[{style}m{body}\x1b[0m{text[len(body) :]}"
+        self._erase()
         self.stream.write(text)
         self.stream.flush()
 

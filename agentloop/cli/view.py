@@ -72,9 +72,7 @@ def run(options: argparse.Namespace) -> int:
         page = page_of(path.name, read_log(path), options.offloaded, price_of())
         if output.exists() and not options.output:
             raise FileExistsError(f"there is {output} already: -o {output} writes it anew")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        with open(os.open(output, flags, 0o600), "wb") as file:
-            file.write(page)
+        write(output, page)
     except (OSError, ValueError) as error:
         terminal.say(str(error), RED)
         return 2
@@ -92,6 +90,13 @@ def session_path(name: str) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"there is no session {name}: name its file, or one of those kept")
     return path
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file for the owner's eyes only."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
 
 
 def page_of(

@@ -122,6 +122,17 @@ class Compaction(Loop):
                 raise
         return await super().call_model(retry)
 
+    async def compact(self) -> bool:
+        """Summarize now what is older than the newest turns, however little; whether it was done.
+
+        For between two runs. Listeners get a CompactionEvent. AgentBusy: a run is going on.
+        """
+        self._refuse_if_busy()
+        config = self.compaction or CompactionConfig()
+        request = Request(await self.context(), self._offer())
+        keep, size = place_to_cut(self.log, config.keep_turns, 1), self.meter().tokens(request)
+        return await self._summarize(request, keep, size, config) is not None
+
     async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
         """The request to send instead of one of `size` tokens, if that is too long."""
         known = config.context_window or await self._window_of(request.model or self.llm)

@@ -434,13 +434,16 @@ def read_log(path: Path) -> list[Record]:
 def read_session(log: Sequence[Record]) -> list[Entry]:
     """What was asked in a session, as far as it says that, and what was answered.
 
-    Messages before the first run were loaded, and not asked for.
+    Messages before the first run were loaded, and not asked for. A summary between two runs was
+    asked for by hand: the next run begins with it.
     """
-    first = next((at for at, record in enumerate(log) if isinstance(record, RunStart)), 0)
+    in_a_run = not any(isinstance(record, RunStart) for record in log)
     entries: list[Entry] = []
     reply = 0  # the last that is no empty one
     for at, record in enumerate(log):
-        if at >= first and (answer := answer_of(record)):
+        if isinstance(record, RunStart | RunEnd):
+            in_a_run = isinstance(record, RunStart)
+        if in_a_run and (answer := answer_of(record)):
             between = log[reply:at]
             summarized = any(isinstance(each, Summary) for each in between)
             messages = view(log[:at]) if summarized else seal(between)

@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -18,6 +19,8 @@ RUN = (  # takes the terminal for its own, so that Ctrl-C is a signal, and becom
     "import fcntl, runpy, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
     "runpy.run_module('agentloop', run_name='__main__', alter_sys=True)"
 )
+HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
+UNSEEN = re.compile(r"\x1b\[\?2004(h|l\r?)|(\d+ s)?\r\x1b\[K")  # pastes; seconds, erased
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
@@ -29,13 +32,18 @@ def environment(**more):
         if not name.startswith(("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST"))
         and name not in ("COLUMNS", "NO_COLOR")
     }
-    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm"} | more
+    return (
+        kept
+        | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm", "HOME": HOME.name}
+        | more
+    )
 
 
 class Screen:
     """`python -m agentloop` with these arguments.
 
-    `output` is all that it wrote, `plain` the same without colours.
+    `output` is all that it wrote, `plain` the same without colours, and without the seconds that
+    it shows while it waits.
     """
 
     def __init__(self, *arguments, cwd, columns=80, **env):
@@ -77,7 +85,7 @@ class Screen:
             with self._changed:
                 content += piece
                 self.output = content.decode(errors="replace")
-                self.plain = re.sub(r"\x1b\[\d*m", "", self.output)
+                self.plain = UNSEEN.sub("", re.sub(r"\x1b\[\d*m", "", self.output))
                 self._changed.notify_all()
             if not piece:
                 return

@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -11,9 +13,10 @@ import pytest
 pytest.importorskip("termios", reason="there are no pseudo-terminals here")
 
 from tests.cli.held_double import HeldDouble
-from tests.cli.screen import CTRL_D, Screen, wait_for
+from tests.cli.screen import CTRL_D, Screen, environment, wait_for
 
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
+UP = "\x1b[A"
 PROMPT, QUESTION = "> ", "[y/N/a] > "
 
 
@@ -301,7 +304,7 @@ def test_nothing_hostile_reaches_the_terminal(chat, tmp_path):
         screen.enter("again")
         screen.expect("The model failed:")
         leave(screen)
-    ours = re.sub(r"\x1b\[(\d*m|\?2004[hl]|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.output)
+    ours = re.sub(r"\x1b\[(\d*m|K|C|A)|\x1b[=>]|\x1b\[\?1[hl]", "", screen.plain)
     ours = re.sub(r"\r+\n|^\r|\r(?=> )|(?<=> )\r", "", ours)
     assert not re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", ours)
     assert "]52;" in ours  # spelled out
@@ -384,13 +387,147 @@ def test_a_session_is_open_once(chat, tmp_path):
         leave(first)
 
 
-def test_without_a_session_nothing_is_stored(chat, tmp_path):
-    with HeldDouble("fine") as server:
-        screen = chat(server, HOME=str(tmp_path))
-        screen.enter("go")
-        screen.expect("fine\r\n")
+def test_a_chat_is_kept_as_a_session_of_its_folder(chat, tmp_path):
+    with HeldDouble("one", "two", "three", "four") as server:
+        home = tmp_path / "home"
+        screen = chat(server, HOME=str(home))
+        name = re.search(r"\(New session (\S+)-1\.\)", screen.plain)[1]
         leave(screen)
-        assert list(tmp_path.iterdir()) == []
+        assert list(home.rglob("*.jsonl")) == [], "nothing was said in it"
+        screen = chat(server, HOME=str(home))
+        screen.enter("first words")
+        screen.expect("one\r\n")
+        leave(screen)
+        assert f"python -m agentloop --session {name}-1)" in screen.plain.replace("\r\n", " ")
+        screen = chat(server, HOME=str(home))
+        assert f"(New session {name}-2.)" in screen.plain
+        screen.enter("other words")
+        screen.expect("two\r\n")
+        leave(screen)
+        screen = chat(server, "--resume", HOME=str(home))
+        assert f"(Session {name}-2: 2 messages so far.)" in screen.plain
+        screen.enter("more words")
+        screen.expect("three\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["other words", "more words"]
+        screen = chat(server, "--session", f"{name}-1", HOME=str(home))
+        screen.enter("third")
+        screen.expect("four\r\n")
+        leave(screen)
+        with Screen("--list", cwd=tmp_path, columns=120, HOME=str(home)) as listed:
+            assert listed.status() == 0
+        [one, two] = listed.plain.splitlines()  # newest first
+        assert re.fullmatch(rf"{name}-1  \d{{4}}-\d\d-\d\d \d\d:\d\d    2 turns  first words", one)
+        assert re.fullmatch(rf"{name}-2  .{{16}}    2 turns  other words", two)
+        other = tmp_path / "other"
+        other.mkdir()
+        with Screen("--list", cwd=other, HOME=str(home)) as listed:
+            listed.expect("(No session of")
+        with Screen(
+            "--resume", "--base-url", server.base_url, cwd=other, HOME=str(home)
+        ) as resumed:
+            resumed.expect("to go on with yet.")
+            assert resumed.status() == 2
+
+
+def test_two_chats_in_a_folder_are_two_sessions(chat, tmp_path):
+    with HeldDouble() as server:
+        first, second = (chat(server, HOME=str(tmp_path)) for _ in range(2))
+        names = [
+            re.search(r"\(New session \S+-(\d)\.\)", each.plain)[1] for each in (first, second)
+        ]
+        assert names == ["1", "2"]
+        leave(first)
+        leave(second)
+
+
+def test_a_prompt_alone_is_not_kept(tmp_path):
+    home = tmp_path / "home"
+    with HeldDouble("done") as server:
+        options = ["--base-url", server.base_url, "--prompt", "go"]
+        with Screen(*options, cwd=tmp_path, HOME=str(home)) as screen:
+            assert screen.status() == 0
+    assert not home.exists()
+
+
+def test_a_message_may_have_several_lines(chat, tmp_path):
+    home = tmp_path / "home"
+    with HeldDouble("one", "two", "three") as server:
+        screen = chat(server, HOME=str(home))
+        screen.enter("a line that\\")
+        screen.expect(". ")
+        screen.enter("goes on")
+        screen.expect("one\r\n")
+        screen.expect(PROMPT)
+        if "\x1b[?2004h" in screen.output:  # this readline knows pastes
+            screen.type("\x1b[200~pasted\n/clear\n  indented\n\x1b[201~")
+            screen.enter("")
+            screen.expect("two\r\n")
+            assert said(server.requests[-1])[-1] == "pasted\n/clear\n  indented"
+        leave(screen)
+        assert said(server.requests[0]) == ["a line that\ngoes on"]
+        history = home / ".agentloop" / "history"
+        assert history.stat().st_mode & 0o777 == 0o600
+        assert lines_of(history)[0] == '"a line that\\ngoes on"'
+        screen = chat(server, HOME=str(home))
+        history.write_text('"typed before"\n')
+        screen.type(CTRL_D)
+        assert screen.status() == 0
+        screen = chat(server, HOME=str(home))
+        screen.type(UP)
+        screen.expect("typed before")
+        screen.enter("!")
+        wait_for(lambda: said(server.requests[-1]) == ["typed before!"])
+        leave(screen)
+
+
+def test_the_seconds_are_shown_while_it_waits_and_go_before_output(chat):
+    hold = threading.Event()
+    with HeldDouble([hold, "an answer"]) as server:
+        screen = chat(server)
+        screen.enter("go")
+        wait_for(lambda: re.search(r"\x1b\[2m\d+ s\x1b\[0m", screen.output))
+        hold.set()
+        screen.expect("an answer\r\n")
+        assert re.search(r"\d+ s\x1b\[0m\r\x1b\[Kan answer", screen.output)
+        leave(screen)
+        assert " s\r\x1b[K" not in screen.plain
+
+
+def test_a_chat_is_a_page_a_test_and_can_be_forked(chat, tmp_path):
+    home, project = tmp_path / "home", tmp_path
+    (project / "notes.txt").write_text("milk\n")
+    turns = [("read", {"path": "notes.txt"})], "It is milk.", "Yes."
+    with HeldDouble(*turns) as server:
+        screen = chat(server, HOME=str(home))
+        name = re.search(r"New session (\S+)\.\)", screen.plain)[1]
+        screen.enter("what is to buy?")
+        screen.expect("milk.\r\n")
+        screen.enter("sure?")
+        screen.expect("Yes.\r\n")
+        leave(screen)
+
+    def agentloop(*arguments):
+        command = [sys.executable, "-m", "agentloop", *arguments]
+        env = environment(HOME=str(home))
+        return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True)
+
+    page = tmp_path / "page.html"
+    assert agentloop("view", name, "-o", str(page)).returncode == 0
+    assert "It is milk." in page.read_text(encoding="utf-8")
+    test = home / "test_session.py"
+    test.write_text(agentloop("replay", name, "--testcase").stdout)
+    for content, status in (("milk\n", 0), ("beer\n", 1)):
+        (project / "notes.txt").write_text(content)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+        env = environment(HOME=str(home))
+        done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout
+    with HeldDouble("I am another.", models=["other"]) as server:
+        options = ["--at", "2", "--fork", "new", "--base-url", server.base_url]
+        assert "I am another." in agentloop("replay", name, *options).stdout
+        assert server.requests[0]["model"] == "other"
+        assert results(server.requests[0])[0].endswith("1\tmilk")
 
 
 def test_ways_to_leave(chat):

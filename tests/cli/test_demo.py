@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from agentloop.cli import demo, kill
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import DEFAULT_MODELS
+from agentloop.cli.main import DEFAULT_MODELS, main, model_at
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
 from agentloop.saved import load_log
@@ -121,6 +122,44 @@ def test_the_key_in_the_environment_stays_at_home(monkeypatch, served):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert shown_by(demo.demo)[0] == 0
     assert len(served()) == len(demo.SCRIPT)
+
+
+# ---- what it leaves
+
+
+@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+def test_the_agent_is_left_as_a_file_that_runs_alone(wire):
+    status, shown = shown_by(demo.demo, wire)
+    assert status == 0
+    root = Path(shown.splitlines()[-1].partition("project: ")[2])
+    assert f'=... python agent.py "{demo.TASK}"\n' in shown
+    (root / "agentloop.py").write_text("raise AssertionError('the package is not needed')\n")
+    prices = root / "prices.py"
+    prices.write_text(demo.PROJECT["prices.py"], encoding="utf-8")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    with loopback(demo.SCRIPT) as base_url:
+        kind = type(model_at(wire, "x", base_url, "k"))
+        done = subprocess.run(
+            [sys.executable, "agent.py", demo.TASK],
+            cwd=root,
+            env=clean | {kind.key_variable: "k", kind.url_variable: base_url},
+            input="y\n" * CALLS,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=50,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("May it call bash?") == 2
+    assert done.stdout.endswith(f"{demo.SCRIPT[-1]}\n")
+    assert "sum(prices)" in prices.read_text(encoding="utf-8")
+
+
+def test_the_file_that_it_leaves_is_a_bundle_that_can_be_upgraded(capsys):
+    _, shown = shown_by(demo.demo)
+    path = Path(shown.splitlines()[-1].partition("project: ")[2]) / "agent.py"
+    assert main(["bundle", "--check", str(path)]) == 0
+    assert "changed" not in capsys.readouterr().out
 
 
 # ---- the kill

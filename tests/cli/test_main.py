@@ -14,6 +14,7 @@ import pytest
 
 from agentloop.cli.loopback import loopback
 from agentloop.cli.main import KEYS, NoModel, choose, listings
+from agentloop.cli.own_tools import load_tools
 from agentloop.store import FileStore
 from tests.cli.held_double import HeldDouble
 
@@ -205,6 +206,121 @@ def test_an_answer_over_each_wire(tmp_path, provider):
 def test_a_listed_model_is_one_to_talk_to():
     with HeldDouble(models=["text-Embedding-3", "a", "b"]) as server:
         assert asyncio.run(listings([server.base_url])) == [["a", "b"]]
+
+
+# ---- events as JSON
+
+
+def test_each_event_is_a_line_of_json_and_stdout_has_nothing_else(tmp_path):
+    (tmp_path / "a").write_text("x\x9b\u202e")
+    with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.") as server:
+        options = ["--base-url", server.base_url, "--json"]
+        done = run(*options, cwd=tmp_path, stdin="what is in a?")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["type"] for event in events] == [
+        "request",
+        "text_delta",
+        "text",
+        "step_start",
+        "tool_call",
+        "tool_result",
+        "step_complete",
+        "request",
+        "text_delta",
+        "text",
+        "final_response",
+    ]
+    assert events[1] == {"type": "text_delta", "content": "I look. "}
+    assert events[4] == {
+        "type": "tool_call",
+        "tool": "read",
+        "args": {"path": "a"},
+        "tool_call_id": "call_1_0",
+    }
+    assert "x\x9b\u202e" in events[5]["result"]
+    assert events[-1]["stop_reason"] == "completed"
+
+
+def test_with_json_errors_and_statuses_stay_as_they_are(tmp_path):
+    with HeldDouble([400, "no"], [WRITE], "done") as server:
+        options = ["--base-url", server.base_url, "--json", "--prompt", "go"]
+        failed = run(*options, cwd=tmp_path)
+        denied = run(*options, cwd=tmp_path)
+    assert (failed.returncode, failed.stderr.count("The model failed:")) == (1, 1)
+    assert [json.loads(line)["type"] for line in failed.stdout.splitlines()] == ["request"]
+    assert (denied.returncode, "--yes allows" in denied.stderr) == (0, True)
+    assert all(json.loads(line)["type"] for line in denied.stdout.splitlines())
+
+
+# ---- tools of one's own
+
+OWN = """
+from agentloop import tool
+
+@tool("Adds two numbers.")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+@tool("Takes one from another.")
+async def sub(a: int, b: int) -> int:
+    return a - b
+
+both, also = [add, sub], add
+text = "no tool"
+"""
+
+
+def test_tools_of_ones_own_are_called_unasked(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    with HeldDouble([("add", {"a": 2, "b": 3})], "It is 5.") as server:
+        options = ["--base-url", server.base_url, "--tools", "mine.py", "--prompt", "go"]
+        done = run(*options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "It is 5.\n"), done.stderr
+    assert "* add a=2 b=3\n  5\n" in done.stderr
+    names = [each["function"]["name"] for each in server.requests[0]["tools"]]
+    assert names[-2:] == ["add", "sub"]
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    return tmp_path
+
+
+def test_tools_are_all_of_a_file_or_those_that_are_named(in_folder):
+    (in_folder / "mine.py").write_text(OWN)
+    for where, names in (
+        ("mine.py", ["add", "sub"]),
+        ("mine", ["add", "sub"]),
+        ("mine:sub", ["sub"]),
+        ("mine.py:both", ["add", "sub"]),
+    ):
+        assert [each.name for each in load_tools(where)] == names
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "problem"),
+    [
+        ("t.py", None, "There is no file t.py."),
+        ("t", None, "There is no module t here."),
+        ("t.py", "x = 1", "t.py: there is no tool at the top of it; @tool makes one"),
+        ("t.py", "\nimport nonsense\n", "t.py, line 2: ModuleNotFoundError: No module named"),
+        ("t", "\n\n1 / 0\n", "t, line 3: ZeroDivisionError: division by zero"),
+        ("t.py", "\ndef f(:\n", "t.py, line 2: invalid syntax"),
+        ("t.py", "raise SystemExit(3)", "t.py, line 1: SystemExit: 3"),
+        ("t:ad", OWN, "t: there is no ad in it; there is add"),
+        ("t:text", OWN, "t: text is no tool, and no list of tools; @tool makes one"),
+    ],
+)
+def test_tools_that_cannot_be_had_are_one_line(in_folder, where, code, problem):
+    if code is not None:
+        (in_folder / "t.py").write_text(code)
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        load_tools(where)
 
 
 # ---- sessions

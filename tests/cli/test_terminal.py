@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop.cli.chat import arguments_of, outline
+from agentloop.cli.shown import arguments_of, outline
 from agentloop.cli.terminal import Log, Terminal, columns, cut, exact, one_line, pieces, safe
 
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]

@@ -103,6 +103,35 @@ class TestCompaction(test_loop.TestLoop):
         agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
         assert (await agent.run("x")).stop_reason == "limit:cost"
 
+    @pytest.mark.parametrize("config", [None, CompactionConfig(keep_turns=0)])
+    async def test_it_summarizes_when_it_is_told_to(self, config):
+        llm = play(call("read", n=1), "one", "two")
+        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
+        assert not await agent.compact(), "there is nothing yet"
+        await agent.query("The task")
+        events = []
+        agent.listeners = [events.append]
+        assert await agent.compact()
+        [event] = [event for event in events if isinstance(event, CompactionEvent)]
+        assert event.tokens_after < event.tokens_before
+        assert shown(llm.requests[2])[-1] == SUMMARY_PROMPT
+        await agent.query("More")
+        assert shown(llm.requests[-1])[:2] == ["Be good.", "The task"]
+        assert shown(llm.requests[-1])[2].endswith("SUMMARY")
+        assert shown(llm.requests[-1])[-1] == "More"
+        assert not any(text.startswith("1 word") for text in shown(llm.requests[-1]))
+
+    async def test_it_is_not_told_to_in_a_run(self):
+        @tool("Ask for it.")
+        async def now() -> str:
+            await agent.compact()
+            return "done"
+
+        llm = play(call("now"), "no")
+        agent = Compaction(llm=llm, tools=[now])
+        await agent.run("go")
+        assert shown(llm.requests[-1])[-1].startswith("AgentBusy: ")
+
     async def test_calls_in_a_summary_do_not_run(self):
         ran = []
 
