@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
+from ..models.dumps import dump_to
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
-from ..models.recording import dump_to
 from . import bundle, explain, replay, view
 from .chat import Chat
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
