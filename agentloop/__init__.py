@@ -88,10 +88,11 @@ if TYPE_CHECKING:
     from .mixins.session import Session
     from .mixins.trim import Trim, TrimConfig
     from .models.anthropic import ChatAnthropic
+    from .models.dumps import dump_to
     from .models.fallback import Fallback
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
-    from .models.recording import RecordingModel, ReplayMismatch, ReplayModel, dump_to
+    from .models.recording import RecordingModel, ReplayMismatch, ReplayModel
     from .saved import sessions
     from .store import FileStore
 
@@ -115,7 +116,7 @@ _LAZY = {
     "Session": ".mixins.session",
     "Trim": ".mixins.trim",
     "TrimConfig": ".mixins.trim",
-    "dump_to": ".models.recording",
+    "dump_to": ".models.dumps",
     "price_of": ".mixins.cost",
     "run_counted": ".mixins.cost",
     "sessions": ".saved",

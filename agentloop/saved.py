@@ -20,6 +20,19 @@ SESSION_DIR = "~/.agentloop/sessions"
 TITLE_LENGTH = 60
 
 
+def read_log(path: str | Path) -> list[Record]:
+    """The log that a session file holds. ValueError: it is no session file."""
+    lines = Path(path).read_bytes().splitlines()
+    first = load_line(1, lines[0] if lines else b"")
+    kind = first.data.get("type") if isinstance(first, Unknown) else "record"
+    if kind == "recording":
+        raise ValueError(f"{path} is no session: it is a recording of requests")
+    if kind == "unreadable":
+        raise ValueError(f"{path} is no session: its first line is not one of a session")
+    header = 1 if kind == "session" else 0
+    return load_log(enumerate(lines[header:], header + 1))
+
+
 def load_log(lines: Iterable[tuple[int, bytes]]) -> list[Record]:
     """The log that some numbered lines hold: what follows the last Reset.
 

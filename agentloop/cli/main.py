@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, SessionLocked, __version__
 from ..events import Event
+from ..models.dumps import dump_to
 from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
-from ..models.recording import dump_to
 from . import bundle, explain, replay, sessions, view
 from .chat import Chat
 from .commands import talk

@@ -17,17 +17,18 @@ from ..messages import (
     Message,
     Record,
     RunEnd,
-    Summary,
     ToolCall,
     ToolMessage,
     dump_record,
 )
 from ..mixins.cost import price_of
-from ..models.recording import dump_to, is_reply, read_log, start_of_tail
+from ..models.dumps import dump_to
+from ..models.recording import start_of_tail
+from ..saved import read_log
 from ..store import FileStore
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
-from ..transcript import closing_results, seal, view
+from ..transcript import closing_results, view
 from .chat import Chat
 from .commands import talk
 from .shown import arguments_of, outline
@@ -43,6 +44,7 @@ import shutil
 from pathlib import Path
 
 from agentloop.cli.chat import CodingAgent
+from agentloop.cli.rerun import rerun
 from agentloop.models.recording import ReplayModel
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
@@ -53,7 +55,7 @@ IGNORE = r"in \\d+\\.\\d+ ?s"  # what differs from one time to the next
 
 
 def make_agent(llm, folder):
-    files, shell = Workspace(folder, approve=llm.approve), Shell(folder, approve=llm.approve)
+    files, shell = Workspace(folder), Shell(folder)
     return CodingAgent(llm=llm, tools=[*files.tools, *shell.tools])  # called: {tools}
 
 
@@ -62,13 +64,14 @@ def test_{name}(tmp_path):
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns(".git", ".venv", "node_modules"))
     ignore = "|".join([re.escape(str(FOLDER)), re.escape(str(folder)), IGNORE])
     llm = ReplayModel(SESSION, ignore=ignore)
-    asyncio.run(llm.rerun(make_agent(llm, folder)))
+    asyncio.run(rerun(make_agent(llm, folder), llm))
 """
 OTHER = """\
 import asyncio
 from pathlib import Path
 
 {imports}
+from agentloop.cli.rerun import rerun
 from agentloop.models.recording import ReplayModel
 
 SESSION = Path({session!r})
@@ -80,7 +83,7 @@ def make_agent(llm):
 
 def test_{name}():
     llm = ReplayModel(SESSION)  # ignore=r"..." is for what differs from one time to the next
-    asyncio.run(llm.rerun(make_agent(llm)))
+    asyncio.run(rerun(make_agent(llm), llm))
 """
 
 
@@ -157,19 +160,15 @@ def seen(
     log: Sequence[Record], turns: Sequence[int], number: int, *, whole: bool
 ) -> Sequence[Message]:
     """What the model saw in a turn: all of it as it was pruned, or what came since the last."""
-    at = turns[number - 1]
+    messages = view(log[: turns[number - 1]])
     if not whole:
-        replies = (turn for turn in reversed(turns[: number - 1]) if is_reply(log[turn]))
-        before = next(replies, 0)
-        summarized = any(isinstance(record, Summary) for record in log[before:at])
-        messages = view(log[:at]) if summarized else seal(log[before:at])
         return messages[start_of_tail(messages) :]
     gone = {call_id: text for call_id, (turn, text) in pruned(log).items() if turn < number}
     return [
         replace(message, content=gone[message.tool_call_id])
         if isinstance(message, ToolMessage) and message.tool_call_id in gone
         else message
-        for message in view(log[:at])
+        for message in messages
     ]
 
 

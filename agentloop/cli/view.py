@@ -38,8 +38,7 @@ from ..messages import (
 )
 from ..mixins.cost import price_of
 from ..mixins.ephemeral import Ephemeral, Epochs
-from ..models.recording import read_log
-from ..saved import SESSION_DIR
+from ..saved import SESSION_DIR, read_log
 from ..store import FileStore, is_name
 from ..tokens import message_tokens
 from ..transcript import closing_results

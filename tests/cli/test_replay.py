@@ -10,7 +10,8 @@ import pytest
 from agentloop import AssistantMessage, SideRequest, ToolCall, ToolMessage, UserMessage, dump_record
 from agentloop.cli.replay import as_pytest
 from agentloop.messages import RunStart
-from agentloop.models.recording import ReplayModel, read_log
+from agentloop.models.recording import ReplayModel
+from agentloop.saved import read_log
 from tests.cli.browser import Browser
 from tests.cli.held_double import HeldDouble
 
@@ -240,7 +241,7 @@ def test_it_forks_at_any_turn_onto_another_model(folder):
         assert request["model"] == "other"
         llm = ReplayModel(session_of(folder))
         sent = [m for m in request["messages"] if m["role"] in ("user", "tool")][-1]
-        assert sent["content"] == llm.entries[turn - 1].messages[-1]["content"]
+        assert sent["content"] == llm.entries[turn - 1].request[-1]["content"]
         log = read_log(session_of(folder).with_name(f"new-{turn}.jsonl"))
         replies = [record for record in log if isinstance(record, AssistantMessage)]
         assert [reply.model for reply in replies] == ["m"] * (turn - 1) + ["other"]

@@ -39,8 +39,9 @@ from agentloop.cli.view import page_data, page_of, pruned
 from agentloop.messages import RunEnd, RunStart
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.offload import Offload
-from agentloop.models.recording import RecordingModel, read_log
+from agentloop.models.recording import RecordingModel
 from agentloop.models.scripted import call
+from agentloop.saved import read_log
 from tests.cli.browser import Browser
 from tests.cli.test_main import run
 

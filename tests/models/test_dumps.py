@@ -1,0 +1,80 @@
+"""Dumps: the bodies as they went, without the key."""
+
+import stat
+import sys
+
+import pytest
+
+from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, dump_to, tool
+from agentloop.cli.loopback import loopback
+from agentloop.cli.main import model_at
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+KEY = "sk-secret-4711"
+
+
+class TestADump:
+    @pytest.fixture(autouse=True)
+    def _clean_environment(self, monkeypatch):
+        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+
+    @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+    async def test_has_the_bodies_as_they_went_without_the_key(self, tmp_path, provider):
+        bodies = []
+        with loopback(
+            [[f"my key is {KEY}? ", ("add", {"a": 1, "b": 2})], "3"], bodies=bodies
+        ) as url:
+            llm = model_at(provider, "m", url, KEY)
+            llm.dump = dump_to(tmp_path / "new" / "d")
+            agent = Agent(llm=llm, tools=[add], system_prompt=f"The key is {KEY}.")
+            assert await agent.query("go") == "3"
+        files = {path.name: path.read_text() for path in (tmp_path / "new" / "d").iterdir()}
+        names = [
+            "0001-request.json",
+            "0001-response.json",
+            "0002-request.json",
+            "0002-response.json",
+        ]
+        assert sorted(files) == names
+        assert files["0002-request.json"] == bodies[1].decode().replace(KEY, "***")
+        assert KEY in bodies[1].decode()
+        assert KEY not in "".join(files.values())
+        assert "my key is ***?" in files["0001-response.json"]
+
+    async def test_a_stream_is_kept_as_it_came(self, tmp_path):
+        with loopback(["hello there"]) as url:
+            llm = model_at("openai", "m", url, KEY)
+            llm.dump = dump_to(tmp_path)
+            async for _ in Agent(llm=llm).query_stream("go"):
+                pass
+        text = (tmp_path / "0001-response.sse").read_text()
+        assert text.startswith("data: {")
+        assert text.endswith("data: [DONE]\n\n")
+        if sys.platform != "win32":
+            assert stat.S_IMODE((tmp_path / "0001-request.json").stat().st_mode) == 0o600
+
+    async def test_each_attempt_is_one_and_so_is_one_without_an_answer(self, tmp_path):
+        async def no_wait(seconds):
+            return None
+
+        llm = ChatOpenAI("m", base_url="http://127.0.0.1:9/v1", max_retries=2, sleep=no_wait)
+        llm.dump = dump_to(tmp_path)
+        with pytest.raises(ModelError):
+            await llm.ainvoke([UserMessage("hi")])
+        assert len(list(tmp_path.glob("*-request.json"))) == 3
+        assert (tmp_path / "0003-response.json").read_text() == ""
+
+    async def test_one_that_cannot_be_written_costs_no_answer(self, tmp_path, caplog):
+        (tmp_path / "f").write_text("")
+        with loopback(["hello"]) as url:
+            llm = model_at("openai", "m", url, KEY)
+            llm.dump = dump_to(tmp_path / "f")
+            assert (await llm.ainvoke([UserMessage("hi")])).text == "hello"
+        assert "could not be written" in caplog.text
