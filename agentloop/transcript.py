@@ -113,9 +113,12 @@ class LogReader:
         self._read = 0
         self._first: Any = None
         self._last: Any = None
+        self._taking = False
 
     def follows(self, log: Sequence[Any]) -> bool:
         """Whether this log begins with what was read; it does not after it was cleared."""
+        if self._taking:  # it was interrupted, or is interrupted just now: by a signal handler
+            return False
         return not self._read or (
             self._read <= len(log)
             and log[0] is self._first  # a new Reset, though what it brings may be known
@@ -124,7 +127,9 @@ class LogReader:
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
+            self._taking = True
             self.take(log, at)
+            self._taking = False
             self._read, self._first, self._last = at + 1, log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
