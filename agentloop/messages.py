@@ -100,6 +100,8 @@ def _need_one_source(part: ImagePart | FilePart) -> None:
         raise ValueError(f"{kind} needs either url= or data=, and not both")
     if part.data is not None and not part.media_type:
         raise ValueError(f"{kind} with data= needs a media_type=, such as 'image/png'")
+    if isinstance(cast(Any, part.data), bytearray | memoryview):
+        object.__setattr__(part, "data", bytes(part.data or b""))
 
 
 def _freeze_content(message: UserMessage | ToolMessage) -> None:

@@ -113,21 +113,21 @@ class LogReader:
 
     def __init__(self) -> None:
         self._read = 0
-        self._first: Any = None
-        self._last: Any = None
+        self._ends: tuple[Any, Any] | None = None  # of what was read; None while it takes one in
 
     def follows(self, log: Sequence[Any]) -> bool:
-        """Whether this log begins with what was read; it does not after it was cleared."""
-        return not self._read or (
-            self._read <= len(log)
-            and log[0] is self._first  # a new Reset, though what it brings may be known
-            and log[self._read - 1] is self._last
-        )
+        """Whether this log begins with what was read; not after it was cleared, nor if a record
+        was not taken in to its end."""
+        if self._ends is None:
+            return not self._read
+        first, last = self._ends  # first: a new Reset, though what follows it may be known
+        return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
+            self._read, self._ends = at + 1, None
             self.take(log, at)
-            self._read, self._first, self._last = at + 1, log[0], log[at]
+            self._ends = log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""

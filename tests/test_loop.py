@@ -45,6 +45,7 @@ from agentloop import (
 )
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.models.scripted import call
+from agentloop.transcript import View
 
 
 @tool("Add two numbers")
@@ -1057,3 +1058,19 @@ def test_messages_can_be_read_from_another_thread_while_a_run_goes_on():
             sys.setswitchinterval(interval)
             done.set()
         assert [reader.result() for reader in readers] == [None] * 3
+
+
+def test_what_was_interrupted_while_it_read_the_log_reads_it_anew():
+    interrupts = [KeyboardInterrupt()]
+
+    class Interrupted(View):
+        def take(self, log, at):
+            super().take(log, at)
+            if interrupts:
+                raise interrupts.pop()
+
+    agent = Loop(llm=ScriptedModel("ok"))
+    agent.record(UserMessage("once"))
+    with pytest.raises(KeyboardInterrupt):
+        agent.reader(Interrupted)
+    assert agent.reader(Interrupted).messages() == [UserMessage("once")]

@@ -185,3 +185,12 @@ def test_what_could_not_be_read_back_is_not_written():
         deep = {"x": deep}
     with pytest.raises(ValueError, match="recursion"):
         dump_record(AssistantMessage("precious", raw=deep))
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_data_in_a_buffer_is_kept_as_bytes(kind):
+    part = ImagePart(data=kind(b"pixels"), media_type="image/png")
+    message = ToolMessage("a", "look", [part])
+    assert {message} == {load_record(dump_record(message))}
+    assert part.data == b"pixels"
+    assert type(part.data) is bytes

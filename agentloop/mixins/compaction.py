@@ -140,7 +140,7 @@ class Compaction(Loop):
         if size < (limit := config.threshold_ratio * window):
             return request
         if known is None:
-            warn_of_unknown_window((request.model or self.llm).model)
+            warn_of_unknown_window(name_of_model(request.model or self.llm))
         keep = place_to_cut(self.log, config.keep_turns, round(MIN_GAIN * window))
         if summarized := await self._summarize(request, keep, size, config):
             request, size = summarized, self.meter(request.model).tokens(summarized)
@@ -213,11 +213,15 @@ class Compaction(Loop):
         return request
 
     async def _window_of(self, model: ChatModel) -> int | None:
-        name = getattr(model, "model", "")
+        name = name_of_model(model)
         if ("window", name) not in self._cache:  # in a thread: that package takes long to import
             self._cache["window", name] = await in_thread(context_window, name)
         window: int | None = self._cache["window", name]
         return window
+
+
+def name_of_model(model: ChatModel) -> str:
+    return str(getattr(model, "model", None) or "")  # one's own may have none
 
 
 @cache

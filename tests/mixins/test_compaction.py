@@ -473,3 +473,12 @@ def test_the_place_to_cut_gains_what_was_asked_for_or_there_is_none(log, keep_tu
     assert at == 0 or tokens_of(log[beginning(log) : at]) >= min_gain
     kept = sum(isinstance(record, AssistantMessage) for record in log[at : first_unseen(log)])
     assert at == 0 or kept <= keep_turns
+
+
+async def test_a_model_of_ones_own_may_have_no_name():
+    class Own:
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            return AssistantMessage("ok")
+
+    agent = Compaction(llm=Own())
+    assert await agent.query("word " * 200_000) == "ok"
