@@ -41,6 +41,23 @@ FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = {"azure_openai", "many_agents_at_once", "session_pool", "sqlite_sessions"}
 CARD = "4000 1234 5678 9010"
+POINTS = {
+    "anthropic_stream": ["event: message_start\n", "event: message_stop\n"],
+    "browser_state": ["Loop: ", "Agent: "],
+    "event_channels": ["event: status\n", "event: data\n", "event: text\n"],
+    "fastapi_endpoint": ["event: TextDelta\n", "event: FinalResponse\n"],
+    "guard_rails": ["-> Yes.", "-> I cannot help", "Denied: no drop here.", "[card number]"],
+    "intent_router": ["Order 5 is cancelled.", "A voucher", "Order 8 is cancelled.", "Bye."],
+    "llm_levels": ["Nothing divides by zero.", "['small', 'other', 'small']"],
+    "many_agents_at_once": ["100"],
+    "reminders": ["Chapter 4", "does not rain.", "Chapter 7", "There are 3 turns left"],
+    "session_pool": ["anna: ", "open: "],
+    "slash_commands": ["100 tokens", "Did you mean /undo?"],
+    "sqlite_sessions": ["And twice that? 10", "sums: "],
+    "sub_agent": ["read: 9932", "seen: 67", "billed: 2960 tokens"],
+    "todo_list": ["[ ] clean up", "Still open: clean up.", "[-] clean up"],
+}
+ELSEWHERE = {"azure_openai", "notebook_cell", "test_my_agent"}  # what their own tests run
 OFFLINE = """
 import runpy, sys
 
@@ -51,7 +68,7 @@ def refuse(event, args):
 
 sys.addaudithook(refuse)
 for recipe in sys.argv[1:]:
-    print("==", recipe, flush=True)
+    print("==", recipe)
     runpy.run_path(recipe, run_name="__main__")
 """
 
@@ -125,16 +142,19 @@ def test_the_readme_has_a_line_for_each_recipe() -> None:
     ]
 
 
-def test_the_recipes_run_as_programs_and_need_no_network() -> None:
-    elsewhere = {"azure_openai", "notebook_cell", "test_my_agent"}
-    if importlib.util.find_spec("fastapi") is None:
-        elsewhere.add("fastapi_endpoint")
-    programs = [str(path) for path in RECIPES if path.stem not in elsewhere]
-    done = python("-W", "error", "-c", OFFLINE, *programs)
+def test_the_recipes_run_as_programs_say_their_point_and_need_no_network() -> None:
+    assert {path.stem for path in RECIPES} == {*POINTS, *ELSEWHERE}
+    there = importlib.util.find_spec("fastapi")
+    programs = [name for name in POINTS if there or name != "fastapi_endpoint"]
+    paths = [str(FOLDER / f"{name}.py") for name in programs]
+    done = python("-W", "error", "-c", OFFLINE, *paths)
     assert (done.returncode, done.stderr) == (0, "")
     outputs = re.split(r"^== .*\n", done.stdout, flags=re.MULTILINE)[1:]
-    assert len(outputs) == len(programs)
-    assert all(outputs)
+    for name, output in zip(programs, outputs, strict=True):
+        at = 0
+        for point in POINTS[name]:
+            at = output.find(point, at)
+            assert at >= 0, f"{name} does not say, or not in this order: {point}"
 
 
 # ---- sub-agent
