@@ -514,9 +514,9 @@ async def asgi(app: Any, text: str, *, leave: asyncio.Event | None = None) -> li
     async def send(message: dict[str, Any]) -> None:
         body.append(message.get("body", b""))
 
-    headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "headers": headers}
+    scope: dict[str, Any] = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}}
     scope |= {"method": "POST", "path": "/ask", "query_string": b"", "http_version": "1.1"}
+    scope["headers"] = [(b"content-type", b"application/json")]
     await app(scope, receive, send)
     return body
 
