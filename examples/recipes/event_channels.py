@@ -21,6 +21,7 @@ def sse(event: str, **data: Any) -> str:
 
 async def channels(agent: Loop, prompt: str, drawn: Collection[str]) -> AsyncIterator[str]:
     """The lines of a run on the channels `status`, `text` and `data`: the results of `drawn`."""
+    said = ""
     async with agent.query_stream(prompt) as stream:
         try:
             async for event in stream:
@@ -28,13 +29,16 @@ async def channels(agent: Loop, prompt: str, drawn: Collection[str]) -> AsyncIte
                     case events.TextDeltaEvent(content=text):
                         yield sse("text", delta=text)
                     case events.TextEvent(content=text):
+                        said = text
                         yield sse("text", whole=text)
                     case events.StepStartEvent(step_id=step, title=name):
                         yield sse("status", step=step, running=name)
                     case events.ToolResultEvent(tool=name, result=text, is_error=False):
                         if name in drawn:
                             yield sse("data", tool=name, value=json.loads(text))
-                    case events.FinalResponseEvent(stop_reason=reason):
+                    case events.FinalResponseEvent(content=text, stop_reason=reason):
+                        if text not in ("", said):  # no model said it: a done tool, a Stop
+                            yield sse("text", whole=text)
                         yield sse("status", ended=reason)
         except ModelError as error:
             yield sse("status", ended="error", error=type(error).__name__)

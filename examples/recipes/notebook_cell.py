@@ -7,10 +7,8 @@ VS Code, PyCharm and Jupytext open as one. A notebook runs an event loop already
 `await` by themselves; a plain `python notebook_cell.py` may not.
 """
 
-# ruff: noqa: F704
-# mypy: disable-error-code="top-level-await"
-
 # %% An agent, as anywhere else
+# ruff: noqa: F704
 from agentloop import Agent, ScriptedModel, TextDeltaEvent, ToolCallEvent, ToolResultEvent, tool
 from agentloop.models.scripted import call
 
