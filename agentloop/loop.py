@@ -68,7 +68,8 @@ UNFINISHED = {  # how a reply may end too early, and the stop reason if it was t
 class ChatModel(Protocol):
     """Anything that answers messages. With `on_delta` it streams too, and returns the same."""
 
-    model: str
+    @property
+    def model(self) -> str: ...
 
     async def ainvoke(
         self,

@@ -16,6 +16,7 @@ from .messages import AssistantMessage, Message, Request, Usage, dump_record
 from .tokens import counter, message_tokens, tool_tokens
 
 PRIOR = 256  # tokens by which the estimate is trusted before anything was reported
+TOO_MUCH = 20  # times the estimate: a report of more than that is none
 
 
 class PrefixMeter:
@@ -69,10 +70,12 @@ class PrefixMeter:
 
     def report(self, reply: AssistantMessage) -> None:
         """Learn from what the provider says that the last request and its reply had."""
-        if reply.usage is not None and reply.usage.input_tokens > 0:
+        if reply.usage is not None:
             self._learn(self._sizes[-1] + self._fixed, reply, reply.usage)
 
     def _learn(self, estimated: int, reply: AssistantMessage, usage: Usage) -> None:
+        if not 0 < usage.input_tokens < TOO_MUCH * (estimated + PRIOR):  # nobody can mean that
+            return
         rate = (usage.input_tokens + PRIOR) / (estimated + PRIOR)
         self._rate = min(max(rate, 0.5), 2.0)
         self._estimated = estimated + message_tokens(reply, self._count)

@@ -50,6 +50,7 @@ SUMMARY_PROMPT = (
     "failed; what is left to do next."
 )
 LEFT_OUT = "(What was said before this no longer fits and was left out.)"
+NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out."
 UNKNOWN_WINDOW = 128_000  # tokens
 SMALLEST_WINDOW = 4_096  # below this, nobody has to find out how large a model's is
 MIN_GAIN = 0.1  # of the context window: for less, a summary is not worth its request
@@ -114,12 +115,12 @@ class Compaction(Loop):
             request = await self._make_room(request, size, config)
         try:
             return await super().call_model(request)
-        except ContextWindowExceeded:
+        except ContextWindowExceeded as error:
             # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
             retry = await self._summarize(shorter, new_prompt(self.log), size, config)
             if (retry := retry or await self._leave_out(request, size, size // 2)) is None:
-                raise
+                raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
         return await super().call_model(retry)
 
     async def compact(self) -> bool:
@@ -134,7 +135,10 @@ class Compaction(Loop):
         return await self._summarize(request, keep, size, config) is not None
 
     async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
-        """The request to send instead of one of `size` tokens, if that is too long."""
+        """The request to send instead of one of `size` tokens, if that is too long.
+
+        An estimate refuses nothing: what is still too long is sent, and the provider says so.
+        """
         known = config.context_window or await self._window_of(request.model or self.llm)
         window = known or UNKNOWN_WINDOW
         if size < (limit := config.threshold_ratio * window):
@@ -146,14 +150,7 @@ class Compaction(Loop):
             request, size = summarized, self.meter(request.model).tokens(summarized)
         if size < (limit if summarized else window):
             return request
-        shorter = await self._leave_out(request, size, round(ROOM * window))
-        if shorter is None and known is not None and size >= known:
-            raise Stop(
-                "context_overflow",
-                f"The conversation has about {size:,} tokens, the context window {known:,}, and "
-                "there is nothing left that could be left out.",
-            )
-        return shorter or request
+        return await self._leave_out(request, size, round(ROOM * window)) or request
 
     async def _summarize(
         self, request: Request, keep: int, size: int, config: CompactionConfig

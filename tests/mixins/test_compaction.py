@@ -177,12 +177,6 @@ class TestCompaction(test_loop.TestLoop):
         with pytest.raises(ContextWindowExceeded):
             await agent.query("x")
 
-    async def test_a_first_request_that_is_too_long_raises_at_once(self):
-        llm = play(ContextWindowExceeded("too long"))
-        with pytest.raises(ContextWindowExceeded):
-            await Compaction(llm=llm).query("x")
-        assert len(llm.requests) == 1
-
     async def test_what_the_provider_reports_counts_more_than_the_estimate(self):
         dear = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(900, 10))
         llm = play(call("read", n=1), dear, "done")
@@ -340,13 +334,25 @@ class TestCompaction(test_loop.TestLoop):
         assert set(contents) == {"SUMMARY"}
 
     async def test_where_nothing_is_left_to_drop_the_run_ends_with_context_overflow(self):
-        llm = play([call("read", n=n) for n in range(4)], "never asked")
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        llm = play(ContextWindowExceeded("prompt is too long"))
+        agent = Compaction(llm=llm)
         result = await agent.run("x")
         assert result.stop_reason == "context_overflow"
-        assert "1,000" in result.text
+        assert "prompt is too long" in result.text
         assert len(llm.requests) == 1
         assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_an_estimate_refuses_no_request(self):
+        llm = play([call("read", n=n) for n in range(6)], "done")
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        assert await agent.query("x") == "done"
+
+    async def test_a_report_that_nobody_can_mean_is_no_reason_to_forget(self):
+        mad = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(300_000, 10))
+        llm = play(mad, call("add", a=1, b=2), "done")
+        agent = Compaction(llm=llm, tools=[add], compaction=SMALL)
+        assert await agent.query("x") == "done"
+        assert not any(isinstance(record, Summary) for record in agent.log)
 
     async def test_the_event_tells_what_was_dropped(self):
         llm = play(call("read", n=1), call("read", n=2), "done")
