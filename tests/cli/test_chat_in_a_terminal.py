@@ -566,3 +566,20 @@ def test_a_prompt_is_answered_once_and_may_ask(tmp_path):
             screen.expect("done\r\n")
             assert screen.status() == 0
     assert lines_of(tmp_path / "ledger") == ["ran"]
+
+
+def test_ctrl_c_stops_a_summary_and_the_conversation_goes_on(chat):
+    hold = threading.Event()
+    with HeldDouble("one " * 200, [hold, "a summary"], "fine") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("one \r\n")
+        screen.enter("/compact")
+        wait_for(lambda: len(server.requests) == 2)
+        screen.press_ctrl_c()
+        screen.expect("(Stopped; nothing was summarized.)")
+        hold.set()
+        screen.enter("more")
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["go", "more"]
