@@ -421,12 +421,11 @@ def test_a_chat_is_kept_as_a_session_of_its_folder(chat, tmp_path):
         assert re.fullmatch(rf"{name}-2  .{{16}}    2 turns  other words", two)
         other = tmp_path / "other"
         other.mkdir()
-        with Screen("--list", cwd=other, HOME=str(home)) as listed:
-            listed.expect("(No session of")
-        with Screen(
-            "--resume", "--base-url", server.base_url, cwd=other, HOME=str(home)
-        ) as resumed:
-            resumed.expect("to go on with yet.")
+        wide = {"cwd": other, "columns": 200, "HOME": str(home)}
+        with Screen("--list", **wide) as listed:
+            listed.expect(f"(No session of {other} is kept.)")
+        with Screen("--resume", "--base-url", server.base_url, **wide) as resumed:
+            resumed.expect(f"There is no session of {other} to go on with yet.")
             assert resumed.status() == 2
 
 

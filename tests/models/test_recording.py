@@ -30,7 +30,7 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import model_at
+from agentloop.cli.models import model_at
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.recording import (
     MODEL_ERRORS,
