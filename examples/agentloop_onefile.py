@@ -3260,7 +3260,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 6148418e693590ec
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 1f48fc7d620a9984
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3347,6 +3347,17 @@ class Compaction(Loop):
             if (retry := retry or await self._leave_out(request, size, size // 2)) is None:
                 raise
         return await super().call_model(retry)
+
+    async def compact(self) -> bool:
+        """Summarize now what is older than the newest turns, however little; whether it was done.
+
+        For between two runs. Listeners get a CompactionEvent. AgentBusy: a run is going on.
+        """
+        self._refuse_if_busy()
+        config = self.compaction or CompactionConfig()
+        request = Request(await self.context(), self._offer())
+        keep, size = place_to_cut(self.log, config.keep_turns, 1), self.meter().tokens(request)
+        return await self._summarize(request, keep, size, config) is not None
 
     async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
         """The request to send instead of one of `size` tokens, if that is too long."""

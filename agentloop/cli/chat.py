@@ -173,6 +173,8 @@ class Chat:
     async def _compact(self) -> bool:
         async with self._clock():
             self._summary = asyncio.create_task(self.agent.compact())
+            if self._state != "answering":  # Ctrl-C came first
+                self._summary.cancel()
             return await self._summary
 
     def _begin(self) -> None:

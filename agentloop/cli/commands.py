@@ -12,6 +12,7 @@ from ..messages import Record, Reset, RunStart, Summary, UserMessage
 from ..mixins.cost import price_of
 from ..saved import one_line
 from .chat import Chat
+from .models import another_model
 from .sessions import free_names
 from .terminal import DIM
 from .typed import Typed
@@ -152,8 +153,6 @@ def show_tools(chat: Chat, rest: str) -> None:
 
 def model(chat: Chat, name: str) -> None:
     """[NAME] go on with another model, of this provider or as PROVIDER:NAME"""
-    from .main import another_model
-
     if name:
         chat.agent.llm = another_model(chat.agent.llm, name)
     chat.terminal.say(f"(The model is {chat.agent.llm.model}.)", DIM)

@@ -22,7 +22,7 @@ from ..models.http import HTTPModel
 from .bundle import bundle, joined
 from .chat import SYSTEM_PROMPT, Chat
 from .loopback import Turn, loopback
-from .main import DEFAULT_MODELS, model_at
+from .models import DEFAULT_MODELS, model_at
 from .parts import choose, in_order, read_package
 from .terminal import BOLD, DIM, GREEN, RED, Terminal
 

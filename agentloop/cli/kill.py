@@ -19,7 +19,7 @@ from ..transcript import open_calls
 from . import demo
 from .chat import Chat
 from .loopback import Turn, loopback
-from .main import model_at
+from .models import model_at
 from .terminal import BOLD, DIM, RED, Terminal
 
 INTRO = (

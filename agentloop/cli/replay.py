@@ -31,6 +31,7 @@ from ..toolkits.shell import Shell
 from ..transcript import closing_results, view
 from .chat import Chat
 from .commands import talk
+from .models import NO_MODEL, NoModel, choose
 from .shown import arguments_of, outline
 from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal
 from .view import figures, pruned, session_path
@@ -231,8 +232,6 @@ def go_on(
     options: argparse.Namespace, terminal: Terminal, path: Path, log: Sequence[Record]
 ) -> int:
     """Puts the records into a new session and lets a model go on from there, as in a chat."""
-    from .main import NO_MODEL, NoModel, choose
-
     logging.getLogger().addHandler(Log(terminal))
     try:
         llm, where = choose(options.provider, options.model, options.base_url, options.ports)

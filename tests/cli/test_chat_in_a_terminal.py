@@ -421,12 +421,11 @@ def test_a_chat_is_kept_as_a_session_of_its_folder(chat, tmp_path):
         assert re.fullmatch(rf"{name}-2  .{{16}}    2 turns  other words", two)
         other = tmp_path / "other"
         other.mkdir()
-        with Screen("--list", cwd=other, HOME=str(home)) as listed:
-            listed.expect("(No session of")
-        with Screen(
-            "--resume", "--base-url", server.base_url, cwd=other, HOME=str(home)
-        ) as resumed:
-            resumed.expect("to go on with yet.")
+        wide = {"cwd": other, "columns": 200, "HOME": str(home)}
+        with Screen("--list", **wide) as listed:
+            listed.expect(f"(No session of {other} is kept.)")
+        with Screen("--resume", "--base-url", server.base_url, **wide) as resumed:
+            resumed.expect(f"There is no session of {other} to go on with yet.")
             assert resumed.status() == 2
 
 
@@ -566,3 +565,20 @@ def test_a_prompt_is_answered_once_and_may_ask(tmp_path):
             screen.expect("done\r\n")
             assert screen.status() == 0
     assert lines_of(tmp_path / "ledger") == ["ran"]
+
+
+def test_ctrl_c_stops_a_summary_and_the_conversation_goes_on(chat):
+    hold = threading.Event()
+    with HeldDouble("one " * 200, [hold, "a summary"], "fine") as server:
+        screen = chat(server)
+        screen.enter("go")
+        screen.expect("one \r\n")
+        screen.enter("/compact")
+        wait_for(lambda: len(server.requests) == 2)
+        screen.press_ctrl_c()
+        screen.expect("(Stopped; nothing was summarized.)")
+        hold.set()
+        screen.enter("more")
+        screen.expect("fine\r\n")
+        leave(screen)
+        assert said(server.requests[-1]) == ["go", "more"]

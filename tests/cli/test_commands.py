@@ -8,7 +8,7 @@ import pytest
 from agentloop import AssistantMessage, ScriptedModel, Summary, Usage, UserMessage, view
 from agentloop.cli.chat import Chat, CodingAgent
 from agentloop.cli.commands import COMMANDS, is_command, obey, up_to
-from agentloop.cli.main import another_model, model_at
+from agentloop.cli.models import another_model, model_at
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import Reset
 from agentloop.mixins.compaction import SUMMARY_PROMPT

@@ -13,7 +13,8 @@ import pytest
 
 from agentloop.cli import demo, kill
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import DEFAULT_MODELS, main, model_at
+from agentloop.cli.main import main
+from agentloop.cli.models import DEFAULT_MODELS, model_at
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
 from agentloop.saved import load_log

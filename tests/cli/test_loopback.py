@@ -7,7 +7,7 @@ import pytest
 
 from agentloop import BadRequest, ToolMessage, UserMessage, tool
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import DEFAULT_MODELS, model_at
+from agentloop.cli.models import DEFAULT_MODELS, model_at
 
 SCRIPT = [
     ["I add  them.\n", ("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": '"é"'})],

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import KEYS, NoModel, choose, listings
+from agentloop.cli.models import KEYS, NoModel, choose, listings
 from agentloop.cli.own_tools import load_tools
 from agentloop.store import FileStore
 from tests.cli.held_double import HeldDouble
