@@ -1,4 +1,4 @@
-# ==== header ==== agentloop 0.1.0, sha256 770f4059675ddf7d
+# ==== header ==== agentloop 0.1.0, sha256 2df90c38f493f72a
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
 #   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
@@ -6,7 +6,7 @@
 # `python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
 # agentloop; --upgrade gets that.
 #
-# It needs Python 3.11, pydantic, pydantic_core, httpx (where it is used).
+# It needs Python 3.11, httpx, pydantic, pydantic_core.
 #
 #   messages.py: The data of a run: messages, content parts, marks, usage, requests and results.
 #   events.py: What a run tells its listeners, as it happens.

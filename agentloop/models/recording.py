@@ -183,7 +183,7 @@ class ReplayModel:
     def _compare(self, entry: Entry, asked: Sequence[JSON], start: int) -> None:
         """Raise or note a ReplayMismatch if a request differs. It begins with message `start`."""
         texts = (
-            [self.ignore.sub("…", as_text(message)) for message in side]
+            [self.ignore.sub("…", rendered(message)) for message in side]
             for side in (entry.request, asked)
         )
         for index, (old, new) in enumerate(zip_longest(*texts, fillvalue=""), start):
@@ -272,7 +272,7 @@ def offer_of(tools: Sequence[Tool], tool_choice: ToolChoice) -> JSON:
     return {"tool_choice": tool_choice, "content": "\n".join(lines)}
 
 
-def as_text(shown: JSON) -> str:
+def rendered(shown: JSON) -> str:
     """A message for people: a line for each field, then its content as it stands."""
     fields = {name: value for name, value in shown.items() if name != "content"}
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
