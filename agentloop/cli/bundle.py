@@ -168,7 +168,7 @@ def listing(package: Mapping[str, Part]) -> str:
 
 def write(output: Path, parts: Sequence[Part], chosen: Sequence[str], force: bool) -> None:
     """Writes a bundle, over an earlier one only with `force`."""
-    from .upgrade import read_bundle, replace_file, sections
+    from .upgrade import replace_file, sections
 
     shown = output.name if output.is_absolute() else output.as_posix()
     command = f"python -m agentloop bundle {' '.join(chosen)} -o {shown}"
@@ -176,10 +176,10 @@ def write(output: Path, parts: Sequence[Part], chosen: Sequence[str], force: boo
         write_folder(output, parts, command)
         return
     if output.exists():
-        sections(read_bundle(output)[0])  # never over anything but a bundle
+        sections(output.read_text(encoding="utf-8"))  # never over anything but a bundle
         if not force:
             raise Refused("There is one already: --upgrade renews it, --force replaces it.")
-    replace_file(output, joined(bundle(parts, command)).encode())
+    replace_file(output, joined(bundle(parts, command)))
 
 
 def write_folder(folder: Path, parts: Sequence[Part], command: str) -> None:

@@ -23,15 +23,6 @@ MARK = re.compile(r"# ==== (\S+) ==== agentloop (\S+), sha256 ([0-9a-f]{16})")
 SHIPPED, CHANGED, NEWER = "as shipped", "changed by you", "newer upstream"
 
 
-def read_bundle(path: Path) -> tuple[str, str]:
-    """A file's text, with its line ends as "\\n", and what they are in the file."""
-    text = path.read_bytes().decode()
-    windows = text.count("\r\n")
-    if text.count("\r") != windows or windows not in (0, text.count("\n")):
-        raise Refused("It has line ends of two kinds.")
-    return text.replace("\r\n", "\n"), "\r\n" if windows else "\n"
-
-
 def sections(text: str) -> tuple[str, list[Section]]:
     """What stands before a bundle's first marker line, and its sections."""
     start, *pieces = re.split(r"^(# ====.*)$", text, flags=re.M)
@@ -163,11 +154,11 @@ def names(texts: Iterable[str]) -> tuple[set[str], set[str]]:
     return defined, used
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Gives a file these contents, at once or not at all; it keeps its mode."""
     path = path.resolve()
     new = path.with_name(f".{path.name}.new")
-    new.write_bytes(data)
+    new.write_text(text, encoding="utf-8", newline="\n")
     if path.exists():
         shutil.copymode(path, new)
     os.replace(new, path)
@@ -175,7 +166,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def check(path: Path, package: Mapping[str, Part]) -> int:
     """Prints what became of each part; returns 1 if any is not as shipped."""
-    state = states(package, sections(read_bundle(path)[0])[1])
+    state = states(package, sections(path.read_text(encoding="utf-8"))[1])
     for name, what in state.items():
         print(f"{name:24}{what}")
     return int(any(what != SHIPPED for what in state.values()))
@@ -183,9 +174,9 @@ def check(path: Path, package: Mapping[str, Part]) -> int:
 
 def upgrade(path: Path, package: Mapping[str, Part]) -> int:
     """Replaces the untouched parts by newer ones; returns 1 if others are newer upstream too."""
-    text, newline = read_bundle(path)
+    text = path.read_text(encoding="utf-8")
     new, said = upgraded(package, text)
     print("\n".join(said) or "There is nothing newer.")
     if new != text:
-        replace_file(path, new.replace("\n", newline).encode())
+        replace_file(path, new)
     return int(any(CHANGED in line for line in said))

@@ -498,7 +498,7 @@ def test_a_file_that_is_no_bundle_is_never_overwritten(tmp_path, capsys):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has other modes")
-def test_an_upgrade_keeps_mode_line_ends_and_links(tmp_path, capsys, monkeypatch):
+def test_an_upgrade_keeps_mode_and_links(tmp_path, capsys, monkeypatch):
     (folder := tmp_path / "package").mkdir()
     file, link = tmp_path / "my_agent.py", tmp_path / "link.py"
     file.write_bytes(text_of(small(folder)).replace("\n", "\r\n").encode())
@@ -512,14 +512,11 @@ def test_an_upgrade_keeps_mode_line_ends_and_links(tmp_path, capsys, monkeypatch
     assert capsys.readouterr().out == "data.py: replaced\n"
     assert link.is_symlink()
     assert stat.S_IMODE(file.stat().st_mode) == 0o750
-    assert file.read_bytes() == text_of(newer).replace("\n", "\r\n").encode()
+    assert file.read_bytes() == text_of(newer).encode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.py", "my_agent.py", "package"]
     file.write_bytes(file.read_bytes().replace(b"LIMIT = 3", b"LIMIT = 4"))
     newer = small(folder, data=NEW_DATA, loop=LOOP.replace("a log", "the log"))
     assert command("--upgrade", file) == 1, "something is left to do"
-    file.write_bytes(file.read_bytes() + b"\n")
-    assert command("--upgrade", file) == 2
-    assert "line ends of two kinds" in capsys.readouterr().err
 
 
 def test_an_unknown_part_is_an_error(tmp_path, capsys):
