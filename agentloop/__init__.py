@@ -92,7 +92,8 @@ if TYPE_CHECKING:
     from .models.fallback import Fallback
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
-    from .models.recording import RecordingModel, ReplayMismatch, ReplayModel
+    from .models.recording import RecordingModel
+    from .models.replay import ReplayMismatch, ReplayModel
     from .saved import sessions
     from .store import FileStore
 
@@ -111,8 +112,8 @@ _LAZY = {
     "Price": ".mixins.cost",
     "RecordingModel": ".models.recording",
     "Repetition": ".mixins.repetition",
-    "ReplayMismatch": ".models.recording",
-    "ReplayModel": ".models.recording",
+    "ReplayMismatch": ".models.replay",
+    "ReplayModel": ".models.replay",
     "Session": ".mixins.session",
     "Trim": ".mixins.trim",
     "TrimConfig": ".mixins.trim",

@@ -1,4 +1,4 @@
-# ==== header ==== agentloop 0.1.0, sha256 819188c1fece25db
+# ==== header ==== agentloop 0.1.0, sha256 49aa2df6926b4c7b
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
 #   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
@@ -6,7 +6,7 @@
 # `python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
 # agentloop; --upgrade gets that.
 #
-# It needs Python 3.11, pydantic, pydantic_core, httpx (where it is used).
+# It needs Python 3.11, httpx, pydantic, pydantic_core.
 #
 #   messages.py: The data of a run: messages, content parts, marks, usage, requests and results.
 #   events.py: What a run tells its listeners, as it happens.
@@ -151,7 +151,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 3880c891a16eb329
+# ==== messages.py ==== agentloop 0.1.0, sha256 dff99a6594c39776
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -238,6 +238,8 @@ def _need_one_source(part: ImagePart | FilePart) -> None:
         raise ValueError(f"{kind} needs either url= or data=, and not both")
     if part.data is not None and not part.media_type:
         raise ValueError(f"{kind} with data= needs a media_type=, such as 'image/png'")
+    if isinstance(cast(Any, part.data), bytearray | memoryview):
+        object.__setattr__(part, "data", bytes(part.data or b""))
 
 
 def _freeze_content(message: UserMessage | ToolMessage) -> None:
@@ -1304,13 +1306,14 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== prefix.py ==== agentloop 0.1.0, sha256 fd27401e651ef700
+# ==== prefix.py ==== agentloop 0.1.0, sha256 33ad69ce8322fb1d
 """What a request shares with the one before it: the prefix that a provider has in its cache.
 
 A cached token costs about a tenth of a new one, so what a change costs is what stands behind it.
 """
 
 PRIOR = 256  # tokens by which the estimate is trusted before anything was reported
+TOO_MUCH = 20  # times the estimate: a report of more than that is none
 
 
 class PrefixMeter:
@@ -1364,10 +1367,12 @@ class PrefixMeter:
 
     def report(self, reply: AssistantMessage) -> None:
         """Learn from what the provider says that the last request and its reply had."""
-        if reply.usage is not None and reply.usage.input_tokens > 0:
+        if reply.usage is not None:
             self._learn(self._sizes[-1] + self._fixed, reply, reply.usage)
 
     def _learn(self, estimated: int, reply: AssistantMessage, usage: Usage) -> None:
+        if not 0 < usage.input_tokens < TOO_MUCH * (estimated + PRIOR):  # nobody can mean that
+            return
         rate = (usage.input_tokens + PRIOR) / (estimated + PRIOR)
         self._rate = min(max(rate, 0.5), 2.0)
         self._estimated = estimated + message_tokens(reply, self._count)
@@ -1750,7 +1755,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 316c9f3b7824e23d
+# ==== transcript.py ==== agentloop 0.1.0, sha256 f2de7fa4dce3d887
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1843,21 +1848,21 @@ class LogReader:
 
     def __init__(self) -> None:
         self._read = 0
-        self._first: Any = None
-        self._last: Any = None
+        self._ends: tuple[Any, Any] | None = None  # of what was read; None while it takes one in
 
     def follows(self, log: Sequence[Any]) -> bool:
-        """Whether this log begins with what was read; it does not after it was cleared."""
-        return not self._read or (
-            self._read <= len(log)
-            and log[0] is self._first  # a new Reset, though what it brings may be known
-            and log[self._read - 1] is self._last
-        )
+        """Whether this log begins with what was read; not after it was cleared, nor if a record
+        was not taken in to its end."""
+        if self._ends is None:
+            return not self._read
+        first, last = self._ends  # first: a new Reset, though what follows it may be known
+        return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
+            self._read, self._ends = at + 1, None
             self.take(log, at)
-            self._read, self._first, self._last = at + 1, log[0], log[at]
+            self._ends = log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""
@@ -2873,7 +2878,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 1d6fcb90298ab734
+# ==== loop.py ==== agentloop 0.1.0, sha256 1b829ca84b033f86
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2899,7 +2904,8 @@ UNFINISHED = {  # how a reply may end too early, and the stop reason if it was t
 class ChatModel(Protocol):
     """Anything that answers messages. With `on_delta` it streams too, and returns the same."""
 
-    model: str
+    @property
+    def model(self) -> str: ...
 
     async def ainvoke(
         self,
@@ -3260,7 +3266,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 1f48fc7d620a9984
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 a94dd49646f16d8a
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3276,6 +3282,7 @@ SUMMARY_PROMPT = (
     "failed; what is left to do next."
 )
 LEFT_OUT = "(What was said before this no longer fits and was left out.)"
+NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out."
 UNKNOWN_WINDOW = 128_000  # tokens
 SMALLEST_WINDOW = 4_096  # below this, nobody has to find out how large a model's is
 MIN_GAIN = 0.1  # of the context window: for less, a summary is not worth its request
@@ -3340,12 +3347,12 @@ class Compaction(Loop):
             request = await self._make_room(request, size, config)
         try:
             return await super().call_model(request)
-        except ContextWindowExceeded:
+        except ContextWindowExceeded as error:
             # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
             retry = await self._summarize(shorter, new_prompt(self.log), size, config)
             if (retry := retry or await self._leave_out(request, size, size // 2)) is None:
-                raise
+                raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
         return await super().call_model(retry)
 
     async def compact(self) -> bool:
@@ -3360,26 +3367,22 @@ class Compaction(Loop):
         return await self._summarize(request, keep, size, config) is not None
 
     async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
-        """The request to send instead of one of `size` tokens, if that is too long."""
+        """The request to send instead of one of `size` tokens, if that is too long.
+
+        An estimate refuses nothing: what is still too long is sent, and the provider says so.
+        """
         known = config.context_window or await self._window_of(request.model or self.llm)
         window = known or UNKNOWN_WINDOW
         if size < (limit := config.threshold_ratio * window):
             return request
         if known is None:
-            warn_of_unknown_window((request.model or self.llm).model)
+            warn_of_unknown_window(name_of_model(request.model or self.llm))
         keep = place_to_cut(self.log, config.keep_turns, round(MIN_GAIN * window))
         if summarized := await self._summarize(request, keep, size, config):
             request, size = summarized, self.meter(request.model).tokens(summarized)
         if size < (limit if summarized else window):
             return request
-        shorter = await self._leave_out(request, size, round(ROOM * window))
-        if shorter is None and known is not None and size >= known:
-            raise Stop(
-                "context_overflow",
-                f"The conversation has about {size:,} tokens, the context window {known:,}, and "
-                "there is nothing left that could be left out.",
-            )
-        return shorter or request
+        return await self._leave_out(request, size, round(ROOM * window)) or request
 
     async def _summarize(
         self, request: Request, keep: int, size: int, config: CompactionConfig
@@ -3439,11 +3442,15 @@ class Compaction(Loop):
         return request
 
     async def _window_of(self, model: ChatModel) -> int | None:
-        name = getattr(model, "model", "")
+        name = name_of_model(model)
         if ("window", name) not in self._cache:  # in a thread: that package takes long to import
             self._cache["window", name] = await in_thread(context_window, name)
         window: int | None = self._cache["window", name]
         return window
+
+
+def name_of_model(model: ChatModel) -> str:
+    return str(getattr(model, "model", None) or "")  # one's own may have none
 
 
 @cache

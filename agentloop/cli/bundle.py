@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from textwrap import fill, indent, wrap
+from textwrap import fill, wrap
 from typing import NamedTuple
 
-from .parts import (
-    FUTURE,
-    PACKAGE,
-    TYPE_CHECKING,
-    Import,
-    Part,
-    Refused,
-    choose,
-    in_order,
-    read_package,
-    version,
-)
+from .parts import PACKAGE, Part, Refused, choose, in_order, read_package, version
 
 WIDTH = 100
 LICENSE = """\
@@ -70,10 +58,7 @@ def digest(text: str) -> str:
 
 def bundle(parts: Sequence[Part], command: str) -> list[Section]:
     """The sections of a bundle. The last one, "yours", is for what people add."""
-    imports = {each for part in parts for each in part.imports}
-    typing = {each for part in parts for each in part.typing}
-    block = import_block(imports, typing, {line for part in parts for line in part.shared})
-    texts = {"header": header(parts, command), "imports": block}
+    texts = {"header": header(parts, command), "imports": import_block(parts)}
     texts |= {part.path: part.text for part in parts} | {"yours": ""}
     number = version()
     return [Section(name, number, digest(text), text) for name, text in texts.items()]
@@ -106,63 +91,28 @@ An agent in one {kind}. It is yours: read it, edit it, add to it. Made by
 
 def packages(parts: Iterable[Part]) -> str:
     """What has to be installed for some parts."""
-    parts = list(parts)
-    always = {each.module.split(".")[0] for part in parts for each in part.imports}
-    later = {name for part in parts for name in part.later} - always
-    first, then = (sorted(names - sys.stdlib_module_names) for names in (always, later))
-    return ", ".join([*first, *(f"{name} (where it is used)" for name in then)])
+    found = {name for part in parts for name in part.packages}
+    return ", ".join(sorted(found - sys.stdlib_module_names))
 
 
-def import_block(imports: set[Import], typing: set[Import], shared: Iterable[str]) -> str:
-    blocks = [render({*imports, FUTURE, *([TYPE_CHECKING] if typing - imports else [])})]
-    if typing - imports:
-        blocks.append(f"if TYPE_CHECKING:\n{indent(render(typing - imports), ' ' * 4)}")
-    return "\n\n".join([*blocks, "\n".join(sorted(shared))]).rstrip()
-
-
-def render(imports: Iterable[Import]) -> str:
-    """Imports as ruff sorts and formats them."""
-    groups: defaultdict[tuple[int, bool, str, str], list[str]] = defaultdict(list)
-    for each in set(imports):
-        top = each.module.strip(".").split(".")[0]
-        kinds = [each == FUTURE, top in sys.stdlib_module_names, each.module[0] != ".", True]
-        groups[kinds.index(True), bool(each.name), each.module, each.alias].append(each.name)
+def import_block(parts: Sequence[Part]) -> str:
+    """The imports of some parts as ruff sorts and formats them, and the lines that they share."""
+    names: defaultdict[tuple[int, bool, str], list[str]] = defaultdict(list)
+    for module, name in {each for part in parts for each in part.imports}:
+        top = module.partition(".")[0]
+        section = 0 if top == "__future__" else 1 if top in sys.stdlib_module_names else 2
+        names[section, bool(name), module].append(name)
     blocks: defaultdict[int, list[str]] = defaultdict(list)
-    for (section, _, module, alias), names in sorted(groups.items()):
-        line = str(Import(module, ", ".join(in_order_of_kind(names)), alias))
+    for (section, is_from, module), unsorted in sorted(names.items()):
+        found = sorted(unsorted, key=lambda n: (not n.isupper(), not n[:1].isupper(), n))
+        line = f"from {module} import {', '.join(found)}" if is_from else f"import {module}"
         if len(line) > WIDTH:
             line = (
-                f"from {module} import (\n    " + ",\n    ".join(in_order_of_kind(names)) + ",\n)"
+                "\n    ".join([f"from {module} import (", *(f"{name}," for name in found)]) + "\n)"
             )
         blocks[section].append(line)
-    return "\n\n".join("\n".join(lines) for lines in blocks.values())
-
-
-def in_order_of_kind(names: Iterable[str]) -> list[str]:
-    """Constants, classes, the rest."""
-    return sorted(names, key=lambda n: (not (n.isupper() and n[1:]), not n[:1].isupper(), n))
-
-
-def write_folder(folder: Path, parts: Sequence[Part], command: str) -> None:
-    """The parts as the files of a package, with an `__init__.py` that exports what theirs do."""
-    exports = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    names = {
-        Import(f".{node.module}", each.name)
-        for node in ast.walk(exports)
-        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
-        for each in node.names
-        if node.module.replace(".", "/") + ".py" in {part.path for part in parts}
-    }
-    listed = "".join(f'    "{n}",\n' for n in in_order_of_kind(each.name for each in names))
-    text = header(parts, command, "folder")
-    files = {"__init__.py": f"{text}\n\n{render(names)}\n\n__all__ = [\n{listed}]\n"}
-    files |= {part.path: part.source for part in parts}
-    for name in {str(Path(part.path).parent) for part in parts} - {"."}:
-        inner = Path(name, "__init__.py")
-        files[str(inner)] = (PACKAGE / inner).read_text(encoding="utf-8")
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    shared = sorted({line for part in parts for line in part.shared})
+    return "\n\n".join("\n".join(lines) for lines in [*blocks.values(), shared]).rstrip()
 
 
 # ---- the command
@@ -172,7 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("parts", nargs="*", metavar="PART", help="such as agent, session, openai: see --list")
     add("-o", "--output", metavar="PATH", help="a new file, my_agent.py, or the name of a folder")
-    add("--force", action="store_true", help="replace an earlier bundle that you changed")
+    add("--force", action="store_true", help="replace an earlier bundle")
     add("--list", action="store_true", help="show the parts, and what each needs")
     add("--check", metavar="FILE", help="say what you changed in a bundle, and what is newer")
     add("--upgrade", metavar="FILE", help="replace the parts of a bundle that you did not change")
@@ -200,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     except BrokenPipeError:
         raise
-    except (Refused, OSError, SyntaxError) as error:
+    except (Refused, OSError, ValueError, SyntaxError) as error:
         print(f"{file}: {error}" if file and isinstance(error, Refused) else error, file=sys.stderr)
         return 2
 
@@ -217,24 +167,32 @@ def listing(package: Mapping[str, Part]) -> str:
 
 
 def write(output: Path, parts: Sequence[Part], chosen: Sequence[str], force: bool) -> None:
-    """Writes a bundle, over an earlier one if nothing was changed in that, or with `force`."""
-    from .upgrade import read_bundle, replace_file, sections, touched
+    """Writes a bundle, over an earlier one only with `force`."""
+    from .upgrade import replace_file, sections
 
     shown = output.name if output.is_absolute() else output.as_posix()
     command = f"python -m agentloop bundle {' '.join(chosen)} -o {shown}"
     if output.suffix != ".py":
-        if not output.name.isidentifier():
-            raise Refused("A file ends in .py, and a folder has a name to import: my_agent.")
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise Refused("It is there already; a folder has to be new or empty.")
         write_folder(output, parts, command)
         return
-    text = joined(bundle(parts, command))
     if output.exists():
-        start, found = sections(read_bundle(output)[0])  # never anything but a bundle
-        if not force and (start.strip() or found[-1].text or any(map(touched, found))):
-            raise Refused("You changed it: see --check and --upgrade, or give --force.")
-        replace_file(output, text.encode())
-    else:
-        with output.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        sections(output.read_text(encoding="utf-8"))  # never over anything but a bundle
+        if not force:
+            raise Refused("There is one already: --upgrade renews it, --force replaces it.")
+    replace_file(output, joined(bundle(parts, command)))
+
+
+def write_folder(folder: Path, parts: Sequence[Part], command: str) -> None:
+    """Writes the parts as they are, as the files of a package."""
+    if not folder.name.isidentifier():
+        raise Refused("A file ends in .py, and a folder has a name to import: my_agent.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused("It is there already; a folder has to be new or empty.")
+    files = {part.path: part.source for part in parts}
+    for name in {Path(path).parent for path in files} - {Path()}:
+        inner = (name / "__init__.py").as_posix()
+        files[inner] = (PACKAGE / inner).read_text(encoding="utf-8")
+    files["__init__.py"] = header(parts, command, "folder") + "\n"
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8", newline="\n")

@@ -102,9 +102,9 @@ def parser() -> Parser:
     add("--kill", action="store_true", help="kill it as it pays a pretend bill; that is paid once")
     what = "write the core and the parts of your choice as one file that is yours"
     bundle.add_arguments(commands.add_parser("bundle", help=what, description=f"Bundle: {what}."))
-    what = "print which class of an agent handles what, and where its settings come from"
+    what = "print which class of an agent handles what, and where it is"
     shown = commands.add_parser("explain", help=what, description=f"Explain: {what}.")
-    shown.add_argument("agent", metavar="WHERE:CLASS", help="my_module:MyAgent, agent.py:MyAgent")
+    shown.add_argument("agent", metavar="MODULE:CLASS", help="such as my_module:MyAgent")
     what = "step through a session, print it as a test, or go on live from one of its turns"
     shown = commands.add_parser("replay", help=what, description=f"Replay: {what}.")
     replay.add_options(shown, list(DEFAULT_MODELS))

@@ -23,7 +23,7 @@ from ..messages import (
 )
 from ..mixins.cost import price_of
 from ..models.dumps import dump_to
-from ..models.recording import start_of_tail
+from ..models.replay import start_of_tail
 from ..saved import read_log
 from ..store import FileStore
 from ..toolkits.files import Workspace
@@ -46,7 +46,7 @@ from pathlib import Path
 
 from agentloop.cli.chat import CodingAgent
 from agentloop.cli.rerun import rerun
-from agentloop.models.recording import ReplayModel
+from agentloop.models.replay import ReplayModel
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 
@@ -73,7 +73,7 @@ from pathlib import Path
 
 {imports}
 from agentloop.cli.rerun import rerun
-from agentloop.models.recording import ReplayModel
+from agentloop.models.replay import ReplayModel
 
 SESSION = Path({session!r})
 

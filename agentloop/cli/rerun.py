@@ -20,7 +20,7 @@ from ..messages import (
     ToolStart,
     UserMessage,
 )
-from ..models.recording import ReplayModel
+from ..models.replay import ReplayModel
 
 ENDED = ("completed", "done", "max_iterations", "no_progress", "refused")  # of itself, not cut off
 

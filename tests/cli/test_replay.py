@@ -10,7 +10,7 @@ import pytest
 from agentloop import AssistantMessage, SideRequest, ToolCall, ToolMessage, UserMessage, dump_record
 from agentloop.cli.replay import as_pytest
 from agentloop.messages import RunStart
-from agentloop.models.recording import ReplayModel
+from agentloop.models.replay import ReplayModel
 from agentloop.saved import read_log
 from tests.cli.browser import Browser
 from tests.cli.held_double import HeldDouble

@@ -27,7 +27,8 @@ from agentloop import (
 )
 from agentloop.cli.rerun import own_runs, rerun
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.models.recording import RecordingModel, ReplayMismatch, ReplayModel
+from agentloop.models.recording import RecordingModel
+from agentloop.models.replay import ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
 from agentloop.saved import read_log
 

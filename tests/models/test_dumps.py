@@ -7,7 +7,7 @@ import pytest
 
 from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, dump_to, tool
 from agentloop.cli.loopback import loopback
-from agentloop.cli.main import model_at
+from agentloop.cli.models import model_at
 
 
 @tool

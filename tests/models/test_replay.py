@@ -1,4 +1,4 @@
-"""Recordings and replays: the same answers without a model, a loud end where a request differs."""
+"""Recordings and replays: the same answers without a model, and an end where a request differs."""
 
 import asyncio
 import re
@@ -23,11 +23,8 @@ from agentloop import (
     UserMessage,
     tool,
 )
-from agentloop.models.recording import (
-    RecordingModel,
-    ReplayMismatch,
-    ReplayModel,
-)
+from agentloop.models.recording import RecordingModel
+from agentloop.models.replay import ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
 
 
