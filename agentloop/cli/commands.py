@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeAlias
 
-from ..messages import Record, Reset, RunStart, Summary, UserMessage
+from ..messages import AssistantMessage, Record, Reset, RunStart, SideRequest, Summary, UserMessage
 from ..mixins.cost import price_of
 from ..saved import one_line
 from .chat import Chat
@@ -108,7 +108,9 @@ def undo(chat: Chat, rest: str) -> None:
     if not prompts:
         raise ValueError("There is nothing to take back.")
     starts = (at for at in range(prompts[-1], -1, -1) if isinstance(log[at], RunStart))
-    prompt, kept = log[prompts[-1]], up_to(log, next(starts, prompts[-1]))
+    prompt, at = log[prompts[-1]], next(starts, prompts[-1])
+    paid = [r for r in log[at:] if isinstance(r, AssistantMessage | Summary | SideRequest)]
+    kept = [*up_to(log, at), *(SideRequest(r.usage, model=r.model) for r in paid)]
     chat.agent.clear_history()
     for record in kept:
         chat.agent.record(record)

@@ -123,11 +123,8 @@ def demo(options: argparse.Namespace) -> int:
 
 def chat(options: argparse.Namespace) -> int:
     """A conversation, or one answer if there is a prompt already."""
-    if options.list:
-        sessions.show(Path.cwd(), Terminal(sys.stdout))
-        return 0
     prompt: str | None = options.prompt
-    if not (sys.stdin and sys.stdin.isatty()):
+    if not (options.list or (sys.stdin and sys.stdin.isatty())):
         piped = sys.stdin.read() if sys.stdin else ""
         prompt = "\n\n".join(filter(str.strip, [prompt or "", piped]))
     once = prompt is not None
@@ -138,6 +135,9 @@ def chat(options: argparse.Namespace) -> int:
     logging.getLogger("agentloop").setLevel(logging.INFO)
     try:
         here = Path.cwd()
+        if options.list:
+            sessions.show(here, terminal)
+            return 0
         if options.json and not once:
             raise ValueError("--json needs --prompt, or a prompt that is piped in.")
         tools = [tool for where in options.tools for tool in load_tools(where)]

@@ -86,11 +86,12 @@ def test_exit_statuses(tmp_path):
     assert "130 interrupted" in done.stdout
 
 
-def test_a_folder_that_is_gone_is_one_line(tmp_path):
+@pytest.mark.parametrize("options", [["--prompt", "go"], ["--list"]])
+def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
     code = "import os; os.rmdir(os.getcwd()); from agentloop.cli.main import main; exit(main())"
     with HeldDouble() as server:
         done = subprocess.run(
-            [sys.executable, "-c", code, "--base-url", server.base_url, "--prompt", "go"],
+            [sys.executable, "-c", code, "--base-url", server.base_url, *options],
             cwd=tmp_path,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -99,7 +100,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path):
             timeout=50,
         )
     gone = "The current folder does not exist any more: go to another.\n"
-    assert (done.returncode, done.stderr) == (2, gone)
+    assert (done.returncode, done.stdout + done.stderr) == (2, gone)
 
 
 def test_an_interrupted_answer_is_130(tmp_path):
