@@ -26,8 +26,8 @@ def steps(block):
     """Each command of a block, with what it prints."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         first, *rest = part.splitlines()
-        more = [line.removeprefix("> ") for line in rest if line.startswith("> ")]
-        yield "\n".join([first, *more]), [line for line in rest if not line.startswith("> ")]
+        more = [line[2:] for line in rest if line.startswith(">")]
+        yield "\n".join([first, *more]), [line for line in rest if not line.startswith(">")]
 
 
 def matches(expected, printed):
