@@ -113,6 +113,12 @@ class Session(Loop):
             finally:
                 self.journal.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _save(self, record: Record | None = None, line: bytes = b"") -> None:
         """Write what the log has and the session has not: one record; more after a full disk.
 

@@ -118,6 +118,12 @@ class TestLoopWithASessionLast(TestLoopWithAFile):
 
 
 class TestContinuing:
+    async def test_the_end_of_a_with_block_lets_go_of_the_session(self, tmp_path):
+        with Session(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path) as agent:
+            await agent.query("x")
+        with Session(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path) as again:
+            assert [message.text for message in again.messages] == ["x", "ok"]
+
     async def test_the_next_process_goes_on_where_the_last_one_ended(self, tmp_path):
         agent, _ = open_session(tmp_path, call("add", a=1, b=2), "3", tools=[add])
         await agent.query("1 + 2?")
