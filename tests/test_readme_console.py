@@ -13,7 +13,16 @@ from tests.cli.held_double import HeldDouble
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+SECTIONS = [
+    blocks
+    for section in re.split(r"^## ", README, flags=re.MULTILINE)
+    if "```console" in section
+    and (
+        blocks := re.findall(
+            r"^```(console|python append|diff)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE
+        )
+    )
+]
 TURNS = (  # what a model would answer to the README's prompts
     [("read", {"path": "notes.txt"})],
     [("write", {"path": "notes.txt", "content": "milk\nbread\n"})],
@@ -25,9 +34,8 @@ TURNS = (  # what a model would answer to the README's prompts
 def steps(block):
     """Each command of a block, with what it prints."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        first, *rest = part.splitlines()
-        more = [line[2:] for line in rest if line.startswith(">")]
-        yield "\n".join([first, *more]), [line for line in rest if not line.startswith(">")]
+        command, *expected = part.splitlines()
+        yield command, expected
 
 
 def matches(expected, printed):
@@ -36,12 +44,20 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed.strip())
 
 
+def edit(path, diff):
+    """Do to a file what a diff says: each of its lines begins with a space or a plus sign."""
+    old = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] == " ")
+    new = "".join(line[1:] + "\n" for line in diff.splitlines())
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
-@pytest.mark.parametrize("block", BLOCKS)
-def test_every_command_prints_what_it_says(block, tmp_path):
+@pytest.mark.parametrize("blocks", SECTIONS)
+def test_every_command_prints_what_it_says(blocks, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "notes.txt").write_text("milk\n")
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -55,20 +71,26 @@ def test_every_command_prints_what_it_says(block, tmp_path):
             "OPENAI_BASE_URL": server.base_url,
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        for command, expected in steps(block):
-            done = subprocess.run(
-                [shutil.which("bash") or "sh", "-c", command],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=50,
-            )
-            assert matches(expected, done.stdout), f"$ {command}\n{done.stdout}"
+        for kind, text in blocks:
+            if kind == "python append":
+                with open(folder / "my_agent.py", "a", encoding="utf-8") as file:
+                    file.write(text)
+            elif kind == "diff":
+                edit(folder / "my_agent.py", text)
+            for command, expected in steps(text) if kind == "console" else ():
+                done = subprocess.run(
+                    [shutil.which("bash") or "sh", "-c", command],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    timeout=50,
+                )
+                assert matches(expected, done.stdout), f"$ {command}\n{done.stdout}"
         assert server.refusals == []
 
 
 def test_there_are_terminal_blocks():
-    assert len(BLOCKS) >= 2
+    assert len(SECTIONS) >= 2

@@ -12,6 +12,7 @@ from textwrap import fill, wrap
 from typing import NamedTuple
 
 from .parts import PACKAGE, Part, Refused, choose, in_order, read_package, version
+from .terminal import reason
 
 WIDTH = 100
 LICENSE = """\
@@ -151,7 +152,8 @@ def run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except (Refused, OSError, ValueError, SyntaxError) as error:
-        print(f"{file}: {error}" if file and isinstance(error, Refused) else error, file=sys.stderr)
+        why = f"{file}: {error}" if file and isinstance(error, Refused) else reason(error)
+        print(why, file=sys.stderr)
         return 2
 
 

@@ -33,7 +33,7 @@ from .chat import Chat
 from .commands import talk
 from .models import NO_MODEL, NoModel, choose
 from .shown import arguments_of, outline
-from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal
+from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal, reason
 from .view import figures, pruned, session_path
 
 FILES_NOTE = "(The files are as they are now, not as they were at turn {}.)"
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
         if options.fork and turn:
             return go_on(options, terminal, path, log[: turns[turn - 1]])
     except (SessionLocked, OSError, ValueError) as error:
-        terminal.say(str(error), RED)
+        Terminal(sys.stderr).say(reason(error), RED)
         return 2
     step_through(terminal, log, turns, turn)
     return 0

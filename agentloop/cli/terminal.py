@@ -80,6 +80,13 @@ def cut(line: str, width: int) -> str:
     return next(pieces(line, max(1, width - 3))) + "..."
 
 
+def reason(error: BaseException) -> str:
+    """What went wrong, without an error number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
+
+
 class Terminal:
     """A stream to somebody's screen. `asks`: whether they can be asked something."""
 

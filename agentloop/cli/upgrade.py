@@ -166,9 +166,12 @@ def replace_file(path: Path, text: str) -> None:
 
 def check(path: Path, package: Mapping[str, Part]) -> int:
     """Prints what became of each part; returns 1 if any is not as shipped."""
-    state = states(package, sections(path.read_text(encoding="utf-8"))[1])
+    found = sections(path.read_text(encoding="utf-8"))[1]
+    state = states(package, found)
     for name, what in state.items():
         print(f"{name:24}{what}")
+    own = next((section.text for section in found if section.name == "yours"), "")
+    print(f"{'yours':24}{len(own.splitlines())} lines")
     return int(any(what != SHIPPED for what in state.values()))
 
 

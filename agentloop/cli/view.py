@@ -42,7 +42,7 @@ from ..saved import SESSION_DIR, read_log
 from ..store import FileStore, is_name
 from ..tokens import message_tokens
 from ..transcript import closing_results
-from .terminal import RED, Terminal
+from .terminal import RED, Terminal, reason
 
 TEMPLATE = Path(__file__).with_name("view.html")
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # the page shows no others
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             raise FileExistsError(f"there is {output} already: -o {output} writes it anew")
         write(output, page)
     except (OSError, ValueError) as error:
-        terminal.say(str(error), RED)
+        Terminal(sys.stderr).say(reason(error), RED)
         return 2
     terminal.say(
         f"{output}: {len(page):,} bytes. It holds the whole session: mind whom you send it."
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def session_path(name: str) -> Path:
     """The file of a session that was named by its path, or by its name. FileNotFoundError."""
     path = Path(name)
-    if not path.exists() and is_name(name):
+    if not path.is_file() and is_name(name):
         path = FileStore(SESSION_DIR).directory / f"{name}.jsonl"
     if not path.is_file():
         raise FileNotFoundError(f"there is no session {name}: name its file, or one of those kept")

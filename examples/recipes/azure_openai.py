@@ -65,4 +65,6 @@ async def main(provider: str, model: str, question: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: azure_openai.py PROVIDER MODEL QUESTION, such as: ollama qwen3 'Hello?'")
     asyncio.run(main(*sys.argv[1:4]))

@@ -13,7 +13,7 @@ from agentloop.cli.models import another_model, model_at
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import Reset
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.models.recording import ReplayModel, read_log
+from agentloop.models.replay import ReplayModel, read_log
 from agentloop.models.scripted import call
 
 LONG = "word " * 200
@@ -46,7 +46,7 @@ def texts(chat):
 
 def assert_replays(tmp_path):
     llm = ReplayModel(tmp_path / "sessions" / "s.jsonl")
-    asyncio.run(llm.rerun(CodingAgent(llm=ScriptedModel())))
+    asyncio.run(rerun(CodingAgent(llm=ScriptedModel()), llm))
 
 
 def test_undo_takes_back_the_last_prompt_and_what_followed(begin, tmp_path):

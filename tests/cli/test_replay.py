@@ -151,9 +151,9 @@ def test_wrong_usage_is_one_line(folder):
         (["list", "--testcase", "--folder", "none"], "No such file"),
     ):
         done = replay(folder, *arguments)
-        assert (done.returncode, done.stderr) == (2, ""), arguments
-        assert problem in done.stdout
-        assert done.stdout.count("\n") == 1
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 # ---- as a test
@@ -253,7 +253,7 @@ def test_a_fork_needs_a_new_name_and_a_model(folder):
     with HeldDouble("hm") as server:
         options = ["--at", "2", "--fork", "list", "--base-url", server.base_url]
         done = replay(folder, "list", *options)
-    assert (done.returncode, "there is a session 'list' already" in done.stdout) == (2, True)
+    assert (done.returncode, "there is a session 'list' already" in done.stderr) == (2, True)
     done = run(
         "--ports",
         "{}",

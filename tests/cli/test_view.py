@@ -247,9 +247,9 @@ def test_what_is_no_session_is_one_line(tmp_path):
         (["s.jsonl", "-o", "no/where.html"], "No such file"),
     ):
         done = run("view", *arguments, cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (2, "")
-        assert problem in done.stdout
-        assert done.stdout.count("\n") == 1
+        assert (done.returncode, done.stdout) == (2, "")
+        assert problem in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 # ---- in a browser
