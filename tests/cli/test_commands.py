@@ -10,6 +10,7 @@ from agentloop import AssistantMessage, ScriptedModel, Summary, Usage, UserMessa
 from agentloop.cli.chat import Chat, CodingAgent
 from agentloop.cli.commands import COMMANDS, is_command, obey, up_to
 from agentloop.cli.models import another_model, model_at
+from agentloop.cli.rerun import rerun
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import Reset
 from agentloop.mixins.compaction import SUMMARY_PROMPT
