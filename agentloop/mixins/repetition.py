@@ -84,12 +84,11 @@ class Turns(LogReader):
 
     def take(self, log: Sequence[Record], at: int) -> None:
         record = log[at]
-        if isinstance(record, UserMessage) and (name := (record.extra or {}).get("repetition")):
-            self.warned[str(name)] = len(self.made)
-        elif isinstance(record, RunStart) or (
-            isinstance(record, UserMessage) and not record.hidden
-        ):
+        if isinstance(record, RunStart) or not getattr(record, "hidden", True):
             self.made, self.warned = [], {}
+        elif isinstance(record, UserMessage):
+            if name := (record.extra or {}).get("repetition"):
+                self.warned[str(name)] = len(self.made)
         elif isinstance(record, AssistantMessage):
             counted = (call for call in record.tool_calls if call.name not in self._exempt)
             if turn := " and ".join(sorted(map(canonical, counted))):
