@@ -8,6 +8,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,6 +48,19 @@ LONG = "".join(f"line {n}: é\n" for n in range(2_000))
 @tool("A long text")
 async def long(n: int = 0, size: int = 0) -> str:
     return f"{n} {LONG}" + "x" * size
+
+
+def test_what_a_killed_writer_left_is_removed_after_an_hour(tmp_path):
+    names = [f".{n:016x}.tmp" for n in range(3)] + ["of-the-user.tmp", ".mine.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (0, time.time() - 3_700))
+    (tmp_path / names[0]).touch()
+    (tmp_path / names[2]).unlink()
+    (tmp_path / names[2]).mkdir()  # which cannot be removed
+    os.utime(tmp_path / names[2], (0, 0))
+    name = store(tmp_path, LONG)
+    assert {path.name for path in tmp_path.iterdir()} == {name, *names} - {names[1]}
 
 
 class Kept(Session, Offload):
