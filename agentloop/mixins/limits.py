@@ -86,7 +86,7 @@ class Limits(Loop):
                 raise ValueError(f"{name} is a {kind} above 0, or None for no limit; not {most!r}")
         if isinstance(self.limit_exempt, str):
             raise TypeError(f"limit_exempt= takes a list: [{self.limit_exempt!r}]")
-        if self.max_cost is not None and not callable(self.limit_price):
+        if not callable(self.limit_price) and (self.max_cost or self.limit_price) is not None:
             raise ValueError("max_cost needs limit_price=, a function of (model, Usage)")
 
     async def context(self) -> list[Message]:

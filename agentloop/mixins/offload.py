@@ -65,8 +65,8 @@ class Offload(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offload_tokens < 100:
-            raise ValueError(f"offload_tokens is 100 or more, not {self.offload_tokens}")
+        if type(self.offload_tokens) is not int or self.offload_tokens < 100:
+            raise ValueError(f"offload_tokens is an int, 100 or more, not {self.offload_tokens}")
         if self.offload_dir is not None:
             self.offload_dir = Path(self.offload_dir).absolute()  # a tool may change the cwd
 

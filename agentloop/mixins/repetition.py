@@ -51,7 +51,7 @@ class Repetition(Loop):
     def __post_init__(self) -> None:
         super().__post_init__()
         if type(self.repetition_limit) is not int or self.repetition_limit < 2:
-            raise ValueError(f"repetition_limit is 2 or more, not {self.repetition_limit}")
+            raise ValueError(f"repetition_limit is an int, 2 or more, not {self.repetition_limit}")
         if isinstance(self.repetition_exempt, str):
             raise TypeError(f"repetition_exempt= takes a list: [{self.repetition_exempt!r}]")
 

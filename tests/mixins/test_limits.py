@@ -744,9 +744,12 @@ def test_one_name_is_no_list_of_exempt_tools():
         Limits(llm=ScriptedModel(), limit_exempt="done")
 
 
-def test_a_limit_of_money_needs_a_price():
-    with pytest.raises(ValueError, match="max_cost needs limit_price="):
-        Limits(llm=ScriptedModel(), max_cost=1)
+@pytest.mark.parametrize(
+    "wrong", [{"max_cost": 1}, {"max_cost": 1, "limit_price": 5}, {"limit_price": 5}]
+)
+def test_a_limit_of_money_needs_a_price(wrong):
+    with pytest.raises(ValueError, match="max_cost needs limit_price=, a function of"):
+        Limits(llm=ScriptedModel(), **wrong)
 
 
 async def test_outside_of_a_run_the_context_can_be_looked_at():

@@ -558,9 +558,10 @@ class TestOffload(test_loop.TestLoop):
         text, is_error = await read(agent, first.extra["offloaded"])
         assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
 
-    async def test_too_small_a_threshold_is_an_error(self):
-        with pytest.raises(ValueError, match="100 or more, not 99"):
-            Offload(llm=ScriptedModel(), offload_tokens=99)
+    @pytest.mark.parametrize("tokens", [99, 2_000.5, float("nan"), None])
+    async def test_what_is_no_threshold_is_an_error(self, tokens):
+        with pytest.raises(ValueError, match=f"100 or more, not {tokens}"):
+            Offload(llm=ScriptedModel(), offload_tokens=tokens)
 
     async def test_another_tool_of_that_name_is_an_error(self):
         @tool("Mine", name="read_offloaded")
