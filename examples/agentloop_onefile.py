@@ -151,7 +151,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 3880c891a16eb329
+# ==== messages.py ==== agentloop 0.1.0, sha256 dff99a6594c39776
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -238,6 +238,8 @@ def _need_one_source(part: ImagePart | FilePart) -> None:
         raise ValueError(f"{kind} needs either url= or data=, and not both")
     if part.data is not None and not part.media_type:
         raise ValueError(f"{kind} with data= needs a media_type=, such as 'image/png'")
+    if isinstance(cast(Any, part.data), bytearray | memoryview):
+        object.__setattr__(part, "data", bytes(part.data or b""))
 
 
 def _freeze_content(message: UserMessage | ToolMessage) -> None:
@@ -1202,7 +1204,7 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-# ==== tokens.py ==== agentloop 0.1.0, sha256 d9eaf71aa062b313
+# ==== tokens.py ==== agentloop 0.1.0, sha256 379f3821c492df9a
 """How many tokens a text, a message, a list of tools has: tiktoken's count, or an estimate.
 
 The estimate is one token per four bytes of UTF-8, on every machine. tiktoken counts better, but
@@ -1216,13 +1218,12 @@ BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 ENCODING = "o200k_base"
-TABLES = {  # the names that tiktoken gives its tables in its cache
-    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
-    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+TABLES = {  # the names of tiktoken's tables in its cache, and how their sha256 begins
+    "o200k_base": ("fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f"),
+    "cl100k_base": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef"),
 }
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
 
-_loaded: dict[str, Any] = {}
 _in_use: list[str] = []  # the encoding, if there is one
 
 
@@ -1239,14 +1240,13 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     """
     if encoding is None:
         return estimate(text)
-    if encoding not in _loaded:
-        _loaded[encoding] = import_module("tiktoken").get_encoding(encoding)
+    encoder: Any = import_module("tiktoken").get_encoding(encoding)  # which it keeps
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
+    return sum(len(encoder.encode(piece, disallowed_special=())) for piece in pieces)
 
 
 def use_tiktoken(encoding: str | None = ENCODING) -> bool:
-    """Let agents count with tiktoken from now on, if its table is on the disk; says whether it is.
+    """Let agents count with tiktoken from now on, if its table is on the disk: whether they do.
 
     For the start of a program: loading the table takes half a second. None goes back to the
     estimate. TIKTOKEN_CACHE_DIR says where tiktoken keeps its tables.
@@ -1256,9 +1256,12 @@ def use_tiktoken(encoding: str | None = ENCODING) -> bool:
         return False
     if encoding not in TABLES:
         raise ValueError(f"the encodings are {', '.join(TABLES)}; not {encoding!r}")
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), TABLES[encoding])
-    if found := path.is_file():
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    name, digest = TABLES[encoding]
+    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), name)
+    # With "" for a folder tiktoken has no cache; a damaged table it deletes, and downloads.
+    data = path.read_bytes() if folder != "" and path.is_file() else b""
+    if found := sha256(data).hexdigest().startswith(digest):
         count_tokens("", encoding)
         _in_use.append(encoding)
     return found
@@ -1750,7 +1753,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 316c9f3b7824e23d
+# ==== transcript.py ==== agentloop 0.1.0, sha256 f2de7fa4dce3d887
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1843,21 +1846,21 @@ class LogReader:
 
     def __init__(self) -> None:
         self._read = 0
-        self._first: Any = None
-        self._last: Any = None
+        self._ends: tuple[Any, Any] | None = None  # of what was read; None while it takes one in
 
     def follows(self, log: Sequence[Any]) -> bool:
-        """Whether this log begins with what was read; it does not after it was cleared."""
-        return not self._read or (
-            self._read <= len(log)
-            and log[0] is self._first  # a new Reset, though what it brings may be known
-            and log[self._read - 1] is self._last
-        )
+        """Whether this log begins with what was read; not after it was cleared, nor if a record
+        was not taken in to its end."""
+        if self._ends is None:
+            return not self._read
+        first, last = self._ends  # first: a new Reset, though what follows it may be known
+        return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
 
     def catch_up(self, log: Sequence[Any]) -> None:
         for at in range(self._read, len(log)):
+            self._read, self._ends = at + 1, None
             self.take(log, at)
-            self._read, self._first, self._last = at + 1, log[0], log[at]
+            self._ends = log[0], log[at]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""
@@ -3260,7 +3263,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 6148418e693590ec
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 896614c19bc791e0
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3307,13 +3310,17 @@ class CompactionConfig:
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        window_is_wrong = self.context_window is not None and self.context_window < 1
+        window_is_wrong = self.context_window is not None and not self.context_window >= 1
         if not 0 < self.threshold_ratio <= 1 or window_is_wrong:
             raise ValueError(
                 f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
             )
-        if self.keep_turns < 0 or not self.timeout > 0:
-            raise ValueError("keep_turns is at least 0, and timeout more than 0 seconds")
+        if type(self.keep_turns) is not int or self.keep_turns < 0 or not self.timeout > 0:
+            raise ValueError("keep_turns is a whole number from 0 on, and timeout above 0 seconds")
+        if not self.summary_prompt.strip():
+            raise ValueError("summary_prompt is empty: say what the summary has to hold")
+        if not (self.model is None or hasattr(self.model, "ainvoke")):
+            raise TypeError(f"model= takes a model, such as ChatOpenAI(...), not {self.model!r}")
 
 
 class Compaction(Loop):
@@ -3348,6 +3355,17 @@ class Compaction(Loop):
                 raise
         return await super().call_model(retry)
 
+    async def compact(self) -> bool:
+        """Summarize now what is older than the newest turns, however little; whether it was done.
+
+        For between two runs. Listeners get a CompactionEvent. AgentBusy: a run is going on.
+        """
+        self._refuse_if_busy()
+        config = self.compaction or CompactionConfig()
+        request = Request(await self.context(), self._offer())
+        keep, size = place_to_cut(self.log, config.keep_turns, 1), self.meter().tokens(request)
+        return await self._summarize(request, keep, size, config) is not None
+
     async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
         """The request to send instead of one of `size` tokens, if that is too long."""
         known = config.context_window or await self._window_of(request.model or self.llm)
@@ -3355,7 +3373,7 @@ class Compaction(Loop):
         if size < (limit := config.threshold_ratio * window):
             return request
         if known is None:
-            warn_of_unknown_window((request.model or self.llm).model)
+            warn_of_unknown_window(name_of_model(request.model or self.llm))
         keep = place_to_cut(self.log, config.keep_turns, round(MIN_GAIN * window))
         if summarized := await self._summarize(request, keep, size, config):
             request, size = summarized, self.meter(request.model).tokens(summarized)
@@ -3428,11 +3446,15 @@ class Compaction(Loop):
         return request
 
     async def _window_of(self, model: ChatModel) -> int | None:
-        name = getattr(model, "model", "")
+        name = name_of_model(model)
         if ("window", name) not in self._cache:  # in a thread: that package takes long to import
             self._cache["window", name] = await in_thread(context_window, name)
         window: int | None = self._cache["window", name]
         return window
+
+
+def name_of_model(model: ChatModel) -> str:
+    return str(getattr(model, "model", None) or "")  # one's own may have none
 
 
 @cache
