@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,13 +31,12 @@ BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 ENCODING = "o200k_base"
-TABLES = {  # the names that tiktoken gives its tables in its cache
-    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
-    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+TABLES = {  # the names of tiktoken's tables in its cache, and how their sha256 begins
+    "o200k_base": ("fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f"),
+    "cl100k_base": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef"),
 }
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
 
-_loaded: dict[str, Any] = {}
 _in_use: list[str] = []  # the encoding, if there is one
 
 
@@ -53,14 +53,13 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     """
     if encoding is None:
         return estimate(text)
-    if encoding not in _loaded:
-        _loaded[encoding] = import_module("tiktoken").get_encoding(encoding)
+    encoder: Any = import_module("tiktoken").get_encoding(encoding)  # which it keeps
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
+    return sum(len(encoder.encode(piece, disallowed_special=())) for piece in pieces)
 
 
 def use_tiktoken(encoding: str | None = ENCODING) -> bool:
-    """Let agents count with tiktoken from now on, if its table is on the disk; says whether it is.
+    """Let agents count with tiktoken from now on, if its table is on the disk: whether they do.
 
     For the start of a program: loading the table takes half a second. None goes back to the
     estimate. TIKTOKEN_CACHE_DIR says where tiktoken keeps its tables.
@@ -70,9 +69,12 @@ def use_tiktoken(encoding: str | None = ENCODING) -> bool:
         return False
     if encoding not in TABLES:
         raise ValueError(f"the encodings are {', '.join(TABLES)}; not {encoding!r}")
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), TABLES[encoding])
-    if found := path.is_file():
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    name, digest = TABLES[encoding]
+    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), name)
+    # With "" for a folder tiktoken has no cache; a damaged table it deletes, and downloads.
+    data = path.read_bytes() if folder != "" and path.is_file() else b""
+    if found := sha256(data).hexdigest().startswith(digest):
         count_tokens("", encoding)
         _in_use.append(encoding)
     return found

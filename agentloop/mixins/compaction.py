@@ -82,13 +82,17 @@ class CompactionConfig:
     enabled: bool = True
 
     def __post_init__(self) -> None:
-        window_is_wrong = self.context_window is not None and self.context_window < 1
+        window_is_wrong = self.context_window is not None and not self.context_window >= 1
         if not 0 < self.threshold_ratio <= 1 or window_is_wrong:
             raise ValueError(
                 f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
             )
-        if self.keep_turns < 0 or not self.timeout > 0:
-            raise ValueError("keep_turns is at least 0, and timeout more than 0 seconds")
+        if type(self.keep_turns) is not int or self.keep_turns < 0 or not self.timeout > 0:
+            raise ValueError("keep_turns is a whole number from 0 on, and timeout above 0 seconds")
+        if not self.summary_prompt.strip():
+            raise ValueError("summary_prompt is empty: say what the summary has to hold")
+        if not (self.model is None or hasattr(self.model, "ainvoke")):
+            raise TypeError(f"model= takes a model, such as ChatOpenAI(...), not {self.model!r}")
 
 
 class Compaction(Loop):

@@ -39,7 +39,8 @@ class Price:
     cache_write: float | None = None
 
     def __post_init__(self) -> None:
-        if not all(price is None or 0 <= price < inf for price in astuple(self)):
+        prices = astuple(self)
+        if None in prices[:2] or not all(p is None or 0 <= p < inf for p in prices):
             raise ValueError(f"a price is money for a million tokens, 0 or more; not {self}")
 
     def cost(self, usage: Usage) -> float:

@@ -16,17 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from bisect import bisect, insort
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
 from .. import messages as m
-from ..bills import PriceOf, cost_of, is_request, newest_run
+from ..bills import PriceOf, cost_of, is_request
 from ..events import UsageEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Request, Result, ToolCall, ToolMessage
+from ..transcript import LogReader
 from ..waiting import cancel_this_task, outcome, within
 
 T = TypeVar("T")
@@ -56,8 +58,7 @@ class Limits(Loop):
     max_tool_calls: calls that run. Those of a turn that are too many are answered with that.
     max_tool_failures: failures of one tool in a row.
     max_calls_per_turn: calls of one turn that run. The others are answered, and the run goes on.
-    limit_price: what a request cost, by (model, Usage). Where it gives None, fails, or gives no
-        number, `max_cost` cannot be kept, and the run ends.
+    limit_price: what a request cost, by (model, Usage). Where it gives no number, the run ends.
     limit_summary: at the end, ask the model for a summary: one more request, of 30 seconds at most.
     limit_exempt: tools that are not counted, and run after other limits than time: a done tool.
     limit_clock: Unix time in seconds, as in `RunStart.at`.
@@ -81,13 +82,11 @@ class Limits(Loop):
             most = getattr(self, name)
             kinds = (int, float) if name in ("max_cost", "max_seconds") else (int,)
             if most is not None and not (type(most) in kinds and 0 < most < inf):
-                number = "number" if float in kinds else "whole number"
-                raise ValueError(
-                    f"{name} is a {number} above 0, or None for no limit; not {most!r}"
-                )
+                kind = "number" if float in kinds else "whole number"
+                raise ValueError(f"{name} is a {kind} above 0, or None for no limit; not {most!r}")
         if isinstance(self.limit_exempt, str):
             raise TypeError(f"limit_exempt= takes a list: [{self.limit_exempt!r}]")
-        if self.max_cost is not None and self.limit_price is None:
+        if not callable(self.limit_price) and (self.max_cost or self.limit_price) is not None:
             raise ValueError("max_cost needs limit_price=, a function of (model, Usage)")
 
     async def context(self) -> list[Message]:
@@ -156,26 +155,23 @@ class Limits(Loop):
         return ended[0]
 
     def _spent(self) -> Spent:
-        price = self.limit_price if self.max_cost is not None else None
-        return spent(self.log, price, self.limit_exempt, self.limit_clock())
+        price: Any = None if self.max_cost is None else self.limit_price
+        key = None if price is None else price.__call__  # can be hashed, even if the price cannot
+        return self.reader(Spending, key, frozenset(self.limit_exempt)).spent(self.limit_clock())
 
     def _seconds_left(self) -> float | None:
-        if self.max_seconds is None:
-            return None
-        now = self.limit_clock()
-        starts = (record.at for record in reversed(self.log) if isinstance(record, m.RunStart))
-        return self.max_seconds - (now - next(starts, now))
+        return None if self.max_seconds is None else self.max_seconds - self._spent().seconds
 
     def _over(self, *but: str) -> str | None:
         limits = {kind: getattr(self, f"max_{kind}") for kind in LIMITS if kind not in but}
         return over(self._spent(), limits) if any(limits.values()) else None
 
     def _stop(self, kind: str, said: str) -> m.Stop:
-        text = report(self._spent(), kind, getattr(self, f"max_{kind}"))
-        return m.Stop(f"limit:{kind}", f"{text}\n\n{said or last_text(self.log)}".strip())
+        text = report(used := self._spent(), kind, getattr(self, f"max_{kind}"))
+        return m.Stop(f"limit:{kind}", f"{text}\n\n{said or used.said}".strip())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spent:
     """What a run has used. `cost` is None if the price of a request is not known."""
 
@@ -187,43 +183,65 @@ class Spent:
     tool_failures: int = 0  # in a row, of the tool that is `failing`
     failing: str = ""
     refused: str | None = None  # the limit for which a call did not run, or not to its end
+    said: str = field(default="", compare=False)  # by the model, last
 
 
-def spent(
-    log: Sequence[Record],
-    price: PriceOf | None = None,
-    exempt: Collection[str] = (),
-    now: float | None = None,
-) -> Spent:
-    """What the newest run of a log has used until `now`, calls of exempt tools aside."""
-    run = newest_run(log)
-    of: defaultdict[type, list[Any]] = defaultdict(list)
-    for record in run:
-        of[type(record)].append(record)
-    requests = list(filter(is_request, run))
-    names = {call.id: call.name for reply in of[AssistantMessage] for call in reply.tool_calls}
-    started = [start.call_id for start in of[m.ToolStart]]
-    denied = {decision.call_id for decision in of[m.Decision] if not decision.allowed}
-    results: dict[str, ToolMessage] = {result.tool_call_id: result for result in of[ToolMessage]}
-    reasons: dict[str, Any] = {
-        call_id: (result.extra or {}).get("limit") for call_id, result in results.items()
-    }
-    streaks: Counter[str] = Counter()
-    for call_id in dict.fromkeys([*(one for one in started if one not in names), *names]):
-        if (result := results.get(call_id)) and call_id not in denied and not reasons[call_id]:
-            streaks[result.tool_name] = (streaks[result.tool_name] + 1) * result.is_error
-    costs = [cost_of(each, price) for each in requests] if price else []
-    [(failing, failures)] = streaks.most_common(1) or [("", 0)]
-    return Spent(
-        requests=len(requests),
-        tokens=sum(each.usage.total_tokens for each in requests if each.usage),
-        cost=None if None in costs else sum(filter(None, costs), 0.0),
-        seconds=now - of[m.RunStart][0].at if run and now is not None else 0.0,
-        tool_calls=sum(names.get(call_id) not in exempt for call_id in started),
-        tool_failures=failures,
-        failing=failing,
-        refused=next((kind for kind in reasons.values() if kind in LIMITS), None),
-    )
+class Spending(LogReader):
+    """What the newest run of a log has used, calls of exempt tools aside."""
+
+    def __init__(self, price: PriceOf | None = None, exempt: Collection[str] = ()) -> None:
+        super().__init__()
+        self._price, self._exempt = price, exempt
+        self._begin(None)
+
+    def _begin(self, began: float | None) -> None:
+        self._began, self._used = began, Spent()
+        self._calls: dict[str, tuple[int, str]] = {}  # by id: its place, and the tool
+        self._streaks = defaultdict[str, list[int]](lambda: [-1])
+
+    def spent(self, now: float | None) -> Spent:
+        failing, streak = max(self._streaks.items(), key=lambda s: len(s[1]), default=("", [-1]))
+        seconds = 0.0 if self._began is None or now is None else now - self._began
+        return replace(self._used, seconds=seconds, tool_failures=len(streak) - 1, failing=failing)
+
+    def take(self, log: Sequence[Record], at: int) -> None:
+        record = log[at]
+        if isinstance(record, m.RunStart):
+            self._begin(record.at)
+        if self._began is None:
+            return
+        used, calls = self._used, self._calls
+        if is_request(record):
+            used.requests += 1
+            used.tokens += record.usage.total_tokens if record.usage else 0
+            if self._price is not None and used.cost is not None:
+                cost = cost_of(record, self._price)
+                used.cost = None if cost is None else used.cost + cost
+        if isinstance(record, AssistantMessage):
+            used.said = record.text if record.text.strip() else used.said
+            for call in record.tool_calls:
+                calls.setdefault(call.id, (len(calls), call.name))
+        elif isinstance(record, m.ToolStart):
+            _, name = calls.setdefault(record.call_id, (len(calls), ""))
+            used.tool_calls += name not in self._exempt
+        elif isinstance(record, m.Decision) and not record.allowed:
+            calls[record.call_id] = (-1, "")  # what comes of it is no failure of the tool
+        elif isinstance(record, ToolMessage) and (kind := (record.extra or {}).get("limit")):
+            used.refused = used.refused or (kind if kind in LIMITS else None)
+        elif isinstance(record, ToolMessage):
+            place, _ = calls.get(record.tool_call_id, (-1, ""))
+            streak = self._streaks[record.tool_name]  # its last success, the failures since
+            if place > streak[0] and record.is_error:
+                insort(streak, place)  # in the order of the calls, whichever was faster
+            elif place > streak[0]:
+                streak[: bisect(streak, place)] = [place]
+
+
+def spent(log: Sequence[Record], *settings: Any, now: float | None = None) -> Spent:
+    """What the newest run of a log has used until `now`, with the settings of `Spending`."""
+    spending = Spending(*settings)
+    spending.catch_up(log)
+    return spending.spent(now)
 
 
 def over(used: Spent, limits: Mapping[str, float | None]) -> str | None:
@@ -246,8 +264,7 @@ def too_many(
 
 
 def not_run(call: ToolCall, kind: str, text: str = NOT_RUN) -> ToolMessage:
-    extra = {"limit": kind}
-    return ToolMessage(call.id, call.name, text.format(kind), is_error=True, extra=extra)
+    return ToolMessage(call.id, call.name, text.format(kind), is_error=True, extra={"limit": kind})
 
 
 def fresh_summary(log: Sequence[Record]) -> m.Summary | None:
@@ -255,16 +272,6 @@ def fresh_summary(log: Sequence[Record]) -> m.Summary | None:
     kinds = (m.RunStart, AssistantMessage, ToolMessage, m.Summary)
     last = next((record for record in reversed(log) if isinstance(record, kinds)), None)
     return last if isinstance(last, m.Summary) else None
-
-
-def last_text(log: Sequence[Record]) -> str:
-    """What the model said last in the newest run."""
-    for record in reversed(log):
-        if isinstance(record, m.RunStart):
-            break
-        if isinstance(record, AssistantMessage) and record.text.strip():
-            return record.text
-    return ""
 
 
 def report(used: Spent, kind: str, most: float) -> str:

@@ -52,8 +52,8 @@ class Memory(Loop):
     def __post_init__(self) -> None:
         if isinstance(self.memory, str | Path):
             raise TypeError(f"memory= takes a list of files, such as [{str(self.memory)!r}]")
-        if self.memory_tokens < 1:
-            raise ValueError(f"memory_tokens is 1 or more, not {self.memory_tokens}")
+        if type(self.memory_tokens) is not int or self.memory_tokens < 1:
+            raise ValueError(f"memory_tokens is a whole number above 0, not {self.memory_tokens}")
         self.read_memory()  # before super(), which may open a session: this may fail
         super().__post_init__()
 

@@ -13,8 +13,11 @@ import asyncio
 import logging
 import os
 import shutil
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import field, replace
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -35,6 +38,7 @@ logger = logging.getLogger("agentloop")
 
 MAX_READ_BACK = 20_000  # characters that one call of `read_offloaded` returns
 WRITE_SECONDS = 10.0
+UNFINISHED = f".{16 * '[0-9a-f]'}.tmp"
 
 
 class Folder:
@@ -61,8 +65,8 @@ class Offload(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.offload_tokens < 100:
-            raise ValueError(f"offload_tokens is 100 or more, not {self.offload_tokens}")
+        if type(self.offload_tokens) is not int or self.offload_tokens < 100:
+            raise ValueError(f"offload_tokens is an int, 100 or more, not {self.offload_tokens}")
         if self.offload_dir is not None:
             self.offload_dir = Path(self.offload_dir).absolute()  # a tool may change the cwd
 
@@ -142,6 +146,7 @@ def store(folder: Path, text: str) -> str:
     name, temporary = sha256(data).hexdigest()[:16], folder / f".{token_hex(8)}.tmp"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tidy(folder)
         with open(temporary, "xb", opener=_open_result) as file:
             file.write(data)
             file.flush()
@@ -152,6 +157,15 @@ def store(folder: Path, text: str) -> str:
         if load(folder, name) != text:  # which another agent may have written
             raise
     return name
+
+
+@lru_cache(1_000)  # once in a process
+def tidy(folder: Path) -> None:
+    """Remove what writers that were killed left there, an hour ago or longer."""
+    for path in folder.glob(UNFINISHED):
+        with suppress(OSError):
+            if path.lstat().st_mtime < time.time() - 3600:
+                path.unlink()
 
 
 def load(folder: Path, name: str) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -74,7 +75,10 @@ class Trim(Loop):
         messages = await super().context()
         if self.trim is None:
             return messages
-        messages, cut = trim(messages, self.trim)
+        walk: Walk | None = self._cache.get(Walk)
+        if walk is None or walk.config is not self.trim or not walk.begins(messages):
+            walk = self._cache[Walk] = Walk(self.trim)
+        messages, cut = walk.go_on(messages)
         if cut:
             results = {each.tool_call_id for each in cut if isinstance(each, ToolMessage)}
             self.emit(PruneEvent(sorted(results)))
@@ -83,13 +87,7 @@ class Trim(Loop):
 
 def trim(messages: Sequence[Message], config: TrimConfig) -> tuple[list[Message], list[Message]]:
     """The messages that fit the budget or have to stay, and those that left just now."""
-    walk = Walk(config)
-    for message in messages:
-        if isinstance(message, AssistantMessage):
-            walk.cut()  # as the request did that this replies to
-        walk.add(message)
-    cut = walk.cut()
-    return [message for message in walk.left if message is not None], cut
+    return Walk(config).go_on(messages)
 
 
 class Walk:
@@ -97,10 +95,27 @@ class Walk:
 
     def __init__(self, config: TrimConfig) -> None:
         self.config = config
+        self.walked: list[Message] = []
         self.left: list[Message | None] = []  # None: it is gone
         self.places = {kind: deque[int]() for kind in (*KEEP, FIXED)}  # of what is not cut yet
         self.tokens = dict.fromkeys(self.places, 0)
         self.has_task, self.taken = False, list[Message]()
+
+    def begins(self, messages: Sequence[Message]) -> bool:
+        """Whether these messages begin with those that were walked."""
+        return messages[: len(self.walked)] == self.walked
+
+    def go_on(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+        """Walk to the end of these messages: what is left of them, and what left just now."""
+        for message in messages[len(self.walked) :]:
+            if isinstance(message, AssistantMessage):
+                self.cut()  # as the request did that this replies to
+            self.add(message)
+        end = copy(self)  # without a cut, as more than the reply to this request may follow
+        end.left, end.tokens = self.left[:], self.tokens.copy()
+        end.places = {kind: places.copy() for kind, places in self.places.items()}
+        cut = end.cut()
+        return [message for message in end.left if message is not None], cut
 
     def add(self, message: Message) -> None:
         kind = KINDS.get(type(message), FIXED)
@@ -110,6 +125,7 @@ class Walk:
         self.places[kind].append(len(self.left))
         self.tokens[kind] += message_tokens(message)
         self.left.append(message)
+        self.walked.append(message)
 
     def cut(self) -> list[Message]:
         """Cut what is over its budget. Returns it as it was before."""

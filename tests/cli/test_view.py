@@ -227,7 +227,7 @@ def test_the_command_writes_a_page_for_its_owner(tmp_path):
     page = (tmp_path / "offloaded" / "book.html").read_bytes()
     assert page == (tmp_path / "out.html").read_bytes()
     again = run("view", "../book.jsonl", cwd=tmp_path / "offloaded")
-    assert (again.returncode, "there is book.html already" in again.stdout) == (2, True)
+    assert (again.returncode, "there is book.html already" in again.stderr) == (2, True)
     sessions = tmp_path / ".agentloop" / "sessions"
     sessions.mkdir(parents=True)
     (tmp_path / "book.jsonl").rename(sessions / "kept.jsonl")

@@ -1,6 +1,7 @@
 """Compaction: the conversation goes on from a summary."""
 
 import asyncio
+from math import nan
 
 import pytest
 from hypothesis import given
@@ -206,6 +207,22 @@ class TestCompaction(test_loop.TestLoop):
     def test_the_ratio_is_checked(self):
         with pytest.raises(ValueError, match="threshold_ratio"):
             CompactionConfig(threshold_ratio=80)
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            ({"keep_turns": 1.5}, "keep_turns is a whole number"),
+            ({"keep_turns": -1}, "keep_turns is a whole number"),
+            ({"timeout": nan}, "timeout above 0"),
+            ({"context_window": nan}, "context_window"),
+            ({"summary_prompt": ""}, "summary_prompt is empty"),
+            ({"summary_prompt": "\n"}, "summary_prompt is empty"),
+            ({"model": "gpt-5-mini"}, "model= takes a model, such as .*, not 'gpt-5-mini'"),
+        ],
+    )
+    def test_settings_that_make_no_sense_are_errors(self, wrong, says):
+        with pytest.raises((TypeError, ValueError), match=says):
+            CompactionConfig(**wrong)
 
     def test_nothing_is_unseen_in_an_empty_log(self):
         assert first_unseen([]) == 0

@@ -106,10 +106,12 @@ def test_without_prices_of_their_own_cached_tokens_cost_what_others_do():
     assert PRICES["small"].cost(used) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("bad", [-1, nan, inf])
+@pytest.mark.parametrize("bad", [-1, nan, inf, None])
 def test_a_price_is_a_number(bad):
     with pytest.raises(ValueError, match="0 or more"):
         Price(input=1, output=bad)
+    with pytest.raises(ValueError, match="0 or more"):
+        Price(input=bad, output=1)
 
 
 @pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": PRICES["big"], "new": {"input": 1}}, 5])

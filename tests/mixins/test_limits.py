@@ -35,9 +35,9 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.messages import Decision
+from agentloop.messages import Decision, ToolCall
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.limits import CUT_SHORT, LAST_WORDS, NOT_RUN, Limits, Spent, spent
+from agentloop.mixins.limits import CUT_SHORT, LAST_WORDS, NOT_RUN, Limits, Spending, Spent, spent
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import call
 
@@ -744,9 +744,12 @@ def test_one_name_is_no_list_of_exempt_tools():
         Limits(llm=ScriptedModel(), limit_exempt="done")
 
 
-def test_a_limit_of_money_needs_a_price():
-    with pytest.raises(ValueError, match="max_cost needs limit_price="):
-        Limits(llm=ScriptedModel(), max_cost=1)
+@pytest.mark.parametrize(
+    "wrong", [{"max_cost": 1}, {"max_cost": 1, "limit_price": 5}, {"limit_price": 5}]
+)
+def test_a_limit_of_money_needs_a_price(wrong):
+    with pytest.raises(ValueError, match="max_cost needs limit_price=, a function of"):
+        Limits(llm=ScriptedModel(), **wrong)
 
 
 async def test_outside_of_a_run_the_context_can_be_looked_at():
@@ -782,7 +785,7 @@ others = (
 @given(st.lists(requests | others), st.lists(requests | others))
 def test_what_is_spent_is_the_sum_over_the_log_since_the_run_began(before, run):
     count = spent(
-        [*before, RunStart(at=100), *run], lambda model, usage: usage.total_tokens, (), 107
+        [*before, RunStart(at=100), *run], lambda model, usage: usage.total_tokens, (), now=107
     )
     asked = [record for record in run if hasattr(record, "usage")]
     used = [record.usage for record in asked]
@@ -791,6 +794,46 @@ def test_what_is_spent_is_the_sum_over_the_log_since_the_run_began(before, run):
     assert count.cost == (None if None in used else count.tokens)
     assert count.seconds == 7
     assert count.tool_calls == sum(isinstance(record, ToolStart) for record in run)
+
+
+results_of_tools = st.builds(
+    ToolMessage,
+    st.sampled_from("1234"),
+    st.sampled_from(["look", "add"]),
+    st.just("text"),
+    is_error=st.booleans(),
+    extra=st.none() | st.just({"limit": "tokens"}),
+)
+called = st.builds(
+    lambda ids: AssistantMessage("", tuple(ToolCall(id, "look", "{}") for id in ids)),
+    st.permutations("1234"),
+)
+starts = st.builds(RunStart, at=st.just(100.0)) | st.builds(ToolStart, st.sampled_from("1234"))
+decisions = st.builds(Decision, st.sampled_from("1234"), st.booleans())
+
+
+@given(st.lists(requests | others | called | starts | decisions | results_of_tools, max_size=30))
+def test_a_log_that_is_read_record_by_record_comes_to_the_same_as_at_once(log):
+    bit_by_bit = Spending(price, ["look"])
+    for end in range(len(log) + 1):
+        bit_by_bit.catch_up(log[:end])
+        assert bit_by_bit.spent(107) == spent(log[:end], price, ["look"], now=107)
+
+
+def test_each_record_is_counted_and_priced_once_however_long_the_run_is():
+    priced = []
+
+    class Priced(list):
+        """Such as an object with data: it cannot be hashed, and may be empty."""
+
+        def __call__(self, model, usage):
+            priced.append(usage)
+            return 0.0
+
+    llm = ScriptedModel(*(reply(call("add", a=1, b=n), model="m") for n in range(30)), "ok")
+    agent = Limited(llm=llm, tools=[add], max_cost=1.0, limit_price=Priced())
+    assert agent.run_sync("x").stop_reason == "completed"
+    assert len(priced) == 30
 
 
 def test_without_a_run_nothing_is_spent():

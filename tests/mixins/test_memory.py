@@ -169,9 +169,10 @@ class TestMemory(test_loop.TestLoop):
         with pytest.raises(TypeError, match=r"\['AGENTS\.md'\]"):
             Memory(llm=ScriptedModel(), memory="AGENTS.md")
 
-    async def test_no_tokens_at_all_are_an_error(self):
-        with pytest.raises(ValueError, match="memory_tokens"):
-            Memory(llm=ScriptedModel(), memory_tokens=0)
+    @pytest.mark.parametrize("tokens", [0, 1.5, float("nan"), None])
+    async def test_no_number_of_tokens_is_an_error(self, tokens):
+        with pytest.raises(ValueError, match=f"memory_tokens is a whole.*, not {tokens}"):
+            Memory(llm=ScriptedModel(), memory_tokens=tokens)
 
     async def test_a_change_of_the_file_shows_when_it_is_read_again(self, folder):
         llm = ScriptedModel("one", "two", "three")

@@ -8,6 +8,7 @@ import stat
 import sys
 import tempfile
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,6 +48,19 @@ LONG = "".join(f"line {n}: é\n" for n in range(2_000))
 @tool("A long text")
 async def long(n: int = 0, size: int = 0) -> str:
     return f"{n} {LONG}" + "x" * size
+
+
+def test_what_a_killed_writer_left_is_removed_after_an_hour(tmp_path):
+    names = [f".{n:016x}.tmp" for n in range(3)] + ["of-the-user.tmp", ".mine.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (0, time.time() - 3_700))
+    (tmp_path / names[0]).touch()
+    (tmp_path / names[2]).unlink()
+    (tmp_path / names[2]).mkdir()  # which cannot be removed
+    os.utime(tmp_path / names[2], (0, 0))
+    name = store(tmp_path, LONG)
+    assert {path.name for path in tmp_path.iterdir()} == {name, *names} - {names[1]}
 
 
 class Kept(Session, Offload):
@@ -544,9 +558,10 @@ class TestOffload(test_loop.TestLoop):
         text, is_error = await read(agent, first.extra["offloaded"])
         assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
 
-    async def test_too_small_a_threshold_is_an_error(self):
-        with pytest.raises(ValueError, match="100 or more, not 99"):
-            Offload(llm=ScriptedModel(), offload_tokens=99)
+    @pytest.mark.parametrize("tokens", [99, 2_000.5, float("nan"), None])
+    async def test_what_is_no_threshold_is_an_error(self, tokens):
+        with pytest.raises(ValueError, match=f"100 or more, not {tokens}"):
+            Offload(llm=ScriptedModel(), offload_tokens=tokens)
 
     async def test_another_tool_of_that_name_is_an_error(self):
         @tool("Mine", name="read_offloaded")

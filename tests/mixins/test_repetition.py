@@ -1,6 +1,7 @@
 """Repetition: a model that goes in circles is warned once, then stopped."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
+    AssistantMessage,
     Inbox,
+    RunStart,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -16,7 +19,14 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.mixins.repetition import STOPPED_REPEATING, Repetition, canonical, repeated
+from agentloop.mixins.repetition import (
+    STOPPED_REPEATING,
+    Repetition,
+    Turns,
+    calls_made,
+    canonical,
+    repeated,
+)
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -137,28 +147,56 @@ class TestRepetition(test_loop.TestLoop):
         assert validate([*agent.messages, UserMessage("y")]) == []
 
     async def test_calls_side_by_side_count_in_any_order(self):
-        result, agent, _ = await play([[A, B], [B, A], [A, B]])
+        result, agent, _ = await play([[A, B], [B, A], [A, B], [B, A]])
         assert result.stop_reason == "no_progress"
         assert len(warnings(agent)) == 1
-        assert ran(agent) == 4
+        assert ran(agent) == 6
+
+    async def test_many_calls_side_by_side_are_one_turn(self):
+        turn = [call("look", at=str(n)) for n in range(6)]
+        result, agent, _ = await play([turn, turn[::-1], turn, turn])
+        assert result.stop_reason == "no_progress"
+        assert len(warnings(agent)) == 1
+        assert ran(agent) == 18
+        other = [*turn, A]
+        assert (await play([turn, other, turn[1:], turn]))[0].stop_reason == "completed"
+
+    async def test_the_same_call_side_by_side_is_no_repetition(self):
+        result, agent, _ = await play([[A, A, A, A], [A, A, A, A], B])
+        assert (result.stop_reason, warnings(agent)) == ("completed", [])
 
     async def test_a_tool_that_polls_may_be_exempt(self):
         result, agent, _ = await play([A] * 9, repetition_exempt=["look"])
         assert result.stop_reason == "completed"
         assert warnings(agent) == []
 
-    async def test_what_waits_in_between_is_no_repetition(self):
-        turns = [call("add", a=1, b=1), A] * 5
-        settings = {"repetition_exempt": ["look"]}
-        assert (await play(turns, [look, add], **settings))[0].stop_reason == "completed"
-        assert (await play(turns, [look, add]))[0].stop_reason == "no_progress"
+    @pytest.mark.parametrize("polled", [[A], [A, B], [A, A, A]])
+    async def test_a_tool_that_polls_in_between_hides_nothing(self, polled):
+        turns = [one for _ in range(4) for one in (polled, call("add", a=1, b=1))]
+        result, agent, _ = await play(turns, [look, add], repetition_exempt=["look"])
+        assert result.stop_reason == "no_progress"
+        assert len(warnings(agent)) == 1
+        assert ran(agent) == 4 * len(polled) + 3
+
+    async def test_a_tool_that_polls_in_the_same_turn_hides_nothing(self):
+        turns = [[call("look", at=str(n)), call("add", a=1, b=1)] for n in range(4)]
+        result, _, _ = await play(turns, [look, add], repetition_exempt=["look"])
+        assert result.stop_reason == "no_progress"
+
+    async def test_a_warning_is_for_what_follows_it_and_not_for_what_polls(self):
+        turns = [*[call("add", a=1, b=1)] * 3, *[A] * 9, "done"]
+        result, agent, _ = await play(turns, [look, add], repetition_exempt=["look"])
+        assert (result.text, len(warnings(agent))) == ("done", 1)
 
     async def test_the_limit_is_a_setting(self):
         assert (await play([A] * 2, repetition_limit=2))[1].messages[-2].hidden
         assert warnings((await play([A] * 4, repetition_limit=5))[1]) == []
         assert (await play([A] * 6, repetition_limit=5))[0].stop_reason == "no_progress"
-        with pytest.raises(ValueError, match="2 or more, not 1"):
-            Repetition(llm=ScriptedModel(), repetition_limit=1)
+
+    @pytest.mark.parametrize("limit", [1, 2.5, float("nan"), "3", None])
+    async def test_settings_that_make_no_sense_are_errors(self, limit):
+        with pytest.raises(ValueError, match=f"2 or more, not {limit}"):
+            Repetition(llm=ScriptedModel(), repetition_limit=limit)
         with pytest.raises(TypeError, match=r"takes a list: \['look'\]"):
             Repetition(llm=ScriptedModel(), repetition_exempt="look")
 
@@ -184,7 +222,10 @@ class TestRepetition(test_loop.TestLoop):
 
         agent = Steered(llm=ScriptedModel(A, again, A, A, "ok"), tools=[look])
         assert await agent.query("x") == "ok"
-        assert not any(m.hidden for m in agent.messages if isinstance(m, UserMessage))
+        assert warnings(agent) == []
+        agent = Steered(llm=ScriptedModel(A, A, again, A, A, A, A, "never"), tools=[look])
+        assert (await agent.run("x")).stop_reason == "no_progress"
+        assert (len(warnings(agent)), ran(agent)) == (2, 6), "and with a warning of its own"
 
     async def test_a_done_tool_ends_the_run_unwarned(self):
         turns = [A, A, [A, call("done", message="done")]]
@@ -237,6 +278,31 @@ def test_what_never_comes_twice_is_no_repetition(made, limit):
 def test_the_order_of_arguments_does_not_matter(arguments):
     turned = dict(reversed(arguments.items()))
     assert canonical(call("look", **{"x": arguments})) == canonical(call("look", **{"x": turned}))
+
+
+turns = st.builds(
+    lambda names: AssistantMessage("", tuple(call(name) for name in names)),
+    st.lists(words, max_size=3),
+)
+warned = st.builds(lambda name: UserMessage("!", hidden=True, extra={"repetition": name}), words)
+spoken = st.builds(UserMessage, words, hidden=st.booleans()) | st.builds(RunStart)
+
+
+@given(st.lists(turns | turns | warned | spoken, max_size=30))
+def test_a_log_that_is_read_record_by_record_comes_to_the_same_as_at_once(log):
+    bit_by_bit = Turns(["c"])
+    for end in range(len(log) + 1):
+        bit_by_bit.catch_up(log[:end])
+        assert (bit_by_bit.made, bit_by_bit.warned) == calls_made(log[:end], ["c"])
+
+
+@given(st.lists(turns, max_size=12))
+def test_calls_of_exempt_tools_are_as_if_they_were_not_there(replies):
+    without = [
+        replace(reply, tool_calls=tuple(one for one in reply.tool_calls if one.name != "c"))
+        for reply in replies
+    ]
+    assert calls_made(replies, ["c"]) == calls_made(without)
 
 
 def test_different_calls_are_different():

@@ -27,7 +27,7 @@ from agentloop import (
 from agentloop.mixins import trim as trim_module
 from agentloop.mixins.compaction import SUMMARY_PROMPT, Compaction
 from agentloop.mixins.memory import Memory
-from agentloop.mixins.trim import KEEP, Trim, TrimConfig, shortened, trim
+from agentloop.mixins.trim import KEEP, Trim, TrimConfig, Walk, shortened, trim
 from agentloop.models.scripted import call
 from agentloop.tokens import message_tokens
 
@@ -399,6 +399,33 @@ def test_what_is_over_the_budget_after_a_cut_had_to_stay(messages, config):
         for at in turns[: max(0, len(turns) - config.keep["turns"])]:
             own = left[at + 1 : at + 1 + len(left[at].tool_calls)]
             assert any(id(message) in kept for message in own)
+
+
+@settings(max_examples=200, deadline=None)
+@given(conversations(), configs, st.data())
+def test_a_walk_that_goes_on_comes_to_the_same_as_a_new_one(messages, config, data):
+    walk = Walk(config)
+    ends = data.draw(st.sets(st.integers(0, len(messages))))
+    for end in [*sorted(ends), len(messages)]:
+        part = messages[:end]
+        assert walk.begins(part)
+        assert walk.go_on(part) == walk.go_on(part) == trim(part, config)
+    assert not walk.begins(messages[:-1])
+    assert not walk.begins([UserMessage("another"), *messages[1:]])
+
+
+def test_an_agent_goes_on_with_its_walk_and_starts_over_with_another_history(monkeypatch):
+    counted = []
+    monkeypatch.setattr(
+        trim_module, "message_tokens", lambda m: counted.append(m) or message_tokens(m)
+    )
+    llm = ScriptedModel(*(call("read", n=n) for n in range(60)), "ok", "hello")
+    agent = Trim(llm=llm, tools=[read], trim=SMALL)
+    agent.run_sync("x")
+    assert len(counted) < 60 * 20, "a new walk for each request comes to 60 * 60"
+    agent.load_history([UserMessage("a"), AssistantMessage("b")])
+    agent.run_sync("c")
+    assert shown(llm.requests[-1]) == ["a", "b", "c"]
 
 
 @given(conversations())
