@@ -225,7 +225,7 @@ class Spending(LogReader):
             _, name = calls.setdefault(record.call_id, (len(calls), ""))
             used.tool_calls += name not in self._exempt
         elif isinstance(record, m.Decision) and not record.allowed:
-            calls[record.call_id] = (-1, "")  # what comes of it is no failure of the tool
+            calls[record.call_id] = (-1, calls.get(record.call_id, (0, ""))[1])  # is no failure
         elif isinstance(record, ToolMessage) and (kind := (record.extra or {}).get("limit")):
             used.refused = used.refused or (kind if kind in LIMITS else None)
         elif isinstance(record, ToolMessage):

@@ -38,7 +38,7 @@ logger = logging.getLogger("agentloop")
 
 MAX_READ_BACK = 20_000  # characters that one call of `read_offloaded` returns
 WRITE_SECONDS = 10.0
-UNFINISHED = f".{16 * '[0-9a-f]'}.tmp"
+LEFT_OVER = f".{16 * '[0-9a-f]'}.tmp"
 
 
 class Folder:
@@ -162,7 +162,7 @@ def store(folder: Path, text: str) -> str:
 @lru_cache(1_000)  # once in a process
 def tidy(folder: Path) -> None:
     """Remove what writers that were killed left there, an hour ago or longer."""
-    for path in folder.glob(UNFINISHED):
+    for path in folder.glob(LEFT_OVER):
         with suppress(OSError):
             if path.lstat().st_mtime < time.time() - 3600:
                 path.unlink()

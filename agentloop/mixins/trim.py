@@ -12,9 +12,9 @@ to a share of the budget, and the next is far. `trim` finds the cuts of earlier 
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -111,7 +111,7 @@ class Walk:
             if isinstance(message, AssistantMessage):
                 self.cut()  # as the request did that this replies to
             self.add(message)
-        end = copy(self)  # without a cut, as more than the reply to this request may follow
+        end = copy.copy(self)  # without a cut, as more than the reply to this request may follow
         end.left, end.tokens = self.left[:], self.tokens.copy()
         end.places = {kind: places.copy() for kind, places in self.places.items()}
         cut = end.cut()
