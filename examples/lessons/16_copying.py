@@ -58,6 +58,6 @@ if __name__ == "__main__":
         print(python("my_program.py", folder=folder))
 
         changes = bundle("--check", "my_agent.py", folder=folder).splitlines()
-        print("\n".join(line for line in changes if not line.endswith("as shipped")))
+        print("\n".join(line for line in changes if line.endswith("changed by you")))
     print("Notice: the loop went round twice, as in lesson 2: a call, then the answer.")
     print("Notice: of the parts of the file, only loop.py is not as shipped any more.")
