@@ -3725,7 +3725,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 533e579029976802
+# ==== models/http.py ==== agentloop 0.1.0, sha256 e5b7993322aded62
 """A model behind HTTP: clients, retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -4149,7 +4149,7 @@ def wire_name(name: str) -> str:
 def loaded(text: str | bytes) -> Any:
     """The value that the JSON stands for; None if it is no JSON."""
     for read in (from_json, json.loads):  # the first is quick, but refuses half surrogate pairs
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, TypeError, RecursionError):
             return read(text)
     return None
 

@@ -466,7 +466,7 @@ def wire_name(name: str) -> str:
 def loaded(text: str | bytes) -> Any:
     """The value that the JSON stands for; None if it is no JSON."""
     for read in (from_json, json.loads):  # the first is quick, but refuses half surrogate pairs
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, TypeError, RecursionError):
             return read(text)
     return None
 

@@ -19,7 +19,14 @@ from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.messages import AssistantMessage, UserMessage
 from agentloop.models import http
-from agentloop.models.http import EventParser, SentEvent, error_class, retry_after, status_of
+from agentloop.models.http import (
+    EventParser,
+    SentEvent,
+    error_class,
+    loaded,
+    retry_after,
+    status_of,
+)
 from agentloop.models.openai import ChatOpenAI
 from tests.doubles.fault_server import (
     FaultServer,
@@ -509,3 +516,8 @@ def test_importing_a_provider_does_not_import_httpx() -> None:
 def test_an_address_with_a_port_that_is_none_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="ChatOpenAI: base_url="):
         model(url)
+
+
+@pytest.mark.parametrize("text", ['{"a": "\ud83d"}', '{"a": "\\ud83d"}', b'{"a": "\\ud83d"}'])
+def test_json_with_half_a_surrogate_pair_is_read(text: str | bytes) -> None:
+    assert loaded(text) == {"a": "\ud83d"}
