@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI
+from ..models.clients import LOOPBACK
 from ..models.dumps import dump_to
-from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
+from ..models.http import HTTPModel, loaded, obj, objects, text_in
 
 DEFAULT_MODELS = {  # of another server at --base-url, it is the first that it lists
     "openai": "gpt-5-mini",

@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and every server that speaks it.
 
-Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py, models/clients.py.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """

@@ -1,6 +1,6 @@
 """Google's Gemini models, over the generateContent API.
 
-Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py, models/clients.py.
 
 Source: https://ai.google.dev/api/generate-content
 """

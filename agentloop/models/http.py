@@ -1,6 +1,6 @@
-"""A model behind HTTP: clients, retries, errors, server-sent events, limits.
+"""A model behind HTTP: retries, errors, server-sent events, limits.
 
-Copy with: messages.py, events.py, errors.py, transcript.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, models/clients.py.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
 (the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
@@ -22,7 +22,6 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -30,10 +29,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from email.utils import parsedate_tz
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, cast
 from urllib.parse import urlsplit
 
@@ -44,6 +42,7 @@ from ..errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
 from ..messages import AssistantMessage, Message, Request, ToolCall, ToolChoice, clean_text
 from ..transcript import with_unique_ids
+from .clients import Clients
 
 if TYPE_CHECKING:
     from ..tools import Tool
@@ -52,8 +51,6 @@ logger = logging.getLogger("agentloop")
 
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets none
 LINGER = 0.25  # seconds for the end of a stream whose last event was seen
-MAX_CLIENTS = 64
-LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 
 
 class Accumulator(Protocol):
@@ -124,7 +121,7 @@ class HTTPModel(ABC):
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
         if not self.api_key and self.client is None and self.base_url == self.default_url:
             raise ValueError(f"{name} needs api_key=, or {self.key_variable} in the environment")
-        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._clients = Clients()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
@@ -194,16 +191,13 @@ class HTTPModel(ABC):
 
     async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
         url = self.base_url + self.path(deltas.wanted)
-        address: Any = _parsed(url) if self.client is None else url
+        client = self._clients if self.client is None else self.client
         # identity: a few kilobytes of compressed reply can hold gigabytes
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         timeout = (self.connect_timeout, self.read_timeout, self.read_timeout, None)
         sent: Any = {"content": content, "headers": headers | self.headers(), "timeout": timeout}
         try:
-            async with (
-                self._borrow_client() as client,
-                client.stream("POST", address, **sent) as response,
-            ):
+            async with client.stream("POST", url, **sent) as response:
                 return await self._read_response(response, deltas)
         except Exception as error:
             if not _is_transport(error):
@@ -321,31 +315,11 @@ class HTTPModel(ABC):
             return _Transient(error)
         return error
 
-    # ---- clients
-
-    @asynccontextmanager
-    async def _borrow_client(self) -> AsyncGenerator[Any, None]:
-        if self.client is not None:
-            yield self.client
-            return
-        loop = asyncio.get_running_loop()
-        if (pool := self._pools.get(loop)) is None:
-            for old in [old for old in list(self._pools) if old.is_closed()]:
-                self._pools.pop(old, None)
-            pool = self._pools[loop] = _Pool(urlsplit(self.base_url).hostname not in LOOPBACK)
-            await anext(pool.closer)
-        client = pool.least_busy()
-        pool.users[client] += 1
-        try:
-            yield client
-        finally:
-            if client in pool.users:  # else it was closed meanwhile
-                pool.users[client] -= 1
+    # ---- connections
 
     async def aclose(self) -> None:
         """Close this event loop's connections. If nobody does, the loop's own end does."""
-        if pool := self._pools.pop(asyncio.get_running_loop(), None):
-            await pool.closer.aclose()
+        await self._clients.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -369,54 +343,6 @@ def _host(address: str) -> str:
 def _is_transport(error: Exception) -> bool:
     """Whether the connection failed. By name, as the client need not be httpx's."""
     return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
-
-
-class _Pool:
-    """The clients of one event loop: many, as httpx looks at all connections for each request."""
-
-    def __init__(self, proxies: bool) -> None:
-        self.proxies = proxies
-        self.users: dict[Any, int] = {}
-        self.closer = _close_at_the_end(self.users)
-
-    def least_busy(self) -> Any:
-        client = min(self.users, key=self.users.__getitem__, default=None)
-        if client is None or (self.users[client] and len(self.users) < MAX_CLIENTS):
-            client = _new_client(self.proxies)
-            self.users[client] = 0
-        return client
-
-
-async def _close_at_the_end(clients: dict[Any, int]) -> AsyncGenerator[None, None]:
-    """Started once, it waits; an event loop closes its open async generators before it ends."""
-    try:
-        yield
-    finally:
-        while clients:
-            client, _ = clients.popitem()
-            await client.aclose()
-
-
-def _new_client(proxies: bool) -> Any:
-    import httpx
-
-    limits = httpx.Limits(keepalive_expiry=60)
-    return httpx.AsyncClient(verify=_ssl_context(), limits=limits, trust_env=proxies)
-
-
-@cache
-def _parsed(url: str) -> Any:
-    """The URL as httpx would parse it for each request, which takes it a tenth of a millisecond."""
-    import httpx
-
-    return httpx.URL(url)
-
-
-@cache
-def _ssl_context() -> Any:
-    import httpx
-
-    return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
 # ---- JSON from outside, where anything may be anything

@@ -1,6 +1,6 @@
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py.
+Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py, models/clients.py.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """

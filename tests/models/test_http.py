@@ -18,7 +18,7 @@ import pytest
 from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.messages import AssistantMessage, UserMessage
-from agentloop.models import http
+from agentloop.models import clients, http
 from agentloop.models.http import (
     EventParser,
     SentEvent,
@@ -237,7 +237,7 @@ async def test_a_cancelled_request_is_cancelled_and_frees_its_client() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        [pool] = llm._pools.values()
+        [pool] = llm._clients._pools.values()
         assert set(pool.users.values()) == {0}
         await ask(llm)
         assert len(pool.users) == 1
@@ -418,7 +418,7 @@ def test_one_model_works_in_several_event_loops_one_after_the_other() -> None:
             assert asyncio.run(ask(llm)).text == "a"
             assert asyncio.run(ask(llm, streaming=True)).text == "a"
         gc.collect()  # -W error: a connection that was not closed would be an error here
-        assert len(llm._pools) == 1  # the last loop's; the next one makes room
+        assert len(llm._clients._pools) == 1  # the last loop's; the next one makes room
 
 
 def test_one_model_works_in_several_threads_at_once() -> None:
@@ -466,11 +466,11 @@ def test_forgetting_to_close_warns_of_nothing() -> None:
 async def test_concurrent_requests_get_clients_of_their_own_and_later_ones_reuse_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "MAX_CLIENTS", 3)
+    monkeypatch.setattr(clients, "MAX_CLIENTS", 3)
     async with OpenAIDouble(["a"] * 12) as server, model(server.base_url) as llm:
         await asyncio.gather(*[ask(llm) for _ in range(6)])
         await asyncio.gather(*[ask(llm) for _ in range(6)])
-        [pool] = llm._pools.values()
+        [pool] = llm._clients._pools.values()
         assert list(pool.users.values()) == [0, 0, 0]
         assert server.connections <= 6
 
@@ -505,6 +505,25 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
         with pytest.raises(BadRequest):
             await ask(model("http://models.invalid/v1", max_retries=0))
         assert (await ask(model(server.base_url, max_retries=0))).text == "a"
+
+
+async def test_a_name_and_a_password_in_the_address_are_sent_as_basic_authentication() -> None:
+    async with FaultServer([send(answer(OK))], [send(answer(OK))]) as server:
+        await ask(model(server.url.replace("//", "//me:secret@")))
+        await ask(model(server.url))
+    [(named, _), (plain, _)] = server.requests
+    assert named["authorization"] == "Basic bWU6c2VjcmV0"
+    assert plain["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_request_says_who_sends_it_and_keeps_no_cookie() -> None:
+    reply = send(answer(OK, 200, {"set-cookie": "a=b; Path=/"}))
+    async with FaultServer([reply], [reply]) as server:
+        llm = model(server.url)
+        await ask(llm)
+        await ask(llm)
+    assert [headers["user-agent"] for headers, _ in server.requests] == ["agentloop"] * 2
+    assert "cookie" not in server.requests[1][0]
 
 
 def test_importing_a_provider_does_not_import_httpx() -> None:
