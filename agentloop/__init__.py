@@ -73,8 +73,7 @@ from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
-from .models.scripted import ScriptedModel
-from .prefix import assert_prefix_stable
+from .models.scripted import ScriptedModel, assert_prefix_stable
 from .settings import Settings
 from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, validate, view

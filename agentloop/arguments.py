@@ -67,7 +67,8 @@ class Arguments:
     def __init__(
         self, tool: str, parameters: Mapping[str, Parameter], texts: Mapping[str, str]
     ) -> None:
-        self._parameters = parameters
+        named = enumerate(parameters.items())
+        self._fields = [(f"p{i}", name, _has_default(each)) for i, (name, each) in named]
         self._whole = _the_model_among(parameters)
         try:
             accepted = self._whole.annotation if self._whole else _model_of(parameters)
@@ -110,11 +111,12 @@ class Arguments:
             raise ToolError(clip("\n".join(problems[:MAX_ERRORS]), 1000))
         return {self._whole.name: value} if self._whole else self._by_name(value)
 
-    def _by_name(self, value: Any) -> dict[str, Any]:
+    def _by_name(self, value: BaseModel) -> dict[str, Any]:
+        given, values = value.model_fields_set, vars(value)
         return {
-            name: getattr(value, f"p{i}")
-            for i, (name, parameter) in enumerate(self._parameters.items())
-            if f"p{i}" in value.model_fields_set or not _has_default(parameter)
+            name: values[field]
+            for field, name, has_default in self._fields
+            if field in given or not has_default
         }
 
     def _read(self, data: dict[str, Any]) -> tuple[Any, list[ErrorDetails]]:

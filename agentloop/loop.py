@@ -158,16 +158,15 @@ class Loop(Runs):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
-        listened = self.listeners or (self._run is not None and self._run.queue is not None)
         llm, start = request.model or self.llm, time.perf_counter()
-        meter = self.meter(llm) if listened else self._cache.get((PrefixMeter, id(llm)))
+        meter = self.meter(llm) if self.listened else self._cache.get((PrefixMeter, id(llm)))
         if meter is not None:  # somebody listens, or has asked it before
             self.emit(meter.send(request))
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
-            on_delta=self.emit if listened and request.purpose == "step" else None,
+            on_delta=self.emit if self.listened and request.purpose == "step" else None,
         )
         if meter is not None:
             meter.report(reply)
@@ -183,8 +182,7 @@ class Loop(Runs):
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
             outcomes = await settle(self._answer, group, at_once=at_once, grace=self.cancel_grace)
-            raised += [error for error in outcomes if error is not None]
-        raised = [error for error in raised if not isinstance(error, asyncio.CancelledError)]
+            raised += [e for e in outcomes if not isinstance(e, asyncio.CancelledError | None)]
         if not raised:
             return None
         first = min(raised, key=lambda e: e.reason == "done" if isinstance(e, Stop) else -1)
@@ -328,7 +326,9 @@ class Loop(Runs):
         run = self._run
         if run is None or run.halted:
             return
-        await self._announce(call)
+        self._steps += 1
+        if self.listened:
+            await self._announce(call)
         if run.halted:
             return
         start, failure = time.perf_counter(), None
@@ -345,16 +345,17 @@ class Loop(Runs):
             message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
         if self._run is not run:
             return  # it was left behind, and the run that asked for it has ended
-        took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
+        took = time.perf_counter() - start
         self.record(stamped(message, took))
-        self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
-        self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
+        if self.listened:
+            status = "error" if message.is_error else "completed"
+            self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
+            self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
         if failure:
             raise failure
 
     async def _announce(self, call: ToolCall) -> None:
         """Tell of a call, and wait until a `query_stream` reader has dealt with that."""
-        self._steps += 1
         self.emit(events.StepStartEvent(call.id, call.name, self._steps))
         self.emit(events.ToolCallEvent(call.name, call.parsed or {}, call.id))
         if self._run is not None and self._run.queue is not None:

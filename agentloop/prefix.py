@@ -1,19 +1,19 @@
 """What a request shares with the one before it: the prefix that a provider has in its cache.
 
-Copy with: messages.py, events.py, tokens.py.
+Copy with: messages.py, events.py, tokens.py, transcript.py.
 
 A cached token costs about a tenth of a new one, so what a change costs is what stands behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 from .events import RequestEvent
-from .messages import AssistantMessage, Message, Request, Usage, dump_record
+from .messages import AssistantMessage, Message, Request, Usage
 from .tokens import counter, message_tokens, tool_tokens
+from .transcript import common_prefix
 
 PRIOR = 256  # tokens by which the estimate is trusted before anything was reported
 TOO_MUCH = 20  # times the estimate: a report of more than that is none
@@ -108,32 +108,3 @@ class PrefixMeter:
         if self._offer is not None and request.tools == self._offer[0]:
             return self._fixed
         return tool_tokens(request.tools, self._count)
-
-
-def common_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """With how many of the messages of `before` the messages of `after` begin."""
-    if after[: len(before)] == before:  # the common case, at the speed of C
-        return len(before)
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
-
-
-def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
-    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
-
-    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
-    the first message that changed, or what changed in the tools.
-    """
-    found: list[str] = []
-    for number, (before, after) in enumerate(pairwise(requests), 2):
-        at = common_prefix(before.messages, after.messages)
-        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
-            found.append(f"request {number} offers other tools, or another tool_choice")
-        elif at < len(before.messages):
-            was = dump_record(before.messages[at]).decode()
-            now = dump_record(after.messages[at]).decode() if at < len(after.messages) else "gone"
-            found.append(f"request {number}, messages[{at}]:\n  was {was:.500}\n  now {now:.500}")
-    if len(found) > breaks:
-        raise AssertionError(
-            f"the prefix broke {len(found)} times, not {breaks}:\n" + "\n".join(found)
-        )

@@ -5,12 +5,12 @@ Copy with: messages.py.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, cast
 
 from pydantic_core import from_json, to_json, to_jsonable_python
@@ -40,6 +40,9 @@ def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 _PARTS = (TextPart, ImagePart, FilePart, Unknown)
 
 
+_NOT_RUN = (GeneratorType, AsyncGeneratorType, CoroutineType)
+
+
 def as_text(value: Any) -> str:
     if value is None:
         return ""
@@ -48,12 +51,14 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(cast(bytes, value))
         return f"<{len(data):,} bytes, sha256 {sha256(data).hexdigest()[:16]}>"
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
+    if isinstance(value, _NOT_RUN):
         kind = type(cast(object, value)).__name__
         return f"The tool returned a {kind} object, which nobody has run: there is nothing to see."
-    for write in (_to_json, _to_json_cleaned):
-        with suppress(Exception):
-            return write(value)
+    try:
+        return _to_json(value)
+    except Exception:
+        with suppress(Exception):  # text that UTF-8 cannot carry
+            return _to_json_cleaned(value)
     return _describe(value)
 
 
@@ -63,7 +68,6 @@ def _to_json(value: Any) -> str:
 
 
 def _to_json_cleaned(value: Any) -> str:
-    """For text that UTF-8 cannot carry."""
     plain = to_jsonable_python(value, bytes_mode="base64", fallback=_describe)
     return _to_json(from_json(clean_text(json.dumps(plain, ensure_ascii=False))))
 

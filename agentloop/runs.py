@@ -186,6 +186,11 @@ class Runs(Settings, ABC):
             reader.catch_up(self.log)
             return reader
 
+    @property
+    def listened(self) -> bool:
+        """Whether anybody gets the events."""
+        return bool(self.listeners) or (self._run is not None and self._run.queue is not None)
+
     def emit(self, event: Any) -> None:
         """Tell the listeners, and survive one that raises."""
         for listener in self.listeners:

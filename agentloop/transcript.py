@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from .messages import (
@@ -124,10 +125,11 @@ class LogReader:
         return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
 
     def catch_up(self, log: Sequence[Any]) -> None:
-        for at in range(self._read, len(log)):
-            self._read, self._ends = at + 1, None
-            self.take(log, at)
-            self._ends = log[0], log[at]
+        if (start := self._read) < len(log):
+            self._read, self._ends = len(log), None
+            for at in range(start, self._read):
+                self.take(log, at)
+            self._ends = log[0], log[self._read - 1]
 
     def take(self, log: Sequence[Any], at: int) -> None:
         """Take in `log[at]`, the next record."""
@@ -146,8 +148,8 @@ class View(LogReader):
     def take(self, log: Sequence[Record | Message], at: int) -> None:
         record = log[at]
         if isinstance(record, AssistantMessage):
-            self.call_ids.update(call.id for call in record.tool_calls)
-        if isinstance(record, UserMessage) and not record.hidden and self._task is None:
+            self.call_ids.update([call.id for call in record.tool_calls])
+        elif isinstance(record, UserMessage) and not record.hidden and self._task is None:
             self._task = at
         if not isinstance(record, Summary):
             self._conversation.add(record)
@@ -198,7 +200,7 @@ def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
         if record.tool_call_id in states:
             states[record.tool_call_id] = "answered"
     elif isinstance(record, AssistantMessage):
-        states.update((call.id, "waiting") for call in record.tool_calls)
+        states |= {call.id: "waiting" for call in record.tool_calls}
     elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
         states[record.call_id] = "waiting" if record.allowed else "denied"
 
@@ -287,7 +289,19 @@ def validate(messages: Sequence[Message]) -> list[str]:
     return problems
 
 
+def common_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """With how many of the messages of `before` the messages of `after` begin."""
+    if after[: len(before)] == before:  # the common case, at the speed of C
+        return len(before)
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
 def usage_of(records: Iterable[Any]) -> Usage:
     """The tokens that some records report, added up: replies, summaries and side requests."""
-    reported = (getattr(record, "usage", None) for record in records)
-    return sum((usage for usage in reported if usage is not None), Usage())
+    found = [record.usage for record in records if getattr(record, "usage", None) is not None]
+    totals: dict[str, Any] = {name: sum(map(attrgetter(name), found)) for name in _COUNTS}
+    return Usage(**totals)
+
+
+_COUNTS = [each.name for each in fields(Usage) if each.name != "extra"]

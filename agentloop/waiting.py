@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,13 +27,15 @@ async def settle(
     `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
     to `grace` seconds, and raises CancelledError.
     """
-    items = list(items)
-    slots = asyncio.Semaphore(at_once) if len(items) > at_once else nullcontext()
-    left, all_ended = len(items), asyncio.get_running_loop().create_future()
+    items, loop = list(items), asyncio.get_running_loop()
+    slots = asyncio.Semaphore(at_once) if len(items) > at_once else None
+    left, all_ended = len(items), loop.create_future()
 
     async def one(item: X) -> T | BaseException:
         nonlocal left
         try:
+            if slots is None:
+                return await outcome(function(item))
             async with slots:
                 return await outcome(function(item))
         finally:
@@ -42,12 +43,13 @@ async def settle(
             if not left and not all_ended.done():
                 all_ended.set_result(None)
 
-    tasks = [asyncio.ensure_future(one(item)) for item in items]
+    tasks = [loop.create_task(one(item)) for item in items]
     try:
         if tasks:  # asyncio.wait takes one more turn of the event loop, which is 5 us
             await all_ended
-    finally:
+    except asyncio.CancelledError:
         await reap(tasks, grace)
+        raise
     return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
 
 

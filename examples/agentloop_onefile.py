@@ -1,4 +1,4 @@
-# ==== header ==== agentloop 0.1.0, sha256 c84515ed02d23b24
+# ==== header ==== agentloop 0.1.0, sha256 4840e1df2e133cec
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
 #   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
@@ -14,6 +14,8 @@
 #   errors.py: What can go wrong, in one small hierarchy.
 #   tokens.py: How many tokens a text, a message, a list of tools has: tiktoken's count, or an
 #       estimate.
+#   transcript.py: Pure functions over a log: what the model sees of it, which calls are open,
+#       what is wrong.
 #   prefix.py: What a request shares with the one before it: the prefix that a provider has in its
 #       cache.
 #   results.py: What a tool returned or raised, as content that the model can read.
@@ -22,8 +24,6 @@
 #   waiting.py: Waits that end: several coroutines side by side, each cancel answered within a
 #       grace period.
 #   stream.py: The events of one run as an async iterator that stays in step with its reader.
-#   transcript.py: Pure functions over a log: what the model sees of it, which calls are open,
-#       what is wrong.
 #   runs.py: One run at a time, from a prompt to a Result, and a log that is in order however it
 #       ends.
 #   docstrings.py: Takes a docstring apart: what a function does, and what each of its parameters
@@ -67,7 +67,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 ee0f187acdb0b534
+# ==== imports ==== agentloop 0.1.0, sha256 b56998c2573017e0
 from __future__ import annotations
 
 import asyncio
@@ -103,7 +103,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from email.utils import parsedate_tz
@@ -111,9 +111,10 @@ from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib import import_module
 from inspect import Parameter
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, takewhile
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType, MethodType
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, MethodType
 from typing import (
     Annotated,
     Any,
@@ -1310,7 +1311,293 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== prefix.py ==== agentloop 0.1.0, sha256 33ad69ce8322fb1d
+# ==== transcript.py ==== agentloop 0.1.0, sha256 5669cf7648de19c5
+"""Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
+
+The log is append-only and may hold calls without a result (a run was cut off, a call waits for
+approval). What the model sees is computed from it, and is always a conversation that every
+provider accepts.
+"""
+
+CallState: TypeAlias = Literal["waiting", "started", "denied", "answered"]
+
+NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
+OUTCOME_UNKNOWN = (
+    "Interrupted: this call had started and its outcome is unknown. "
+    "It may have had effects: check before you repeat it."
+)
+DENIED = "Denied: this call was not allowed and did not run."
+_SEALS = {"waiting": NEVER_STARTED, "started": OUTCOME_UNKNOWN, "denied": DENIED}
+
+SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
+
+
+def view(log: Sequence[Record | Message]) -> list[Message]:
+    """What the model sees of a log: its last Summary applied, marks left out, every call answered.
+
+    After a Summary that is the first task, the summary, and the records from `keep` on.
+    """
+    reader = View()
+    reader.catch_up(log)
+    return reader.messages()
+
+
+def seal(records: Iterable[Record | Message]) -> list[Message]:
+    """The messages among some records, as a conversation that every provider accepts.
+
+    Each call is followed by its result, in call order; a call without one gets a text that says
+    what is known of it. Results without a call, second results and empty replies are left out,
+    empty or repeated call ids are made unique. Idempotent, and the same at any time.
+    """
+    conversation = Conversation()
+    for record in records:
+        conversation.add(record)
+    return conversation.messages()
+
+
+class Conversation:
+    """The conversation that some records amount to, which come one by one: see `seal`."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._open: dict[str, deque[tuple[int, ToolCall]]] = {}
+        self._states: dict[str, CallState] = {}
+        self._seen: set[str] = set()
+
+    def add(self, record: Record | Message) -> None:
+        note_state(record, self._states)
+        if isinstance(record, ToolMessage):
+            if waiting := self._open.get(record.tool_call_id):
+                at, call = waiting.popleft()
+                if not waiting:
+                    del self._open[record.tool_call_id]
+                same = call.id == record.tool_call_id
+                self._messages[at] = record if same else replace(record, tool_call_id=call.id)
+        elif isinstance(record, AssistantMessage):
+            if record.tool_calls:
+                self._add_calls(record)
+            elif record.text.strip():
+                self._messages.append(record)
+        elif isinstance(record, UserMessage | SystemMessage):
+            self._messages.append(record)
+
+    def _add_calls(self, record: AssistantMessage) -> None:
+        reply = with_unique_ids(record, self._seen)
+        self._messages.append(reply)
+        for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
+            self._open.setdefault(asked.id, deque()).append((len(self._messages), call))
+            self._messages.append(reply)  # until there is a result
+
+    def messages(self) -> list[Message]:
+        messages = self._messages[:]
+        for asked_id, still_open in list(self._open.items()):
+            for at, call in still_open:
+                messages[at] = _sealed(call, self._states[asked_id])
+        return messages
+
+
+class LogReader:
+    """Takes in each record of a growing log once, so that a long log costs no more than a new one.
+
+    What it has taken in can be had again from the log at any time: it is no state of its own.
+    """
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._ends: tuple[Any, Any] | None = None  # of what was read; None while it takes one in
+
+    def follows(self, log: Sequence[Any]) -> bool:
+        """Whether this log begins with what was read; not after it was cleared, nor if a record
+        was not taken in to its end."""
+        if self._ends is None:
+            return not self._read
+        first, last = self._ends  # first: a new Reset, though what follows it may be known
+        return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
+
+    def catch_up(self, log: Sequence[Any]) -> None:
+        if (start := self._read) < len(log):
+            self._read, self._ends = len(log), None
+            for at in range(start, self._read):
+                self.take(log, at)
+            self._ends = log[0], log[self._read - 1]
+
+    def take(self, log: Sequence[Any], at: int) -> None:
+        """Take in `log[at]`, the next record."""
+        raise NotImplementedError
+
+
+class View(LogReader):
+    """What the model sees of a log, and the ids of all its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conversation = Conversation()
+        self._task: int | None = None
+        self.call_ids: set[str] = set()
+
+    def take(self, log: Sequence[Record | Message], at: int) -> None:
+        record = log[at]
+        if isinstance(record, AssistantMessage):
+            self.call_ids.update([call.id for call in record.tool_calls])
+        elif isinstance(record, UserMessage) and not record.hidden and self._task is None:
+            self._task = at
+        if not isinstance(record, Summary):
+            self._conversation.add(record)
+            return
+        self._conversation = Conversation()
+        if self._task is not None and self._task < record.keep:
+            self._conversation.add(log[self._task])
+        told = SUMMARY_INTRO + record.content
+        self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for each in log[record.keep : at]:
+            self._conversation.add(each)
+
+    def messages(self) -> list[Message]:
+        return self._conversation.messages()
+
+
+def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+    """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
+
+    Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    """
+    calls: list[ToolCall] = []
+    for call in reply.tool_calls:
+        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        while call_id in seen:
+            n += 1
+            call_id = f"{call.id or 'call'}_{n}"
+        seen.add(call_id)
+        calls.append(call if call_id == call.id else replace(call, id=call_id))
+    changed = any(new is not old for new, old in zip(calls, reply.tool_calls, strict=True))
+    return replace(reply, tool_calls=tuple(calls)) if changed else reply
+
+
+def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
+    """The state of each call, by id: "waiting", "started", "denied" or "answered"."""
+    states: dict[str, CallState] = {}
+    for record in records:
+        note_state(record, states)
+    return states
+
+
+def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
+    """Bring the states of some calls up to date with the next record."""
+    if isinstance(record, ToolStart):
+        if record.call_id in states:
+            states[record.call_id] = "started"
+    elif isinstance(record, ToolMessage):
+        if record.tool_call_id in states:
+            states[record.tool_call_id] = "answered"
+    elif isinstance(record, AssistantMessage):
+        states |= {call.id: "waiting" for call in record.tool_calls}
+    elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
+        states[record.call_id] = "waiting" if record.allowed else "denied"
+
+
+def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
+    """The results that open calls lack: each says what is known of its call."""
+    records = list(records)
+    states = call_states(records)
+    return [_sealed(call, states[call.id]) for call in open_calls(records)]
+
+
+def _sealed(call: ToolCall, state: CallState) -> ToolMessage:
+    return ToolMessage(call.id, call.name, _SEALS.get(state, OUTCOME_UNKNOWN), is_error=True)
+
+
+def open_calls(records: Iterable[Record | Message]) -> list[ToolCall]:
+    """The calls that have no result yet, in the order in which they were asked for."""
+    records = list(records)
+    states = call_states(records)
+    return [
+        call
+        for record in records
+        if isinstance(record, AssistantMessage)
+        for call in record.tool_calls
+        if states[call.id] != "answered"
+    ]
+
+
+def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | ToolMessage | None:
+    """The newest message of a log, marks left out; None if there is none."""
+    for record in reversed(log):
+        if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
+            return record
+    return None
+
+
+def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
+    """How often the model was nudged since it called a tool or was asked, and what it said last."""
+    nudges, said = 0, ""
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            said = said or record.text
+        elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
+            nudges += 1
+        elif isinstance(record, UserMessage | ToolMessage):
+            break
+    return nudges, said
+
+
+def validate(messages: Sequence[Message]) -> list[str]:
+    """What a provider would refuse in these messages, a line each; [] if nothing."""
+    problems: list[str] = []
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        where = f"messages[{at}]"
+        if isinstance(message, ToolMessage):
+            if not waiting or waiting[0] != message.tool_call_id:
+                problems.append(
+                    f"{where}: a result for {message.tool_call_id!r}, which no call "
+                    "before it waits for, or not in this order"
+                )
+            else:
+                waiting.pop(0)
+            continue
+        if waiting:
+            problems.append(f"{where}: calls without a result before it: {', '.join(waiting)}")
+            waiting = []
+        match message:
+            case SystemMessage() if at:
+                problems.append(f"{where}: a system message that is not the first message")
+            case AssistantMessage():
+                if not message.text.strip() and not message.tool_calls:
+                    problems.append(f"{where}: an assistant message with neither text nor calls")
+                for call in message.tool_calls:
+                    if not call.id or call.id in seen:
+                        problems.append(f"{where}: call id {call.id!r} is empty or used before")
+                    seen.add(call.id)
+                    waiting.append(call.id)
+            case _:
+                pass
+    if waiting:
+        problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
+    if not any(isinstance(message, UserMessage | ToolMessage) for message in messages[-1:]):
+        problems.append("the last message is not from the user or a tool")
+    return problems
+
+
+def common_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """With how many of the messages of `before` the messages of `after` begin."""
+    if after[: len(before)] == before:  # the common case, at the speed of C
+        return len(before)
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def usage_of(records: Iterable[Any]) -> Usage:
+    """The tokens that some records report, added up: replies, summaries and side requests."""
+    found = [record.usage for record in records if getattr(record, "usage", None) is not None]
+    totals: dict[str, Any] = {name: sum(map(attrgetter(name), found)) for name in _COUNTS}
+    return Usage(**totals)
+
+
+_COUNTS = [each.name for each in fields(Usage) if each.name != "extra"]
+
+
+# ==== prefix.py ==== agentloop 0.1.0, sha256 56cae796f81d9e74
 """What a request shares with the one before it: the prefix that a provider has in its cache.
 
 A cached token costs about a tenth of a new one, so what a change costs is what stands behind it.
@@ -1411,36 +1698,7 @@ class PrefixMeter:
         return tool_tokens(request.tools, self._count)
 
 
-def common_prefix(before: Sequence[Message], after: Sequence[Message]) -> int:
-    """With how many of the messages of `before` the messages of `after` begin."""
-    if after[: len(before)] == before:  # the common case, at the speed of C
-        return len(before)
-    pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
-
-
-def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
-    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
-
-    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
-    the first message that changed, or what changed in the tools.
-    """
-    found: list[str] = []
-    for number, (before, after) in enumerate(pairwise(requests), 2):
-        at = common_prefix(before.messages, after.messages)
-        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
-            found.append(f"request {number} offers other tools, or another tool_choice")
-        elif at < len(before.messages):
-            was = dump_record(before.messages[at]).decode()
-            now = dump_record(after.messages[at]).decode() if at < len(after.messages) else "gone"
-            found.append(f"request {number}, messages[{at}]:\n  was {was:.500}\n  now {now:.500}")
-    if len(found) > breaks:
-        raise AssertionError(
-            f"the prefix broke {len(found)} times, not {breaks}:\n" + "\n".join(found)
-        )
-
-
-# ==== results.py ==== agentloop 0.1.0, sha256 f3b463e2ce2d5b6b
+# ==== results.py ==== agentloop 0.1.0, sha256 227069283d985f5a
 """What a tool returned or raised, as content that the model can read."""
 
 
@@ -1466,6 +1724,9 @@ def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 _PARTS = (TextPart, ImagePart, FilePart, Unknown)
 
 
+_NOT_RUN = (GeneratorType, AsyncGeneratorType, CoroutineType)
+
+
 def as_text(value: Any) -> str:
     if value is None:
         return ""
@@ -1474,12 +1735,14 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(cast(bytes, value))
         return f"<{len(data):,} bytes, sha256 {sha256(data).hexdigest()[:16]}>"
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.iscoroutine(value):
+    if isinstance(value, _NOT_RUN):
         kind = type(cast(object, value)).__name__
         return f"The tool returned a {kind} object, which nobody has run: there is nothing to see."
-    for write in (_to_json, _to_json_cleaned):
-        with suppress(Exception):
-            return write(value)
+    try:
+        return _to_json(value)
+    except Exception:
+        with suppress(Exception):  # text that UTF-8 cannot carry
+            return _to_json_cleaned(value)
     return _describe(value)
 
 
@@ -1489,7 +1752,6 @@ def _to_json(value: Any) -> str:
 
 
 def _to_json_cleaned(value: Any) -> str:
-    """For text that UTF-8 cannot carry."""
     plain = to_jsonable_python(value, bytes_mode="base64", fallback=_describe)
     return _to_json(from_json(clean_text(json.dumps(plain, ensure_ascii=False))))
 
@@ -1571,7 +1833,7 @@ class Settings(_Typed):
         cls.__annotations__ = own
 
 
-# ==== waiting.py ==== agentloop 0.1.0, sha256 3cb5fd56ca20e30e
+# ==== waiting.py ==== agentloop 0.1.0, sha256 18309953faa4f60a
 """Waits that end: several coroutines side by side, each cancel answered within a grace period.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
@@ -1587,13 +1849,15 @@ async def settle(
     `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
     to `grace` seconds, and raises CancelledError.
     """
-    items = list(items)
-    slots = asyncio.Semaphore(at_once) if len(items) > at_once else nullcontext()
-    left, all_ended = len(items), asyncio.get_running_loop().create_future()
+    items, loop = list(items), asyncio.get_running_loop()
+    slots = asyncio.Semaphore(at_once) if len(items) > at_once else None
+    left, all_ended = len(items), loop.create_future()
 
     async def one(item: X) -> T | BaseException:
         nonlocal left
         try:
+            if slots is None:
+                return await outcome(function(item))
             async with slots:
                 return await outcome(function(item))
         finally:
@@ -1601,12 +1865,13 @@ async def settle(
             if not left and not all_ended.done():
                 all_ended.set_result(None)
 
-    tasks = [asyncio.ensure_future(one(item)) for item in items]
+    tasks = [loop.create_task(one(item)) for item in items]
     try:
         if tasks:  # asyncio.wait takes one more turn of the event loop, which is 5 us
             await all_ended
-    finally:
+    except asyncio.CancelledError:
         await reap(tasks, grace)
+        raise
     return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
 
 
@@ -1759,280 +2024,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 f2de7fa4dce3d887
-"""Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
-
-The log is append-only and may hold calls without a result (a run was cut off, a call waits for
-approval). What the model sees is computed from it, and is always a conversation that every
-provider accepts.
-"""
-
-CallState: TypeAlias = Literal["waiting", "started", "denied", "answered"]
-
-NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
-OUTCOME_UNKNOWN = (
-    "Interrupted: this call had started and its outcome is unknown. "
-    "It may have had effects: check before you repeat it."
-)
-DENIED = "Denied: this call was not allowed and did not run."
-_SEALS = {"waiting": NEVER_STARTED, "started": OUTCOME_UNKNOWN, "denied": DENIED}
-
-SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
-
-
-def view(log: Sequence[Record | Message]) -> list[Message]:
-    """What the model sees of a log: its last Summary applied, marks left out, every call answered.
-
-    After a Summary that is the first task, the summary, and the records from `keep` on.
-    """
-    reader = View()
-    reader.catch_up(log)
-    return reader.messages()
-
-
-def seal(records: Iterable[Record | Message]) -> list[Message]:
-    """The messages among some records, as a conversation that every provider accepts.
-
-    Each call is followed by its result, in call order; a call without one gets a text that says
-    what is known of it. Results without a call, second results and empty replies are left out,
-    empty or repeated call ids are made unique. Idempotent, and the same at any time.
-    """
-    conversation = Conversation()
-    for record in records:
-        conversation.add(record)
-    return conversation.messages()
-
-
-class Conversation:
-    """The conversation that some records amount to, which come one by one: see `seal`."""
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._open: dict[str, deque[tuple[int, ToolCall]]] = {}
-        self._states: dict[str, CallState] = {}
-        self._seen: set[str] = set()
-
-    def add(self, record: Record | Message) -> None:
-        note_state(record, self._states)
-        if isinstance(record, ToolMessage):
-            if waiting := self._open.get(record.tool_call_id):
-                at, call = waiting.popleft()
-                if not waiting:
-                    del self._open[record.tool_call_id]
-                same = call.id == record.tool_call_id
-                self._messages[at] = record if same else replace(record, tool_call_id=call.id)
-        elif isinstance(record, AssistantMessage):
-            if record.tool_calls:
-                self._add_calls(record)
-            elif record.text.strip():
-                self._messages.append(record)
-        elif isinstance(record, UserMessage | SystemMessage):
-            self._messages.append(record)
-
-    def _add_calls(self, record: AssistantMessage) -> None:
-        reply = with_unique_ids(record, self._seen)
-        self._messages.append(reply)
-        for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
-            self._open.setdefault(asked.id, deque()).append((len(self._messages), call))
-            self._messages.append(reply)  # until there is a result
-
-    def messages(self) -> list[Message]:
-        messages = self._messages[:]
-        for asked_id, still_open in list(self._open.items()):
-            for at, call in still_open:
-                messages[at] = _sealed(call, self._states[asked_id])
-        return messages
-
-
-class LogReader:
-    """Takes in each record of a growing log once, so that a long log costs no more than a new one.
-
-    What it has taken in can be had again from the log at any time: it is no state of its own.
-    """
-
-    def __init__(self) -> None:
-        self._read = 0
-        self._ends: tuple[Any, Any] | None = None  # of what was read; None while it takes one in
-
-    def follows(self, log: Sequence[Any]) -> bool:
-        """Whether this log begins with what was read; not after it was cleared, nor if a record
-        was not taken in to its end."""
-        if self._ends is None:
-            return not self._read
-        first, last = self._ends  # first: a new Reset, though what follows it may be known
-        return self._read <= len(log) and log[0] is first and log[self._read - 1] is last
-
-    def catch_up(self, log: Sequence[Any]) -> None:
-        for at in range(self._read, len(log)):
-            self._read, self._ends = at + 1, None
-            self.take(log, at)
-            self._ends = log[0], log[at]
-
-    def take(self, log: Sequence[Any], at: int) -> None:
-        """Take in `log[at]`, the next record."""
-        raise NotImplementedError
-
-
-class View(LogReader):
-    """What the model sees of a log, and the ids of all its calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._conversation = Conversation()
-        self._task: int | None = None
-        self.call_ids: set[str] = set()
-
-    def take(self, log: Sequence[Record | Message], at: int) -> None:
-        record = log[at]
-        if isinstance(record, AssistantMessage):
-            self.call_ids.update(call.id for call in record.tool_calls)
-        if isinstance(record, UserMessage) and not record.hidden and self._task is None:
-            self._task = at
-        if not isinstance(record, Summary):
-            self._conversation.add(record)
-            return
-        self._conversation = Conversation()
-        if self._task is not None and self._task < record.keep:
-            self._conversation.add(log[self._task])
-        told = SUMMARY_INTRO + record.content
-        self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
-        for each in log[record.keep : at]:
-            self._conversation.add(each)
-
-    def messages(self) -> list[Message]:
-        return self._conversation.messages()
-
-
-def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
-    """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
-
-    Some servers send empty ids, or the same ones in every reply; providers refuse both.
-    """
-    calls: list[ToolCall] = []
-    for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
-        while call_id in seen:
-            n += 1
-            call_id = f"{call.id or 'call'}_{n}"
-        seen.add(call_id)
-        calls.append(call if call_id == call.id else replace(call, id=call_id))
-    changed = any(new is not old for new, old in zip(calls, reply.tool_calls, strict=True))
-    return replace(reply, tool_calls=tuple(calls)) if changed else reply
-
-
-def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
-    """The state of each call, by id: "waiting", "started", "denied" or "answered"."""
-    states: dict[str, CallState] = {}
-    for record in records:
-        note_state(record, states)
-    return states
-
-
-def note_state(record: Record | Message, states: dict[str, CallState]) -> None:
-    """Bring the states of some calls up to date with the next record."""
-    if isinstance(record, ToolStart):
-        if record.call_id in states:
-            states[record.call_id] = "started"
-    elif isinstance(record, ToolMessage):
-        if record.tool_call_id in states:
-            states[record.tool_call_id] = "answered"
-    elif isinstance(record, AssistantMessage):
-        states.update((call.id, "waiting") for call in record.tool_calls)
-    elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
-        states[record.call_id] = "waiting" if record.allowed else "denied"
-
-
-def closing_results(records: Iterable[Record | Message]) -> list[ToolMessage]:
-    """The results that open calls lack: each says what is known of its call."""
-    records = list(records)
-    states = call_states(records)
-    return [_sealed(call, states[call.id]) for call in open_calls(records)]
-
-
-def _sealed(call: ToolCall, state: CallState) -> ToolMessage:
-    return ToolMessage(call.id, call.name, _SEALS.get(state, OUTCOME_UNKNOWN), is_error=True)
-
-
-def open_calls(records: Iterable[Record | Message]) -> list[ToolCall]:
-    """The calls that have no result yet, in the order in which they were asked for."""
-    records = list(records)
-    states = call_states(records)
-    return [
-        call
-        for record in records
-        if isinstance(record, AssistantMessage)
-        for call in record.tool_calls
-        if states[call.id] != "answered"
-    ]
-
-
-def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | ToolMessage | None:
-    """The newest message of a log, marks left out; None if there is none."""
-    for record in reversed(log):
-        if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
-            return record
-    return None
-
-
-def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
-    """How often the model was nudged since it called a tool or was asked, and what it said last."""
-    nudges, said = 0, ""
-    for record in reversed(log):
-        if isinstance(record, AssistantMessage):
-            said = said or record.text
-        elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
-            nudges += 1
-        elif isinstance(record, UserMessage | ToolMessage):
-            break
-    return nudges, said
-
-
-def validate(messages: Sequence[Message]) -> list[str]:
-    """What a provider would refuse in these messages, a line each; [] if nothing."""
-    problems: list[str] = []
-    seen: set[str] = set()
-    waiting: list[str] = []
-    for at, message in enumerate(messages):
-        where = f"messages[{at}]"
-        if isinstance(message, ToolMessage):
-            if not waiting or waiting[0] != message.tool_call_id:
-                problems.append(
-                    f"{where}: a result for {message.tool_call_id!r}, which no call "
-                    "before it waits for, or not in this order"
-                )
-            else:
-                waiting.pop(0)
-            continue
-        if waiting:
-            problems.append(f"{where}: calls without a result before it: {', '.join(waiting)}")
-            waiting = []
-        match message:
-            case SystemMessage() if at:
-                problems.append(f"{where}: a system message that is not the first message")
-            case AssistantMessage():
-                if not message.text.strip() and not message.tool_calls:
-                    problems.append(f"{where}: an assistant message with neither text nor calls")
-                for call in message.tool_calls:
-                    if not call.id or call.id in seen:
-                        problems.append(f"{where}: call id {call.id!r} is empty or used before")
-                    seen.add(call.id)
-                    waiting.append(call.id)
-            case _:
-                pass
-    if waiting:
-        problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
-    if not any(isinstance(message, UserMessage | ToolMessage) for message in messages[-1:]):
-        problems.append("the last message is not from the user or a tool")
-    return problems
-
-
-def usage_of(records: Iterable[Any]) -> Usage:
-    """The tokens that some records report, added up: replies, summaries and side requests."""
-    reported = (getattr(record, "usage", None) for record in records)
-    return sum((usage for usage in reported if usage is not None), Usage())
-
-
-# ==== runs.py ==== agentloop 0.1.0, sha256 71c04031d594bcee
+# ==== runs.py ==== agentloop 0.1.0, sha256 f57f2e74cbeba6d5
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2182,6 +2174,11 @@ class Runs(Settings, ABC):
                 reader = self._cache[kind, settings] = kind(*settings)
             reader.catch_up(self.log)
             return reader
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody gets the events."""
+        return bool(self.listeners) or (self._run is not None and self._run.queue is not None)
 
     def emit(self, event: Any) -> None:
         """Tell the listeners, and survive one that raises."""
@@ -2335,7 +2332,7 @@ def _entries(lines: Iterable[str], start: re.Pattern[str]) -> dict[str, str]:
     return {name: " ".join(" ".join(text).split()) for name, text in entries.items()}
 
 
-# ==== arguments.py ==== agentloop 0.1.0, sha256 4c3adc074501c4c9
+# ==== arguments.py ==== agentloop 0.1.0, sha256 42c4e6755e8094f4
 """From a function's signature to a JSON schema, and from the model's text to checked arguments.
 
 Models send almost the right thing: a list as a JSON string, null for what could be left out, no
@@ -2377,7 +2374,8 @@ class Arguments:
     def __init__(
         self, tool: str, parameters: Mapping[str, Parameter], texts: Mapping[str, str]
     ) -> None:
-        self._parameters = parameters
+        named = enumerate(parameters.items())
+        self._fields = [(f"p{i}", name, _has_default(each)) for i, (name, each) in named]
         self._whole = _the_model_among(parameters)
         try:
             accepted = self._whole.annotation if self._whole else _model_of(parameters)
@@ -2420,11 +2418,12 @@ class Arguments:
             raise ToolError(clip("\n".join(problems[:MAX_ERRORS]), 1000))
         return {self._whole.name: value} if self._whole else self._by_name(value)
 
-    def _by_name(self, value: Any) -> dict[str, Any]:
+    def _by_name(self, value: BaseModel) -> dict[str, Any]:
+        given, values = value.model_fields_set, vars(value)
         return {
-            name: getattr(value, f"p{i}")
-            for i, (name, parameter) in enumerate(self._parameters.items())
-            if f"p{i}" in value.model_fields_set or not _has_default(parameter)
+            name: values[field]
+            for field, name, has_default in self._fields
+            if field in given or not has_default
         }
 
     def _read(self, data: dict[str, Any]) -> tuple[Any, list[ErrorDetails]]:
@@ -2882,7 +2881,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 1b829ca84b033f86
+# ==== loop.py ==== agentloop 0.1.0, sha256 183a92154098448b
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2998,16 +2997,15 @@ class Loop(Runs):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
-        listened = self.listeners or (self._run is not None and self._run.queue is not None)
         llm, start = request.model or self.llm, time.perf_counter()
-        meter = self.meter(llm) if listened else self._cache.get((PrefixMeter, id(llm)))
+        meter = self.meter(llm) if self.listened else self._cache.get((PrefixMeter, id(llm)))
         if meter is not None:  # somebody listens, or has asked it before
             self.emit(meter.send(request))
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
-            on_delta=self.emit if listened and request.purpose == "step" else None,
+            on_delta=self.emit if self.listened and request.purpose == "step" else None,
         )
         if meter is not None:
             meter.report(reply)
@@ -3023,8 +3021,7 @@ class Loop(Runs):
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
             outcomes = await settle(self._answer, group, at_once=at_once, grace=self.cancel_grace)
-            raised += [error for error in outcomes if error is not None]
-        raised = [error for error in raised if not isinstance(error, asyncio.CancelledError)]
+            raised += [e for e in outcomes if not isinstance(e, asyncio.CancelledError | None)]
         if not raised:
             return None
         first = min(raised, key=lambda e: e.reason == "done" if isinstance(e, Stop) else -1)
@@ -3168,7 +3165,9 @@ class Loop(Runs):
         run = self._run
         if run is None or run.halted:
             return
-        await self._announce(call)
+        self._steps += 1
+        if self.listened:
+            await self._announce(call)
         if run.halted:
             return
         start, failure = time.perf_counter(), None
@@ -3185,16 +3184,17 @@ class Loop(Runs):
             message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
         if self._run is not run:
             return  # it was left behind, and the run that asked for it has ended
-        took, status = time.perf_counter() - start, "error" if message.is_error else "completed"
+        took = time.perf_counter() - start
         self.record(stamped(message, took))
-        self.emit(ToolResultEvent(call.name, message.text, call.id, message.is_error))
-        self.emit(StepCompleteEvent(call.id, status, took * 1000))
+        if self.listened:
+            status = "error" if message.is_error else "completed"
+            self.emit(ToolResultEvent(call.name, message.text, call.id, message.is_error))
+            self.emit(StepCompleteEvent(call.id, status, took * 1000))
         if failure:
             raise failure
 
     async def _announce(self, call: ToolCall) -> None:
         """Tell of a call, and wait until a `query_stream` reader has dealt with that."""
-        self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
         self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
         if self._run is not None and self._run.queue is not None:
@@ -3566,7 +3566,7 @@ def is_done_tool(tool: Tool) -> bool:
     )
 
 
-# ==== mixins/ephemeral.py ==== agentloop 0.1.0, sha256 403945ec7a6c0abd
+# ==== mixins/ephemeral.py ==== agentloop 0.1.0, sha256 5ebbdbec0222296d
 """Shows the model only the newest results of tools whose results go stale.
 
 `@tool("...", ephemeral=2)` keeps at least the newest two results of that tool visible. Older ones
@@ -3652,6 +3652,10 @@ class Epochs(LogReader):
 
     def take(self, log: Sequence[Any], at: int) -> None:
         record = log[at]
+        if not self._sizes:
+            if not (isinstance(record, ToolMessage) and record.ephemeral):
+                return  # nothing can go stale yet
+            self._sizes = [0] * at
         if isinstance(record, AssistantMessage):
             self._request(at)
         is_message = isinstance(record, UserMessage | AssistantMessage | ToolMessage)

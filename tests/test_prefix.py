@@ -29,7 +29,7 @@ from agentloop import (
     tool,
 )
 from agentloop.models.scripted import call
-from agentloop.prefix import PrefixMeter, common_prefix
+from agentloop.prefix import PrefixMeter
 from agentloop.tokens import (
     TABLES,
     context_window,
@@ -39,6 +39,7 @@ from agentloop.tokens import (
     tool_tokens,
     use_tiktoken,
 )
+from agentloop.transcript import common_prefix
 
 from .test_loop import add
 

@@ -106,6 +106,10 @@ class Epochs(LogReader):
 
     def take(self, log: Sequence[Any], at: int) -> None:
         record = log[at]
+        if not self._sizes:
+            if not (isinstance(record, ToolMessage) and record.ephemeral):
+                return  # nothing can go stale yet
+            self._sizes = [0] * at
         if isinstance(record, AssistantMessage):
             self._request(at)
         is_message = isinstance(record, UserMessage | AssistantMessage | ToolMessage)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_core import to_json
 
 from ..errors import BadRequest
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..messages import AssistantMessage, Message, Request, ToolCall, ToolChoice
-from ..transcript import validate
+from ..messages import AssistantMessage, Message, Request, ToolCall, ToolChoice, dump_record
+from ..transcript import common_prefix, validate
 
 if TYPE_CHECKING:
     from ..tools import Tool
@@ -88,3 +89,24 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 def _pieces(text: str) -> Iterable[str]:
     """The text word by word, as a stream would bring it."""
     return [piece + " " for piece in text.split(" ")[:-1]] + text.split(" ")[-1:] if text else []
+
+
+def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
+    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
+
+    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
+    the first message that changed, or what changed in the tools.
+    """
+    found: list[str] = []
+    for number, (before, after) in enumerate(pairwise(requests), 2):
+        at = common_prefix(before.messages, after.messages)
+        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
+            found.append(f"request {number} offers other tools, or another tool_choice")
+        elif at < len(before.messages):
+            was = dump_record(before.messages[at]).decode()
+            now = dump_record(after.messages[at]).decode() if at < len(after.messages) else "gone"
+            found.append(f"request {number}, messages[{at}]:\n  was {was:.500}\n  now {now:.500}")
+    if len(found) > breaks:
+        raise AssertionError(
+            f"the prefix broke {len(found)} times, not {breaks}:\n" + "\n".join(found)
+        )
