@@ -195,6 +195,7 @@ class SystemMessage:
     """The system prompt. Never in a log: it is a setting, so that nothing can lose it."""
 
     content: str
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _clean(self, "content")
@@ -300,16 +301,16 @@ def written(
 ) -> list[bytes]:
     """The messages as bytes for one kind of provider. Each is written once and keeps its bytes: it
     is frozen, and a conversation of 400 turns would take 2 ms a turn to write anew."""
-    out: list[bytes] = []
-    for message in messages:
-        if isinstance(message, SystemMessage):
-            out.append(write(message))
-            continue
-        if (kept := message.wire) is None or kept[0] != kind:
-            kept = (kind, write(message))
-            object.__setattr__(message, "wire", kept)
-        out.append(kept[1])
-    return out
+    return [
+        kept[1] if (kept := message.wire) and kept[0] == kind else _write(message, kind, write)
+        for message in messages
+    ]
+
+
+def _write(message: Message, kind: str, write: Callable[[Message], bytes]) -> bytes:
+    kept = (kind, write(message))
+    object.__setattr__(message, "wire", kept)
+    return kept[1]
 
 
 # ---- marks: what happened, for the log and not for the model

@@ -155,7 +155,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 dff99a6594c39776
+# ==== messages.py ==== agentloop 0.1.0, sha256 b4e6923e1fc8c836
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -337,6 +337,7 @@ class SystemMessage:
     """The system prompt. Never in a log: it is a setting, so that nothing can lose it."""
 
     content: str
+    wire: Wire = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _clean(self, "content")
@@ -442,16 +443,16 @@ def written(
 ) -> list[bytes]:
     """The messages as bytes for one kind of provider. Each is written once and keeps its bytes: it
     is frozen, and a conversation of 400 turns would take 2 ms a turn to write anew."""
-    out: list[bytes] = []
-    for message in messages:
-        if isinstance(message, SystemMessage):
-            out.append(write(message))
-            continue
-        if (kept := message.wire) is None or kept[0] != kind:
-            kept = (kind, write(message))
-            object.__setattr__(message, "wire", kept)
-        out.append(kept[1])
-    return out
+    return [
+        kept[1] if (kept := message.wire) and kept[0] == kind else _write(message, kind, write)
+        for message in messages
+    ]
+
+
+def _write(message: Message, kind: str, write: Callable[[Message], bytes]) -> bytes:
+    kept = (kind, write(message))
+    object.__setattr__(message, "wire", kept)
+    return kept[1]
 
 
 # ---- marks: what happened, for the log and not for the model
@@ -4386,7 +4387,7 @@ class EventParser:
             self._name = value.decode(errors="replace")
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 5503b40697bb6d5e
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 5b54753dd35cf6c7
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4400,6 +4401,7 @@ OPENAI_STOP_REASONS = {
     "content_filter": "refused",
 }
 REASONING = ("reasoning_content", "reasoning")  # what compatible servers call it
+TEXTS = ("content", "refusal", *REASONING)  # of a message
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -4453,16 +4455,24 @@ class ChatOpenAI(HTTPModel):
         return given(body)
 
     def content(self, request: Request, stream: bool) -> bytes:
-        """As `body` says, from the bytes that each message keeps."""
-        if "messages" in self.extra or any(map(has_attachments, request.messages)):
+        """As `body` says, from the bytes that each message keeps, which are copied once."""
+        kind = f"openai, {self.system_role}"
+        try:
+            pieces = [*filter(None, written(request.messages, kind, self._encode))]
+        except _Attached:
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
-        pieces = written(request.messages, "openai", self._encode)
-        messages = b'"messages":[' + b",".join(filter(None, pieces)) + b"]"
-        return rest.replace(b'"messages":[]', messages, 1)
+        head, empty, tail = rest.partition(b'"messages":[]')
+        if not (pieces and empty):  # `extra` may have messages of its own
+            return rest
+        pieces[-1] = pieces[-1].removesuffix(b",")
+        return b"".join([head, b'"messages":[', *pieces, b"]", tail])
 
     def _encode(self, message: Message) -> bytes:
-        return b"".join(map(to_json, write_openai_messages([message], self.system_role)))
+        if isinstance(message, ToolMessage) and not isinstance(message.content, str):
+            raise _Attached
+        written = write_openai_messages([message], self.system_role)
+        return b"".join(to_json(each) + b"," for each in written)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)
@@ -4472,6 +4482,10 @@ class ChatOpenAI(HTTPModel):
 
 
 # ---- the request
+
+
+class _Attached(Exception):
+    """There is a tool result with more than text, which takes two messages to send."""
 
 
 def write_openai_messages(messages: Sequence[Message], system_role: str) -> list[dict[str, Any]]:
@@ -4522,11 +4536,6 @@ def _write_openai_id(call_id: str) -> str:
 
 def _write_openai_content(content: Content) -> Any:
     return content if isinstance(content, str) else [_write_openai_part(part) for part in content]
-
-
-def has_attachments(message: Message) -> bool:
-    """Whether it is a tool result with more than text, which takes two messages to send."""
-    return isinstance(message, ToolMessage) and not isinstance(message.content, str)
 
 
 def _media(content: Content) -> list[Part]:
@@ -4676,11 +4685,12 @@ class OpenAIChunks:
         self._usage = event.get("usage") or self._usage
         for choice in objects(event.get("choices")):
             delta = obj(choice.get("delta"))
-            for name in ("content", "refusal", *REASONING):
-                if (piece := delta.get(name)) is not None:
-                    self._texts.setdefault(name, []).append(_openai_text(piece))
+            for name, piece in delta.items():
+                if name in TEXTS and piece is not None:
+                    text = _openai_text(piece)
+                    self._texts.setdefault(name, []).append(text)
                     show = self._deltas.thinking if name in REASONING else self._deltas.text
-                    show(_openai_text(piece))
+                    show(text)
             for position, call in enumerate(objects(delta.get("tool_calls"))):
                 self._add_call(position, call)
             self._finish = choice.get("finish_reason") or self._finish

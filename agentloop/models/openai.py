@@ -58,6 +58,7 @@ OPENAI_STOP_REASONS = {
     "content_filter": "refused",
 }
 REASONING = ("reasoning_content", "reasoning")  # what compatible servers call it
+TEXTS = ("content", "refusal", *REASONING)  # of a message
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -111,16 +112,24 @@ class ChatOpenAI(HTTPModel):
         return given(body)
 
     def content(self, request: Request, stream: bool) -> bytes:
-        """As `body` says, from the bytes that each message keeps."""
-        if "messages" in self.extra or any(map(has_attachments, request.messages)):
+        """As `body` says, from the bytes that each message keeps, which are copied once."""
+        kind = f"openai, {self.system_role}"
+        try:
+            pieces = [*filter(None, written(request.messages, kind, self._encode))]
+        except _Attached:
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
-        pieces = written(request.messages, "openai", self._encode)
-        messages = b'"messages":[' + b",".join(filter(None, pieces)) + b"]"
-        return rest.replace(b'"messages":[]', messages, 1)
+        head, empty, tail = rest.partition(b'"messages":[]')
+        if not (pieces and empty):  # `extra` may have messages of its own
+            return rest
+        pieces[-1] = pieces[-1].removesuffix(b",")
+        return b"".join([head, b'"messages":[', *pieces, b"]", tail])
 
     def _encode(self, message: Message) -> bytes:
-        return b"".join(map(to_json, write_openai_messages([message], self.system_role)))
+        if isinstance(message, ToolMessage) and not isinstance(message.content, str):
+            raise _Attached
+        written = write_openai_messages([message], self.system_role)
+        return b"".join(to_json(each) + b"," for each in written)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)
@@ -130,6 +139,10 @@ class ChatOpenAI(HTTPModel):
 
 
 # ---- the request
+
+
+class _Attached(Exception):
+    """There is a tool result with more than text, which takes two messages to send."""
 
 
 def write_openai_messages(messages: Sequence[Message], system_role: str) -> list[dict[str, Any]]:
@@ -180,11 +193,6 @@ def _write_openai_id(call_id: str) -> str:
 
 def _write_openai_content(content: Content) -> Any:
     return content if isinstance(content, str) else [_write_openai_part(part) for part in content]
-
-
-def has_attachments(message: Message) -> bool:
-    """Whether it is a tool result with more than text, which takes two messages to send."""
-    return isinstance(message, ToolMessage) and not isinstance(message.content, str)
 
 
 def _media(content: Content) -> list[Part]:
@@ -334,11 +342,12 @@ class OpenAIChunks:
         self._usage = event.get("usage") or self._usage
         for choice in objects(event.get("choices")):
             delta = obj(choice.get("delta"))
-            for name in ("content", "refusal", *REASONING):
-                if (piece := delta.get(name)) is not None:
-                    self._texts.setdefault(name, []).append(_openai_text(piece))
+            for name, piece in delta.items():
+                if name in TEXTS and piece is not None:
+                    text = _openai_text(piece)
+                    self._texts.setdefault(name, []).append(text)
                     show = self._deltas.thinking if name in REASONING else self._deltas.text
-                    show(_openai_text(piece))
+                    show(text)
             for position, call in enumerate(objects(delta.get("tool_calls"))):
                 self._add_call(position, call)
             self._finish = choice.get("finish_reason") or self._finish

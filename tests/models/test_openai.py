@@ -152,6 +152,15 @@ async def test_the_system_prompt_can_have_the_role_of_the_developer() -> None:
     assert server.requests[0]["messages"][0]["role"] == "developer"
 
 
+async def test_a_system_message_that_was_sent_before_still_gets_the_role_of_each_model() -> None:
+    same = [SystemMessage("s"), *HI]
+    async with OpenAIDouble(["a"] * 3, system="s") as server:
+        for role in ("system", "developer", "system"):
+            await model(server, system_role=role).ainvoke(same)
+    roles = [request["messages"][0]["role"] for request in server.requests]
+    assert roles == ["system", "developer", "system"]
+
+
 def conversation() -> list[Message]:
     first = ToolCall("a", "weather", '{"city": "Bern"}')
     return [
