@@ -165,6 +165,11 @@ class Runs(Settings, ABC):
         """Forget the log; the settings stay."""
         self.load_history([])
 
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
     def fork(self, at: int | None = None) -> Self:
         """An independent copy with the same settings, and the log up to record `at` (or all of it).
 
@@ -173,7 +178,7 @@ class Runs(Settings, ABC):
         """
         twin = copy.copy(self)
         log = self.log[:at]
-        twin.log = [*log, *closing_results(log)]
+        twin.log = [*log, *closing_results(log)] if log else []
         twin._run, twin._cache = None, {}
         return twin
 

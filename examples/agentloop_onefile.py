@@ -2025,7 +2025,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 f57f2e74cbeba6d5
+# ==== runs.py ==== agentloop 0.1.0, sha256 ce6bb76a83c3730d
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2155,6 +2155,11 @@ class Runs(Settings, ABC):
         """Forget the log; the settings stay."""
         self.load_history([])
 
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
     def fork(self, at: int | None = None) -> Self:
         """An independent copy with the same settings, and the log up to record `at` (or all of it).
 
@@ -2163,7 +2168,7 @@ class Runs(Settings, ABC):
         """
         twin = copy.copy(self)
         log = self.log[:at]
-        twin.log = [*log, *closing_results(log)]
+        twin.log = [*log, *closing_results(log)] if log else []
         twin._run, twin._cache = None, {}
         return twin
 

@@ -96,8 +96,8 @@ class Session(Loop):
 
     def __copy__(self) -> Self:
         """A copy in memory only, as `fork` makes it: two agents cannot write one session."""
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self), session=None, journal=None, saving=False, log=self.log[:])
+        twin = super().__copy__()
+        twin.session, twin.journal, twin.saving, twin.log = None, None, False, self.log[:]
         return twin
 
     def snapshot(self, label: str) -> int:
