@@ -39,6 +39,7 @@ from .messages import (
 from .settings import Settings
 from .stream import EventStream
 from .transcript import LogReader, View, closing_results, last_message, open_calls, seal, usage_of
+from .waiting import run_to_its_end
 
 logger = logging.getLogger("agentloop")
 
@@ -111,7 +112,7 @@ class Runs(Settings, ABC):
         """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
         if _in_event_loop():
             raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return asyncio.run(self.run(prompt))
+        return run_to_its_end(self.run(prompt), self.cancel_grace)
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".

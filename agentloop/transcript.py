@@ -304,4 +304,4 @@ def usage_of(records: Iterable[Any]) -> Usage:
     return Usage(**totals)
 
 
-_COUNTS = [each.name for each in fields(Usage) if each.name != "extra"]
+_COUNTS = [counted.name for counted in fields(Usage) if counted.name != "extra"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -111,6 +111,22 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
         except asyncio.CancelledError:
             cancelled = True
     return cancelled
+
+
+def run_to_its_end(work: Coroutine[Any, Any, T], grace: float) -> T:
+    """`asyncio.run`, without its wait for ever for a task that does not stop."""
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        loop = runner.get_loop()
+        loop.run_until_complete(reap([*asyncio.all_tasks(loop)], grace))
+        if asyncio.all_tasks(loop):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            asyncio.set_event_loop(None)
+        else:
+            runner.close()
 
 
 def cancel_this_task() -> None:

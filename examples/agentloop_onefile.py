@@ -67,7 +67,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 b56998c2573017e0
+# ==== imports ==== agentloop 0.1.0, sha256 ccf6a3f87dcb0461
 from __future__ import annotations
 
 import asyncio
@@ -97,6 +97,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Container,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -1312,7 +1313,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 5669cf7648de19c5
+# ==== transcript.py ==== agentloop 0.1.0, sha256 610272d851c3df49
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1595,7 +1596,7 @@ def usage_of(records: Iterable[Any]) -> Usage:
     return Usage(**totals)
 
 
-_COUNTS = [each.name for each in fields(Usage) if each.name != "extra"]
+_COUNTS = [counted.name for counted in fields(Usage) if counted.name != "extra"]
 
 
 # ==== prefix.py ==== agentloop 0.1.0, sha256 56cae796f81d9e74
@@ -1834,7 +1835,7 @@ class Settings(_Typed):
         cls.__annotations__ = own
 
 
-# ==== waiting.py ==== agentloop 0.1.0, sha256 18309953faa4f60a
+# ==== waiting.py ==== agentloop 0.1.0, sha256 176f9f4395596c37
 """Waits that end: several coroutines side by side, each cancel answered within a grace period.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
@@ -1936,6 +1937,22 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
     return cancelled
 
 
+def run_to_its_end(work: Coroutine[Any, Any, T], grace: float) -> T:
+    """`asyncio.run`, without its wait for ever for a task that does not stop."""
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        loop = runner.get_loop()
+        loop.run_until_complete(reap([*asyncio.all_tasks(loop)], grace))
+        if asyncio.all_tasks(loop):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            asyncio.set_event_loop(None)
+        else:
+            runner.close()
+
+
 def cancel_this_task() -> None:
     """Let the next await raise the CancelledError that was caught just now."""
     if (task := asyncio.current_task()) is not None:
@@ -2025,7 +2042,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 ce6bb76a83c3730d
+# ==== runs.py ==== agentloop 0.1.0, sha256 57741f4e6e51793a
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2101,7 +2118,7 @@ class Runs(Settings, ABC):
         """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
         if _in_event_loop():
             raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return asyncio.run(self.run(prompt))
+        return run_to_its_end(self.run(prompt), self.cancel_grace)
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".

@@ -24,7 +24,9 @@ CREATE TABLE IF NOT EXISTS records (
     session TEXT, number INTEGER, at REAL, line BLOB, PRIMARY KEY (session, number)
 )
 """
-ADD = "INSERT INTO records SELECT ?1, 1 + COALESCE(MAX(number), 0), ?2, ?3 FROM records"
+ADD = """
+INSERT INTO records SELECT ?, 1 + COALESCE(MAX(number), 0), ?, ? FROM records WHERE session = ?
+"""
 
 
 class SQLiteStore:
@@ -104,7 +106,7 @@ class SQLiteJournal:
     def append(self, line: bytes) -> None:
         if self.closed:
             raise ValueError(f"the session {self.name!r} is closed")
-        self.store.execute(f"{ADD} WHERE session = ?1", self.name, time.time(), line)
+        self.store.execute(ADD, self.name, time.time(), line, self.name)
 
     def sync(self) -> None:
         if self.closed:

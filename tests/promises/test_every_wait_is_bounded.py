@@ -72,3 +72,40 @@ print(Loop(llm=llm, tools=[hang], cancel_grace=0.01).run_sync("x").text)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
     )
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+def test_a_tool_that_never_stops_does_not_keep_run_sync():
+    program = """
+import asyncio
+from agentloop import Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+@tool("Swallow every cancel", timeout=0.01)
+async def swallow() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def closing():
+    try:
+        yield
+    finally:
+        print("closed")
+
+@tool("Leave a generator open")
+async def leave() -> None:
+    opened.append(closing())
+    await anext(opened[0])
+
+opened = []
+llm = ScriptedModel([call("swallow"), call("leave")], "ok", "ok again")
+agent = Loop(llm=llm, tools=[swallow, leave], cancel_grace=0.01)
+print(agent.run_sync("x").text)
+print(agent.run_sync("y").text)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout, done.returncode) == ("closed\nok\nok again\n", 0), done.stderr
