@@ -88,7 +88,7 @@ def test_exit_statuses(tmp_path):
 
 @pytest.mark.parametrize("options", [["--prompt", "go"], ["--list"]])
 def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
-    code = "import os; os.rmdir(os.getcwd()); from agentloop.cli.main import main; exit(main())"
+    code = "import os; from agentloop.cli.main import main; os.rmdir(os.getcwd()); exit(main())"
     with HeldDouble() as server:
         done = subprocess.run(
             [sys.executable, "-c", code, "--base-url", server.base_url, *options],
