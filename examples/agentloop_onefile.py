@@ -2904,7 +2904,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 183a92154098448b
+# ==== loop.py ==== agentloop 0.1.0, sha256 7a8391e211e04683
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -3022,7 +3022,7 @@ class Loop(Runs):
         """The model's reply to one request. Streams a step if somebody listens."""
         llm, start = request.model or self.llm, time.perf_counter()
         meter = self.meter(llm) if self.listened else self._cache.get((PrefixMeter, id(llm)))
-        if meter is not None:  # somebody listens, or has asked it before
+        if meter is not None:  # somebody listens, or it estimates for a mixin
             self.emit(meter.send(request))
         reply = await llm.ainvoke(
             request.messages,
@@ -3197,16 +3197,17 @@ class Loop(Runs):
         try:
             message = await self.call_tool(call)
         except BaseException as error:
+            # After a cancel, or a Stop before the tool ran, the call stays open, and the view says
+            # what is known of it. Anything else closes it; but for done, no further call starts.
             never_started = call_states(self.log)[call.id] == "waiting"
             not_done = not isinstance(error, Stop) or error.reason != "done"
             if was_cancelled(error) or (isinstance(error, Stop) and not_done and never_started):
-                raise  # the call stays open: the view says of it what is known
-            failure = error
-            run.halted = not_done
+                raise
+            failure, run.halted = error, not_done
             text = error.text if isinstance(error, Stop) else describe_error(error)
             message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
         if self._run is not run:
-            return  # it was left behind, and the run that asked for it has ended
+            return  # it did not stop when its run was cancelled, and was left behind
         took = time.perf_counter() - start
         self.record(stamped(message, took))
         if self.listened:

@@ -64,7 +64,8 @@ def kill_demo(terminal: Terminal, wire: str = "openai") -> int:
     paid = (root / LEDGER).read_text(encoding="utf-8").count(PAID)
     terminal.say(
         f"\nTimes that the tool ran, by its ledger: {paid}. Calls without an answer: {unanswered}. "
-        f"Follow-up request: {'accepted' if accepted else 'refused'}.",
+        f"Follow-up request: {'accepted' if accepted else 'refused'}.\n"
+        f"The session: {root / 's.jsonl'}",
         DIM,
     )
     good = finished and accepted and (cut_off, paid, unanswered) == (1, 1, 0)

@@ -85,7 +85,7 @@ def parser() -> Parser:
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--session", metavar="NAME", help=f"keep the conversation in {kept}")
     one.add_argument("--resume", action="store_true", help="go on with this folder's last session")
-    one.add_argument("--list", action="store_true", help="list this folder's sessions, and exit")
+    one.add_argument("--list", action="store_true", help="list this folder's and named sessions")
     add("--prompt", metavar="TEXT", help="answer this, and exit")
     add("--json", action="store_true", help="with a prompt: print each event as a line of JSON")
     add("--yes", action="store_true", help="allow all commands, writes and edits, unasked")

@@ -50,8 +50,8 @@ def begin(folder: Path, session_dir: str | Path = SESSION_DIR) -> str:
     raise AssertionError("there is always one more number")
 
 
-def kept(folder: Path, session_dir: str | Path = SESSION_DIR) -> list[Kept]:
-    """The folder's sessions in which something was said, newest first."""
+def kept(folder: Path | None, session_dir: str | Path = SESSION_DIR) -> list[Kept]:
+    """The folder's sessions in which something was said, newest first; None: those of no folder."""
     store, found = FileStore(session_dir), list[Kept]()
     for name, modified in _names(folder, session_dir).items():
         try:
@@ -67,17 +67,22 @@ def kept(folder: Path, session_dir: str | Path = SESSION_DIR) -> list[Kept]:
 
 
 def show(folder: Path, terminal: Terminal) -> None:
-    """Lists the folder's sessions."""
-    if not (found := kept(folder)):
+    """Lists the folder's sessions, and those that were named."""
+    found, named = kept(folder), kept(None)
+    if not found:
         terminal.say(f"(No session of {folder} is kept.)")
-    for each in found:
+    for each in [*found, *named]:
+        if named and each is named[0]:
+            terminal.say("With a name, from any folder:")
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.modified))
         turns = f"{each.turns} turn{'s' * (each.turns != 1)}"
         terminal.line(f"{each.name}  {when}  {turns:>9}  {each.title}")
 
 
-def _names(folder: Path, session_dir: str | Path) -> dict[str, float]:
-    """The sessions of the folder, and when each was written to."""
-    name = re.compile(re.escape(stem(folder)) + r"-\d{1,9}")
+def _names(folder: Path | None, session_dir: str | Path) -> dict[str, float]:
+    """The sessions of the folder, or of none, and when each was written to."""
+    start = re.escape(stem(folder)) if folder else ".+-[0-9a-f]{6}"
+    is_folders = re.compile(start + r"-\d{1,9}").fullmatch
     listed = FileStore(session_dir).list()
-    return {each.name: each.modified for each in listed if name.fullmatch(each.name)}
+    wanted = bool(folder)
+    return {each.name: each.modified for each in listed if bool(is_folders(each.name)) == wanted}

@@ -177,11 +177,12 @@ def test_a_killed_agent_goes_on_and_its_tool_ran_once(wire):
     if sys.platform != "win32":
         assert "exit status -9." in done.stdout  # SIGKILL
     assert "its outcome is unknown" in done.stdout
-    assert lines[-2] == (
+    assert lines[-3] == (
         "Times that the tool ran, by its ledger: 1. Calls without an answer: 0. "
         "Follow-up request: accepted."
     )
     root = Path(lines[-1].removeprefix("The test passes. The project: "))
+    assert lines[-2] == f"The session: {root / 's.jsonl'}"
     assert (root / kill.LEDGER).read_text(encoding="utf-8") == "paid 6\n"
     log = load_log(FileStore(root).read("s"))
     assert not open_calls(log)

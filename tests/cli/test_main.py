@@ -15,6 +15,7 @@ import pytest
 from agentloop.cli.loopback import loopback
 from agentloop.cli.models import KEYS, NoModel, choose, listings
 from agentloop.cli.own_tools import load_tools
+from agentloop.messages import UserMessage, dump_record
 from agentloop.store import FileStore
 from tests.cli.held_double import HeldDouble
 
@@ -101,6 +102,17 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
         )
     gone = "The current folder does not exist any more: go to another.\n"
     assert (done.returncode, done.stdout + done.stderr) == (2, gone)
+
+
+def test_the_list_has_the_named_sessions_and_not_those_of_other_folders(tmp_path):
+    store = FileStore(tmp_path / ".agentloop" / "sessions")
+    for name, words in (("groceries", "Buy milk."), ("other-0a1b2c-1", "Elsewhere.")):
+        store.create(name, [dump_record(UserMessage(words))]).close()
+    done = run("--list", cwd=tmp_path, HOME=str(tmp_path))
+    [none, title, listed] = done.stdout.splitlines()
+    assert none == f"(No session of {tmp_path} is kept.)"
+    assert title == "With a name, from any folder:"
+    assert re.fullmatch(r"groceries  .{16}    0 turns  Buy milk\.", listed)
 
 
 def test_an_interrupted_answer_is_130(tmp_path):
