@@ -114,6 +114,8 @@ class ChatOpenAI(HTTPModel):
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
         kind = f"openai, {self.system_role}"
+        if "messages" in self.extra:
+            return super().content(request, stream)
         try:
             pieces = [*filter(None, written(request.messages, kind, self._encode))]
         except _Attached:
