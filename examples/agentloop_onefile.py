@@ -3738,7 +3738,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/clients.py ==== agentloop 0.1.0, sha256 c7ff66d767a896c0
+# ==== models/clients.py ==== agentloop 0.1.0, sha256 21df54cb831c1d53
 """The HTTP connections of a model: made as needed, closed with the event loop that uses them."""
 
 MAX_CLIENTS = 64
@@ -3773,7 +3773,11 @@ class Clients:
 
         seconds = dict(zip(("connect", "read", "write", "pool"), timeout, strict=True))
         sent: Any = {"content": content, "extensions": {"timeout": seconds}}
-        request = httpx.Request(method, _parsed(url), headers=HEADERS | {**headers}, **sent)
+        sent["headers"] = HEADERS | {name.lower(): value for name, value in headers.items()}
+        address = _parsed(url)
+        request = httpx.Request(method, address, **sent)
+        if address.userinfo:
+            request = next(httpx.BasicAuth(address.username, address.password).auth_flow(request))
         users = (await self._pool()).users
         client = _least_busy(users, url)
         users[client] += 1
@@ -3835,10 +3839,8 @@ def _new_client(url: str) -> Any:
     import httpx
 
     settings: Any = {"verify": _ssl_context(), "limits": httpx.Limits(keepalive_expiry=60)}
-    address = urlsplit(url)
-    proxies = address.hostname not in LOOPBACK and bool(getproxies())
-    if proxies or address.username:  # which a client sends as basic authentication
-        return httpx.AsyncClient(trust_env=proxies, **settings)
+    if urlsplit(url).hostname not in LOOPBACK and getproxies():
+        return httpx.AsyncClient(**settings)
     return httpx.AsyncHTTPTransport(**settings)
 
 
@@ -3857,7 +3859,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 0f4f99590e6c972d
+# ==== models/http.py ==== agentloop 0.1.0, sha256 dd659011c09fb5df
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -3930,8 +3932,10 @@ class HTTPModel(ABC):
             raise ValueError(f"{name}: base_url={_host(url)!r} needs http:// or https://")
         try:
             _ = urlsplit(self.base_url).port
-        except ValueError as error:
-            raise ValueError(f"{name}: base_url={_host(url)!r}: {error}") from None
+        except ValueError:  # whose message may show a part of a password
+            raise ValueError(
+                f"{name}: base_url={_host(url)!r} has no valid host and port"
+            ) from None
         if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
@@ -4069,7 +4073,9 @@ class HTTPModel(ABC):
 
     async def _pieces(self, response: Any, deltas: Deltas) -> AsyncIterator[bytes]:
         size = 0
-        async for piece in response.aiter_raw():
+        # a hook of a client of one's own may have read it
+        consumed = response.is_stream_consumed
+        async for piece in response.aiter_bytes() if consumed else response.aiter_raw():
             size += len(piece)
             deltas.raw += piece if self.dump else b""
             if size > self.max_response_bytes:
@@ -4392,7 +4398,7 @@ class EventParser:
             self._name = value.decode(errors="replace")
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 5b54753dd35cf6c7
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 14ca93afab170373
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4462,6 +4468,8 @@ class ChatOpenAI(HTTPModel):
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
         kind = f"openai, {self.system_role}"
+        if "messages" in self.extra:
+            return super().content(request, stream)
         try:
             pieces = [*filter(None, written(request.messages, kind, self._encode))]
         except _Attached:
