@@ -2025,7 +2025,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 ce6bb76a83c3730d
+# ==== runs.py ==== agentloop 0.1.0, sha256 7e6268f13f794105
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2156,8 +2156,11 @@ class Runs(Settings, ABC):
         self.load_history([])
 
     def __copy__(self) -> Self:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
+        twin, state = object.__new__(type(self)), object.__getstate__(self)
+        fields, slots = cast(Any, state if isinstance(state, tuple) else (state, None))
+        vars(twin).update(fields)
+        for name in slots or ():
+            setattr(twin, name, slots[name])
         return twin
 
     def fork(self, at: int | None = None) -> Self:
