@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from .errors import AgentBusy
 from .events import FinalResponseEvent, HiddenUserMessageEvent, Listener
@@ -167,8 +167,11 @@ class Runs(Settings, ABC):
         self.load_history([])
 
     def __copy__(self) -> Self:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
+        twin, state = object.__new__(type(self)), object.__getstate__(self)
+        fields, slots = cast(Any, state if isinstance(state, tuple) else (state, None))
+        vars(twin).update(fields)
+        for name in slots or ():
+            setattr(twin, name, slots[name])
         return twin
 
     def fork(self, at: int | None = None) -> Self:

@@ -2042,7 +2042,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 57741f4e6e51793a
+# ==== runs.py ==== agentloop 0.1.0, sha256 ce8d6d552eca0067
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2173,8 +2173,11 @@ class Runs(Settings, ABC):
         self.load_history([])
 
     def __copy__(self) -> Self:
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self))
+        twin, state = object.__new__(type(self)), object.__getstate__(self)
+        fields, slots = cast(Any, state if isinstance(state, tuple) else (state, None))
+        vars(twin).update(fields)
+        for name in slots or ():
+            setattr(twin, name, slots[name])
         return twin
 
     def fork(self, at: int | None = None) -> Self:
@@ -3756,7 +3759,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/clients.py ==== agentloop 0.1.0, sha256 c7ff66d767a896c0
+# ==== models/clients.py ==== agentloop 0.1.0, sha256 21df54cb831c1d53
 """The HTTP connections of a model: made as needed, closed with the event loop that uses them."""
 
 MAX_CLIENTS = 64
@@ -3791,7 +3794,11 @@ class Clients:
 
         seconds = dict(zip(("connect", "read", "write", "pool"), timeout, strict=True))
         sent: Any = {"content": content, "extensions": {"timeout": seconds}}
-        request = httpx.Request(method, _parsed(url), headers=HEADERS | {**headers}, **sent)
+        sent["headers"] = HEADERS | {name.lower(): value for name, value in headers.items()}
+        address = _parsed(url)
+        request = httpx.Request(method, address, **sent)
+        if address.userinfo:
+            request = next(httpx.BasicAuth(address.username, address.password).auth_flow(request))
         users = (await self._pool()).users
         client = _least_busy(users, url)
         users[client] += 1
@@ -3853,10 +3860,8 @@ def _new_client(url: str) -> Any:
     import httpx
 
     settings: Any = {"verify": _ssl_context(), "limits": httpx.Limits(keepalive_expiry=60)}
-    address = urlsplit(url)
-    proxies = address.hostname not in LOOPBACK and bool(getproxies())
-    if proxies or address.username:  # which a client sends as basic authentication
-        return httpx.AsyncClient(trust_env=proxies, **settings)
+    if urlsplit(url).hostname not in LOOPBACK and getproxies():
+        return httpx.AsyncClient(**settings)
     return httpx.AsyncHTTPTransport(**settings)
 
 
@@ -3875,7 +3880,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 0f4f99590e6c972d
+# ==== models/http.py ==== agentloop 0.1.0, sha256 dd659011c09fb5df
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -3948,8 +3953,10 @@ class HTTPModel(ABC):
             raise ValueError(f"{name}: base_url={_host(url)!r} needs http:// or https://")
         try:
             _ = urlsplit(self.base_url).port
-        except ValueError as error:
-            raise ValueError(f"{name}: base_url={_host(url)!r}: {error}") from None
+        except ValueError:  # whose message may show a part of a password
+            raise ValueError(
+                f"{name}: base_url={_host(url)!r} has no valid host and port"
+            ) from None
         if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
@@ -4087,7 +4094,9 @@ class HTTPModel(ABC):
 
     async def _pieces(self, response: Any, deltas: Deltas) -> AsyncIterator[bytes]:
         size = 0
-        async for piece in response.aiter_raw():
+        # a hook of a client of one's own may have read it
+        consumed = response.is_stream_consumed
+        async for piece in response.aiter_bytes() if consumed else response.aiter_raw():
             size += len(piece)
             deltas.raw += piece if self.dump else b""
             if size > self.max_response_bytes:
@@ -4410,7 +4419,7 @@ class EventParser:
             self._name = value.decode(errors="replace")
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 5b54753dd35cf6c7
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 12d2e0c1426c20cc
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4479,6 +4488,8 @@ class ChatOpenAI(HTTPModel):
 
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
+        if "messages" in self.extra:
+            return super().content(request, stream)
         kind = f"openai, {self.system_role}"
         try:
             pieces = [*filter(None, written(request.messages, kind, self._encode))]
@@ -4486,7 +4497,7 @@ class ChatOpenAI(HTTPModel):
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
         head, empty, tail = rest.partition(b'"messages":[]')
-        if not (pieces and empty):  # `extra` may have messages of its own
+        if not (pieces and empty):
             return rest
         pieces[-1] = pieces[-1].removesuffix(b",")
         return b"".join([head, b'"messages":[', *pieces, b"]", tail])

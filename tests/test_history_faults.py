@@ -17,12 +17,16 @@ from agentloop import (
     CompactionConfig,
     ContextWindowExceeded,
     Decision,
+    FilePart,
+    ImagePart,
     Loop,
     PruneEvent,
     Request,
     RunStart,
     ScriptedModel,
     Summary,
+    SystemMessage,
+    TextPart,
     ToolCall,
     ToolMessage,
     ToolStart,
@@ -204,15 +208,51 @@ def test_h15_another_providers_blocks_stay_at_home():
     )
 
 
-@given(
-    st.lists(st.builds(UserMessage, st.text(min_size=1)) | st.builds(AssistantMessage, st.text()))
+TEXTS = st.sampled_from(["", ",", '"messages":[]', "é\u2028"]) | st.text(max_size=5)
+PARTS = (
+    st.builds(TextPart, TEXTS)
+    | st.builds(ImagePart, st.just("http://x/y"))
+    | st.builds(FilePart, data=st.binary(max_size=3), media_type=st.just("a/b"))
 )
-def test_what_a_message_keeps_for_its_provider_is_what_the_provider_would_write(messages):
-    model = ChatOpenAI("m", api_key="k", temperature=0.5)
-    request = Request([UserMessage("x"), *messages], (add,))
-    plain = super(ChatOpenAI, model).content(request, True)
-    assert json.loads(model.content(request, True)) == json.loads(plain)
-    assert model.content(request, True) == model.content(request, True)
+RAWS = st.builds(
+    lambda provider, name, text: {"provider": provider, name: text},
+    st.sampled_from(["openai", "anthropic"]),
+    st.sampled_from(["reasoning", "reasoning_content"]),
+    TEXTS | st.just({"messages": []}),
+)
+MESSAGES = st.one_of(
+    st.builds(SystemMessage, TEXTS),
+    st.builds(UserMessage, TEXTS | st.lists(PARTS, max_size=3)),
+    st.builds(
+        AssistantMessage,
+        TEXTS,
+        st.lists(st.builds(ToolCall, TEXTS, TEXTS, TEXTS), max_size=2),
+        raw=st.none() | RAWS,
+    ),
+    st.builds(ToolMessage, TEXTS, TEXTS, TEXTS | st.lists(PARTS, max_size=2)),
+)
+MODELS = st.builds(
+    lambda role, extra: ChatOpenAI("m", api_key="k", system_role=role, extra=extra),
+    st.sampled_from(["system", "developer"]),
+    st.sampled_from(
+        [
+            {},
+            {"messages": []},
+            {"messages": [{"role": "user", "content": "x"}], "metadata": {"messages": []}},
+            {"metadata": {"messages": []}},
+        ]
+    ),
+)
+
+
+@given(st.lists(MESSAGES, max_size=6), st.lists(MODELS, min_size=1, max_size=3), st.booleans())
+def test_what_a_message_keeps_for_its_provider_is_what_the_provider_would_write(
+    messages, models, stream
+):
+    request = Request(messages, (add,))
+    for model in models * 2:
+        plain = super(ChatOpenAI, model).content(request, stream)
+        assert json.loads(model.content(request, stream)) == json.loads(plain)
 
 
 async def test_a_compaction_and_a_fork_and_a_reset_read_the_log_as_a_fresh_view_does():

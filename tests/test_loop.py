@@ -504,6 +504,14 @@ class TestLoop:
         assert template.log == []
         assert all(len(request.messages) == 1 for request in llm.requests)
 
+    def test_a_fork_has_what_a_subclass_keeps_in_slots(self):
+        class Slotted(self.agent_class):
+            __slots__ = ("place",)
+
+        agent = Slotted(llm=ScriptedModel())
+        agent.place = "here"
+        assert agent.fork().place == "here"
+
     def test_a_fork_of_an_empty_agent_takes_less_than_a_kilobyte(self):
         # A class of its own: attributes that other tests set would make its instances larger.
         self.agent_class = type("Fresh", (self.agent_class,), {})

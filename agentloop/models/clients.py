@@ -45,7 +45,11 @@ class Clients:
 
         seconds = dict(zip(("connect", "read", "write", "pool"), timeout, strict=True))
         sent: Any = {"content": content, "extensions": {"timeout": seconds}}
-        request = httpx.Request(method, _parsed(url), headers=HEADERS | {**headers}, **sent)
+        sent["headers"] = HEADERS | {name.lower(): value for name, value in headers.items()}
+        address = _parsed(url)
+        request = httpx.Request(method, address, **sent)
+        if address.userinfo:
+            request = next(httpx.BasicAuth(address.username, address.password).auth_flow(request))
         users = (await self._pool()).users
         client = _least_busy(users, url)
         users[client] += 1
@@ -107,10 +111,8 @@ def _new_client(url: str) -> Any:
     import httpx
 
     settings: Any = {"verify": _ssl_context(), "limits": httpx.Limits(keepalive_expiry=60)}
-    address = urlsplit(url)
-    proxies = address.hostname not in LOOPBACK and bool(getproxies())
-    if proxies or address.username:  # which a client sends as basic authentication
-        return httpx.AsyncClient(trust_env=proxies, **settings)
+    if urlsplit(url).hostname not in LOOPBACK and getproxies():
+        return httpx.AsyncClient(**settings)
     return httpx.AsyncHTTPTransport(**settings)
 
 

@@ -114,8 +114,10 @@ class HTTPModel(ABC):
             raise ValueError(f"{name}: base_url={_host(url)!r} needs http:// or https://")
         try:
             _ = urlsplit(self.base_url).port
-        except ValueError as error:
-            raise ValueError(f"{name}: base_url={_host(url)!r}: {error}") from None
+        except ValueError:  # whose message may show a part of a password
+            raise ValueError(
+                f"{name}: base_url={_host(url)!r} has no valid host and port"
+            ) from None
         if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{name}: api_key has a space, a line end or a non-ASCII character")
@@ -253,7 +255,9 @@ class HTTPModel(ABC):
 
     async def _pieces(self, response: Any, deltas: Deltas) -> AsyncIterator[bytes]:
         size = 0
-        async for piece in response.aiter_raw():
+        # a hook of a client of one's own may have read it
+        consumed = response.is_stream_consumed
+        async for piece in response.aiter_bytes() if consumed else response.aiter_raw():
             size += len(piece)
             deltas.raw += piece if self.dump else b""
             if size > self.max_response_bytes:

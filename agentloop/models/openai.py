@@ -113,6 +113,8 @@ class ChatOpenAI(HTTPModel):
 
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
+        if "messages" in self.extra:
+            return super().content(request, stream)
         kind = f"openai, {self.system_role}"
         try:
             pieces = [*filter(None, written(request.messages, kind, self._encode))]
@@ -120,7 +122,7 @@ class ChatOpenAI(HTTPModel):
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
         head, empty, tail = rest.partition(b'"messages":[]')
-        if not (pieces and empty):  # `extra` may have messages of its own
+        if not (pieces and empty):
             return rest
         pieces[-1] = pieces[-1].removesuffix(b",")
         return b"".join([head, b'"messages":[', *pieces, b"]", tail])

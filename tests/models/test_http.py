@@ -29,6 +29,7 @@ from agentloop.models.http import (
 )
 from agentloop.models.openai import ChatOpenAI
 from tests.doubles.fault_server import (
+    Connection,
     FaultServer,
     answer,
     chunk,
@@ -508,12 +509,54 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
 
 
 async def test_a_name_and_a_password_in_the_address_are_sent_as_basic_authentication() -> None:
-    async with FaultServer([send(answer(OK))], [send(answer(OK))]) as server:
+    async with FaultServer(*[[send(answer(OK))]] * 3) as server:
         await ask(model(server.url.replace("//", "//me:secret@")))
+        await ask(model(server.url.replace("//", "//:secret@")))
         await ask(model(server.url))
-    [(named, _), (plain, _)] = server.requests
-    assert named["authorization"] == "Basic bWU6c2VjcmV0"
-    assert plain["authorization"] == f"Bearer {KEY}"
+    sent = [headers["authorization"] for headers, _ in server.requests]
+    assert sent == ["Basic bWU6c2VjcmV0", "Basic OnNlY3JldA==", f"Bearer {KEY}"]
+
+
+async def test_a_password_in_an_address_that_is_set_later_is_sent() -> None:
+    async with FaultServer([send(answer(OK))], [send(answer(OK))]) as server:
+        llm = model(server.url)
+        await ask(llm)
+        llm.base_url = server.url.replace("//", "//me:secret@")
+        await ask(llm)
+    assert server.requests[1][0]["authorization"] == "Basic bWU6c2VjcmV0"
+
+
+async def test_a_header_of_a_subclass_replaces_ours_however_it_is_written() -> None:
+    class Mine(ChatOpenAI):
+        def headers(self) -> dict[str, str]:
+            return {"User-Agent": "mine", "Accept": "application/json"}
+
+    lines: list[bytes] = []
+
+    async def head(connection: Connection) -> None:
+        lines.extend((await connection.reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n"))
+
+    async with FaultServer([send(answer(OK)), head]) as server:
+        llm = Mine("m", base_url=server.url, max_retries=0)
+        await ask(llm)
+        with pytest.raises(ConnectionFailed):  # the second request of the connection, looked at
+            await llm.ainvoke(HI)
+    named = [line for line in lines if line.startswith((b"user-agent", b"accept:"))]
+    assert sorted(named) == [b"accept: application/json", b"user-agent: mine"]
+
+
+async def test_a_client_of_ones_own_may_have_read_the_reply_before_us() -> None:
+    async def read(response: httpx.Response) -> None:
+        await response.aread()
+
+    hooks: Any = {"response": [read]}
+    async with (
+        FaultServer([send(answer(OK))], [send(stream(*STREAM))]) as server,
+        httpx.AsyncClient(trust_env=False, event_hooks=hooks) as client,
+    ):
+        llm = model(server.url, client=client)
+        assert (await ask(llm)).text == "hello"
+        assert (await ask(llm, streaming=True)).text == "hello"
 
 
 async def test_a_request_says_who_sends_it_and_keeps_no_cookie() -> None:
@@ -535,6 +578,12 @@ def test_importing_a_provider_does_not_import_httpx() -> None:
 def test_an_address_with_a_port_that_is_none_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="ChatOpenAI: base_url="):
         model(url)
+
+
+def test_an_address_that_is_none_does_not_show_its_password() -> None:
+    with pytest.raises(ValueError, match="base_url='h/v1'") as caught:
+        model("http://me:secret#1@h/v1")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ['{"a": "\ud83d"}', '{"a": "\\ud83d"}', b'{"a": "\\ud83d"}'])
