@@ -3759,7 +3759,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool = False
 
 
-# ==== models/clients.py ==== agentloop 0.1.0, sha256 21df54cb831c1d53
+# ==== models/clients.py ==== agentloop 0.1.0, sha256 f1be37f6ac28aaf9
 """The HTTP connections of a model: made as needed, closed with the event loop that uses them."""
 
 MAX_CLIENTS = 64
@@ -3811,6 +3811,11 @@ class Clients:
                 yield response
             finally:
                 await response.aclose()
+        except asyncio.CancelledError:  # httpcore may keep half of a connection then
+            if users.get(client) == 1:
+                del users[client]
+                await client.aclose()
+            raise
         finally:
             if client in users:  # else it was closed meanwhile
                 users[client] -= 1
@@ -4419,7 +4424,7 @@ class EventParser:
             self._name = value.decode(errors="replace")
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 12d2e0c1426c20cc
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 40b864c73c05a1d8
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4488,7 +4493,7 @@ class ChatOpenAI(HTTPModel):
 
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
-        if "messages" in self.extra:
+        if "messages" in self.extra or type(self).body is not ChatOpenAI.body:
             return super().content(request, stream)
         kind = f"openai, {self.system_role}"
         try:

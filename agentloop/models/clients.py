@@ -62,6 +62,11 @@ class Clients:
                 yield response
             finally:
                 await response.aclose()
+        except asyncio.CancelledError:  # httpcore may keep half of a connection then
+            if users.get(client) == 1:
+                del users[client]
+                await client.aclose()
+            raise
         finally:
             if client in users:  # else it was closed meanwhile
                 users[client] -= 1

@@ -113,7 +113,7 @@ class ChatOpenAI(HTTPModel):
 
     def content(self, request: Request, stream: bool) -> bytes:
         """As `body` says, from the bytes that each message keeps, which are copied once."""
-        if "messages" in self.extra:
+        if "messages" in self.extra or type(self).body is not ChatOpenAI.body:
             return super().content(request, stream)
         kind = f"openai, {self.system_role}"
         try:

@@ -39,6 +39,7 @@ from tests.doubles.fault_server import (
     stall,
     stream,
     stream_head,
+    wait,
 )
 from tests.doubles.openai_double import OpenAIDouble
 
@@ -229,7 +230,7 @@ async def test_the_total_time_includes_the_waits() -> None:
             await ask(model(server.url, timeout=0.05, sleep=asyncio.sleep))
 
 
-async def test_a_cancelled_request_is_cancelled_and_frees_its_client() -> None:
+async def test_a_cancelled_request_is_cancelled_and_gives_up_its_client() -> None:
     async with FaultServer([send(stream_head()), stall()], [send(answer(OK))]) as server:
         llm = model(server.url)
         task = asyncio.create_task(ask(llm, streaming=True))
@@ -239,9 +240,27 @@ async def test_a_cancelled_request_is_cancelled_and_frees_its_client() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         [pool] = llm._clients._pools.values()
-        assert set(pool.users.values()) == {0}
+        assert pool.users == {}
         await ask(llm)
-        assert len(pool.users) == 1
+        assert list(pool.users.values()) == [0]
+
+
+async def test_a_cancelled_request_leaves_another_one_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "MAX_CLIENTS", 1)
+    go_on = asyncio.Event()
+    slow = [wait(go_on), send(answer(OK))]
+    async with FaultServer(slow, slow) as server:
+        llm = model(server.url)
+        kept, dropped = (asyncio.create_task(ask(llm)) for _ in range(2))
+        while len(server.requests) < 2:
+            await asyncio.sleep(0)
+        dropped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await dropped
+        go_on.set()
+        assert (await kept).text == "hello"
 
 
 # ---- answers that are no answers

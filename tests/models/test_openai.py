@@ -17,6 +17,7 @@ from agentloop.messages import (
     FilePart,
     ImagePart,
     Message,
+    Request,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -150,6 +151,18 @@ async def test_the_system_prompt_can_have_the_role_of_the_developer() -> None:
     async with OpenAIDouble(["a"], system="s") as server:
         await model(server, system_role="developer").ainvoke([SystemMessage("s"), *HI])
     assert server.requests[0]["messages"][0]["role"] == "developer"
+
+
+async def test_a_subclass_may_write_the_messages_in_body() -> None:
+    class Marked(ChatOpenAI):
+        def body(self, request: Request, stream: bool) -> dict[str, Any]:
+            body = super().body(request, stream)
+            body["messages"][-1]["name"] = "me"
+            return body
+
+    async with OpenAIDouble(["a"]) as server:
+        await Marked("m", base_url=server.base_url, api_key="k").ainvoke(HI)
+    assert server.requests[0]["messages"] == [{"role": "user", "content": "hi", "name": "me"}]
 
 
 async def test_a_system_message_that_was_sent_before_still_gets_the_role_of_each_model() -> None:
