@@ -1313,7 +1313,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 610272d851c3df49
+# ==== transcript.py ==== agentloop 0.1.0, sha256 b706e8f9dc27ad3d
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1463,16 +1463,21 @@ def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage
 
     Some servers send empty ids, or the same ones in every reply; providers refuse both.
     """
-    calls: list[ToolCall] = []
+    calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
-        while call_id in seen:
-            n += 1
-            call_id = f"{call.id or 'call'}_{n}"
-        seen.add(call_id)
-        calls.append(call if call_id == call.id else replace(call, id=call_id))
-    changed = any(new is not old for new, old in zip(calls, reply.tool_calls, strict=True))
+        if not call.id or call.id in seen:
+            call, changed = replace(call, id=_unused_id(call.id or "call", seen)), True
+        seen.add(call.id)
+        calls.append(call)
     return replace(reply, tool_calls=tuple(calls)) if changed else reply
+
+
+def _unused_id(call_id: str, seen: set[str]) -> str:
+    name, n = call_id, len(seen)  # so that a flood of equal ids is no long search
+    while call_id in seen:
+        n += 1
+        call_id = f"{name}_{n}"
+    return call_id
 
 
 def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
