@@ -14,6 +14,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar, cast
 
@@ -285,8 +286,6 @@ class Runs(Settings, ABC):
 
 
 def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    with suppress(RuntimeError):
+        return bool(asyncio.get_running_loop())
+    return False

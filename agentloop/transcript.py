@@ -173,19 +173,15 @@ def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        if not call.id or call.id in seen:
-            call, changed = replace(call, id=_unused_id(call.id or "call", seen)), True
-        seen.add(call.id)
+        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        while call_id in seen:
+            n += 1
+            call_id = f"{call.id or 'call'}_{n}"
+        seen.add(call_id)
+        if call_id != call.id:
+            call, changed = replace(call, id=call_id), True
         calls.append(call)
     return replace(reply, tool_calls=tuple(calls)) if changed else reply
-
-
-def _unused_id(call_id: str, seen: set[str]) -> str:
-    name, n = call_id, len(seen)  # so that a flood of equal ids is no long search
-    while call_id in seen:
-        n += 1
-        call_id = f"{name}_{n}"
-    return call_id
 
 
 def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:

@@ -1313,7 +1313,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 b706e8f9dc27ad3d
+# ==== transcript.py ==== agentloop 0.1.0, sha256 3331f98e899b4f4e
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1465,19 +1465,15 @@ def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        if not call.id or call.id in seen:
-            call, changed = replace(call, id=_unused_id(call.id or "call", seen)), True
-        seen.add(call.id)
+        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        while call_id in seen:
+            n += 1
+            call_id = f"{call.id or 'call'}_{n}"
+        seen.add(call_id)
+        if call_id != call.id:
+            call, changed = replace(call, id=call_id), True
         calls.append(call)
     return replace(reply, tool_calls=tuple(calls)) if changed else reply
-
-
-def _unused_id(call_id: str, seen: set[str]) -> str:
-    name, n = call_id, len(seen)  # so that a flood of equal ids is no long search
-    while call_id in seen:
-        n += 1
-        call_id = f"{name}_{n}"
-    return call_id
 
 
 def call_states(records: Iterable[Record | Message]) -> dict[str, CallState]:
@@ -2047,7 +2043,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 ce8d6d552eca0067
+# ==== runs.py ==== agentloop 0.1.0, sha256 08d3c2e9391f32d6
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2296,11 +2292,9 @@ class Runs(Settings, ABC):
 
 
 def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    with suppress(RuntimeError):
+        return bool(asyncio.get_running_loop())
+    return False
 
 
 # ==== docstrings.py ==== agentloop 0.1.0, sha256 76c2b3a28ed6c354
