@@ -300,8 +300,10 @@ def test_tools_of_ones_own_are_called_unasked(tmp_path):
 def in_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
-    return tmp_path
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_tools_are_all_of_a_file_or_those_that_are_named(in_folder):
