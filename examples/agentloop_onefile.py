@@ -3884,7 +3884,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 dd659011c09fb5df
+# ==== models/http.py ==== agentloop 0.1.0, sha256 a3a820a245054d5b
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -4238,9 +4238,11 @@ def wire_name(name: str) -> str:
 
 def loaded(text: str | bytes) -> Any:
     """The value that the JSON stands for; None if it is no JSON."""
-    for read in (from_json, json.loads):  # the first is quick, but refuses half surrogate pairs
-        with suppress(ValueError, TypeError, RecursionError):
-            return read(text)
+    try:
+        return from_json(text)
+    except (ValueError, TypeError):  # it refuses half surrogate pairs
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
     return None
 
 
@@ -4403,24 +4405,25 @@ class EventParser:
         rest, *lines = re.split(rb"\r\n|\r|\n", piece)
         for line in lines:
             self._line.append(rest)
-            yield from self._end_line(b"".join(self._line))
+            if event := self._end_line(b"".join(self._line)):
+                yield event
             self._line, rest = [], line
         self._line.append(rest)
 
-    def _end_line(self, line: bytes) -> Iterator[SentEvent]:
+    def _end_line(self, line: bytes) -> SentEvent | None:
         if self._first:
             line, self._first = line.removeprefix(codecs.BOM_UTF8), False
         if not line:
-            if self._data:
-                yield SentEvent(self._name, b"\n".join(self._data))
+            event = SentEvent(self._name, b"\n".join(self._data)) if self._data else None
             self._name, self._data = "", []
-            return
+            return event
         name, _, value = line.partition(b":")  # a comment has no name
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
         elif name == b"event":
             self._name = value.decode(errors="replace")
+        return None
 
 
 # ==== models/openai.py ==== agentloop 0.1.0, sha256 40b864c73c05a1d8
