@@ -937,6 +937,27 @@ class TestLoop:
         assert FinalResponseEvent("hi") in heard
         assert "a listener failed" in caplog.text
 
+    async def test_steps_are_counted_while_nobody_listens_too(self):
+        agent, _ = self.make(call("add", a=1, b=1), "2", call("add", a=2, b=2), "4", tools=[add])
+        await agent.run("x")
+        heard = []
+        agent.listeners = [heard.append]
+        await agent.run("y")
+        started = [event for event in heard if isinstance(event, StepStartEvent)]
+        assert [(event.title, event.step_number) for event in started] == [("add", 2)]
+
+    async def test_a_listener_that_comes_in_the_middle_of_a_call_hears_its_result(self):
+        heard = []
+
+        @tool("Listen")
+        def listen() -> str:
+            agent.listeners = [heard.append]
+            return "I do"
+
+        agent, _ = self.make(call("listen"), "ok", tools=[listen])
+        await agent.run("x")
+        assert [e.result for e in heard if isinstance(e, ToolResultEvent)] == ["I do"]
+
     async def test_without_listeners_nothing_streams(self):
         asked = []
 
