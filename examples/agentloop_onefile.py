@@ -2043,7 +2043,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 08d3c2e9391f32d6
+# ==== runs.py ==== agentloop 0.1.0, sha256 c3340e0d8066c906
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2173,12 +2173,12 @@ class Runs(Settings, ABC):
         """Forget the log; the settings stay."""
         self.load_history([])
 
-    def __copy__(self) -> Self:
+    def __copy__(self) -> Self:  # as `copy` would without it, in half the time
         twin, state = object.__new__(type(self)), object.__getstate__(self)
-        fields, slots = cast(Any, state if isinstance(state, tuple) else (state, None))
+        fields, slots = cast(Any, state if isinstance(state, tuple) else (state, {}))
         vars(twin).update(fields)
-        for name in slots or ():
-            setattr(twin, name, slots[name])
+        for name, value in slots.items():
+            setattr(twin, name, value)
         return twin
 
     def fork(self, at: int | None = None) -> Self:
@@ -4426,7 +4426,7 @@ class EventParser:
         return None
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 40b864c73c05a1d8
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 a4b87ffe81a3e765
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4503,17 +4503,17 @@ class ChatOpenAI(HTTPModel):
         except _Attached:
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
-        head, empty, tail = rest.partition(b'"messages":[]')
-        if not (pieces and empty):
+        if not pieces:
             return rest
+        head, _, tail = rest.partition(b'"messages":[]')
         pieces[-1] = pieces[-1].removesuffix(b",")
         return b"".join([head, b'"messages":[', *pieces, b"]", tail])
 
     def _encode(self, message: Message) -> bytes:
         if isinstance(message, ToolMessage) and not isinstance(message.content, str):
             raise _Attached
-        written = write_openai_messages([message], self.system_role)
-        return b"".join(to_json(each) + b"," for each in written)
+        sent = write_openai_messages([message], self.system_role)
+        return b"".join(to_json(each) + b"," for each in sent)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)

@@ -121,17 +121,17 @@ class ChatOpenAI(HTTPModel):
         except _Attached:
             return super().content(request, stream)
         rest = super().content(replace(request, messages=()), stream)
-        head, empty, tail = rest.partition(b'"messages":[]')
-        if not (pieces and empty):
+        if not pieces:
             return rest
+        head, _, tail = rest.partition(b'"messages":[]')
         pieces[-1] = pieces[-1].removesuffix(b",")
         return b"".join([head, b'"messages":[', *pieces, b"]", tail])
 
     def _encode(self, message: Message) -> bytes:
         if isinstance(message, ToolMessage) and not isinstance(message.content, str):
             raise _Attached
-        written = write_openai_messages([message], self.system_role)
-        return b"".join(to_json(each) + b"," for each in written)
+        sent = write_openai_messages([message], self.system_role)
+        return b"".join(to_json(each) + b"," for each in sent)
 
     def read(self, data: dict[str, Any]) -> AssistantMessage:
         return read_openai_reply(data)

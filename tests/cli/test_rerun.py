@@ -14,14 +14,11 @@ from agentloop import (
     AssistantMessage,
     BadRequest,
     CompactionConfig,
-    Inbox,
     ModelError,
     Overloaded,
     ScriptedModel,
-    Session,
     Stop,
     ToolCall,
-    ToolError,
     UserMessage,
     tool,
 )
@@ -31,12 +28,7 @@ from agentloop.models.recording import RecordingModel
 from agentloop.models.replay import ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
 from agentloop.saved import read_log
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
+from tests.doubles.worked import Kept, add, fail, session, wrong
 
 
 @tool
@@ -44,35 +36,6 @@ async def slow(seconds: float) -> str:
     """Wait."""
     await asyncio.sleep(seconds)
     return f"waited {seconds}"
-
-
-@tool
-def fail() -> str:
-    """Fail."""
-    raise ToolError("no luck")
-
-
-def wrong(name="add"):
-    @tool(name=name, description="Add.")
-    async def other(a: int, b: int) -> int:
-        return a + b + 1
-
-    return other
-
-
-class Kept(Inbox, Session, Agent):
-    pass
-
-
-async def session(folder, *script, prompts=("go",), tools=(add,), **settings):
-    """A session of an agent that works off a script; its file."""
-    agent = Kept(
-        llm=ScriptedModel(*script), tools=tools, session="s", session_dir=folder, **settings
-    )
-    for prompt in prompts:
-        await agent.run(prompt)
-    agent.close()
-    return folder / "s.jsonl"
 
 
 SCRIPT = (call("add", a=1, b=2), [call("add", a=3, b=4), call("add", a=5, b=6)], "18.")

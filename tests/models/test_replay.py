@@ -18,38 +18,13 @@ from agentloop import (
     ModelError,
     Overloaded,
     ScriptedModel,
-    Session,
-    ToolError,
     UserMessage,
     tool,
 )
 from agentloop.models.recording import RecordingModel
 from agentloop.models.replay import ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
-
-
-@tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-@tool
-def fail() -> str:
-    """Fail."""
-    raise ToolError("no luck")
-
-
-def wrong(name="add"):
-    @tool(name=name, description="Add.")
-    async def other(a: int, b: int) -> int:
-        return a + b + 1
-
-    return other
-
-
-class Kept(Session, Agent):
-    pass
+from tests.doubles.worked import add, fail, session, wrong
 
 
 def recorded(path, *script, prompts=("go",), tools=(add,), **settings):
@@ -58,17 +33,6 @@ def recorded(path, *script, prompts=("go",), tools=(add,), **settings):
     for prompt in prompts:
         agent.run_sync(prompt)
     return path
-
-
-async def session(folder, *script, prompts=("go",), tools=(add,), **settings):
-    """A session of an agent that works off a script; its file."""
-    agent = Kept(
-        llm=ScriptedModel(*script), tools=tools, session="s", session_dir=folder, **settings
-    )
-    for prompt in prompts:
-        await agent.run(prompt)
-    agent.close()
-    return folder / "s.jsonl"
 
 
 SCRIPT = (call("add", a=1, b=2), [call("add", a=3, b=4), call("add", a=5, b=6)], "18.")
