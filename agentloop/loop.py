@@ -291,7 +291,7 @@ class Loop(Runs):
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        reply = with_unique_ids(reply, self.reader(View).call_ids)
+        reply = with_unique_ids(reply, self.reader(View).call_ids, fresh=True)
         self.record(reply)
         if reply.usage is not None:
             self.emit(events.UsageEvent(reply.usage, reply.model))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 from .messages import (
     AssistantMessage,
@@ -166,17 +167,22 @@ class View(LogReader):
         return self._conversation.messages()
 
 
-def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+def with_unique_ids(
+    reply: AssistantMessage, seen: set[str], fresh: bool = False
+) -> AssistantMessage:
     """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
 
     Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    fresh: an empty id becomes one that no other log has ("call_9f86d081884c"), so that what is
+        said of a call is said of no other; else it is the same each time ("call", "call_2").
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        asked = call.id or (f"call_{uuid4().hex[:12]}" if fresh else "call")
+        call_id, n = asked, len(seen)  # so that a flood of equal ids is no long search
         while call_id in seen:
             n += 1
-            call_id = f"{call.id or 'call'}_{n}"
+            call_id = f"{asked}_{n}"
         seen.add(call_id)
         if call_id != call.id:
             call, changed = replace(call, id=call_id), True

@@ -67,7 +67,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 ccf6a3f87dcb0461
+# ==== imports ==== agentloop 0.1.0, sha256 7d2a6a56538dc321
 from __future__ import annotations
 
 import asyncio
@@ -138,6 +138,7 @@ from typing import (
 )
 from urllib.parse import urlsplit
 from urllib.request import getproxies
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import pydantic
@@ -1313,7 +1314,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 3331f98e899b4f4e
+# ==== transcript.py ==== agentloop 0.1.0, sha256 3701273721b6700d
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1458,17 +1459,22 @@ class View(LogReader):
         return self._conversation.messages()
 
 
-def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+def with_unique_ids(
+    reply: AssistantMessage, seen: set[str], fresh: bool = False
+) -> AssistantMessage:
     """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
 
     Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    fresh: an empty id becomes one that no other log has ("call_9f86d081884c"), so that what is
+        said of a call is said of no other; else it is the same each time ("call", "call_2").
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        asked = call.id or (f"call_{uuid4().hex[:12]}" if fresh else "call")
+        call_id, n = asked, len(seen)  # so that a flood of equal ids is no long search
         while call_id in seen:
             n += 1
-            call_id = f"{call.id or 'call'}_{n}"
+            call_id = f"{asked}_{n}"
         seen.add(call_id)
         if call_id != call.id:
             call, changed = replace(call, id=call_id), True
@@ -2043,7 +2049,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 c3340e0d8066c906
+# ==== runs.py ==== agentloop 0.1.0, sha256 be1d93862aafdf60
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2184,13 +2190,18 @@ class Runs(Settings, ABC):
     def fork(self, at: int | None = None) -> Self:
         """An independent copy with the same settings, and the log up to record `at` (or all of it).
 
-        Calls that are open there get a result in the copy. An agent with an empty log is a
-        template: fork it once per request.
+        It has lists, dicts and sets of its own, with the same things in them. Calls that are open
+        there get a result in the copy. An agent with an empty log is a template: fork it once per
+        request.
         """
         twin = copy.copy(self)
         log = self.log[:at]
-        twin.log = [*log, *closing_results(log)] if log else []
-        twin._run, twin._cache = None, {}
+        twin.log, twin._run, twin._cache = [], None, {}
+        for name, value in vars(twin).items():
+            if isinstance(value, list | dict | set):
+                setattr(twin, name, copy.copy(cast(Any, value)))
+        if log:
+            twin.log = [*log, *closing_results(log)]
         return twin
 
     def reader(self, kind: type[L], *settings: Any) -> L:
@@ -2906,7 +2917,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 7a8391e211e04683
+# ==== loop.py ==== agentloop 0.1.0, sha256 544946fa641e3f56
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -3155,7 +3166,7 @@ class Loop(Runs):
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        reply = with_unique_ids(reply, self.reader(View).call_ids)
+        reply = with_unique_ids(reply, self.reader(View).call_ids, fresh=True)
         self.record(reply)
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
@@ -3884,7 +3895,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 a3a820a245054d5b
+# ==== models/http.py ==== agentloop 0.1.0, sha256 b3ef232bd6785eae
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -4117,7 +4128,7 @@ class HTTPModel(ABC):
 
     def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
         try:
-            return with_unique_ids(self.read(_cleaned(data)), set())
+            return with_unique_ids(self.read(_cleaned(data)), set(), fresh=True)
         except BadResponse as error:
             content = json.dumps(data).encode()
             raise _Transient(self._bad(response, str(error), content)) from None

@@ -274,7 +274,7 @@ class HTTPModel(ABC):
 
     def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
         try:
-            return with_unique_ids(self.read(_cleaned(data)), set())
+            return with_unique_ids(self.read(_cleaned(data)), set(), fresh=True)
         except BadResponse as error:
             content = json.dumps(data).encode()
             raise _Transient(self._bad(response, str(error), content)) from None
