@@ -42,6 +42,7 @@ from .transcript import (
     View,
     call_states,
     closing_results,
+    cut_off_in_a_row,
     nudges_since_a_call,
     open_calls,
     with_unique_ids,
@@ -58,6 +59,7 @@ CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pie
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
+MAX_CUT_OFF = 3  # replies in a row, each at the full price of its output
 UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
     "length": "limit:length",
     "context_overflow": "context_overflow",
@@ -310,7 +312,7 @@ class Loop(Runs):
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
         """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
         self._do_not_run(reply)
-        if reply.tool_calls:
+        if reply.tool_calls and cut_off_in_a_row(self.log) < MAX_CUT_OFF:
             return None
         if reply.stop_reason == "pause":
             self.nudge(GO_ON)

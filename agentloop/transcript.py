@@ -21,6 +21,7 @@ from .messages import (
     Decision,
     Message,
     Record,
+    RunStart,
     Summary,
     SystemMessage,
     ToolCall,
@@ -255,6 +256,19 @@ def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
         elif isinstance(record, UserMessage | ToolMessage):
             break
     return nudges, said
+
+
+def cut_off_in_a_row(log: Sequence[Record]) -> int:
+    """How many of this run's newest replies are cut off by the length limit and have calls."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            if record.stop_reason != "length" or not record.tool_calls:
+                break
+            count += 1
+        elif isinstance(record, RunStart):
+            break
+    return count
 
 
 def validate(messages: Sequence[Message]) -> list[str]:

@@ -157,7 +157,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 b4e6923e1fc8c836
+# ==== messages.py ==== agentloop 0.1.0, sha256 4e2282b43a6658c4
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -560,9 +560,10 @@ class Result:
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
     "interrupted", "needs_approval", "refused", "no_progress", "context_overflow", "limit:<which>"
-    ("limit:length": the model's answer was cut off), or "unknown:<word>", the provider's own word
-    for a reason that we do not know. `value` is what a done tool handed over, `usage` is this run's
-    tokens, `pending` are calls that still wait for an answer.
+    ("limit:length": the model's answer was cut off, or its calls three times in a row), or
+    "unknown:<word>", the provider's own word for a reason that we do not know. `value` is what a
+    done tool handed over, `usage` is this run's tokens, `pending` are calls that still wait for an
+    answer.
     """
 
     text: str = ""
@@ -1314,7 +1315,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 3701273721b6700d
+# ==== transcript.py ==== agentloop 0.1.0, sha256 548aa7ff309801a5
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1547,6 +1548,19 @@ def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
         elif isinstance(record, UserMessage | ToolMessage):
             break
     return nudges, said
+
+
+def cut_off_in_a_row(log: Sequence[Record]) -> int:
+    """How many of this run's newest replies are cut off by the length limit and have calls."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            if record.stop_reason != "length" or not record.tool_calls:
+                break
+            count += 1
+        elif isinstance(record, RunStart):
+            break
+    return count
 
 
 def validate(messages: Sequence[Message]) -> list[str]:
@@ -2917,7 +2931,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 544946fa641e3f56
+# ==== loop.py ==== agentloop 0.1.0, sha256 61f3d9cb690e9ada
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2933,6 +2947,7 @@ CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pie
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
+MAX_CUT_OFF = 3  # replies in a row, each at the full price of its output
 UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
     "length": "limit:length",
     "context_overflow": "context_overflow",
@@ -3185,7 +3200,7 @@ class Loop(Runs):
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
         """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
         self._do_not_run(reply)
-        if reply.tool_calls:
+        if reply.tool_calls and cut_off_in_a_row(self.log) < MAX_CUT_OFF:
             return None
         if reply.stop_reason == "pause":
             self.nudge(GO_ON)

@@ -229,6 +229,30 @@ class TestLoop:
         assert shown(llm.requests[1])[-1] == CUT_OFF
         assert not any(isinstance(record, ToolStart) for record in agent.log)
 
+    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self):
+        cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(lambda m, t: cut, tools=[fail])
+        result = await agent.run("x")
+        assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
+        assert len(llm.requests) == 3
+        assert not any(isinstance(record, ToolStart) for record in agent.log)
+        assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
+        assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_a_reply_between_that_is_whole_gives_the_model_three_again(self):
+        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(cut, cut, call("add", a=1, b=1), cut, cut, "2", tools=[add, fail])
+        assert (await agent.run("x")).text == "2"
+        assert len(llm.requests) == 6
+
+    @pytest.mark.parametrize("prompt", [None, "again"])
+    async def test_the_next_run_gives_the_model_three_again(self, prompt):
+        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
+        assert (await agent.run("x")).stop_reason == "limit:length"
+        assert (await agent.run(prompt)).text == "short"
+        assert len(llm.requests) == 6
+
     async def test_an_answer_that_was_cut_off_is_not_called_complete(self):
         agent, _ = self.make(AssistantMessage("half an ans", stop_reason="length"))
         result = await agent.run("x")
