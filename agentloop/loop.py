@@ -368,8 +368,9 @@ class Loop(Runs):
         return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request, without calls, for what was done and what is missing."""
+        """Out of turns: one more request for what was done and what is missing. No call runs."""
         self.tell(OUT_OF_TURNS)
-        reply = await self.call_model(Request(await self.context(), self._offer(), "none"))
+        # tool_choice "none" would make Anthropic bill the whole conversation again.
+        reply = await self.call_model(Request(await self.context(), self._offer()))
         reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return Result(reply.text, stop_reason="max_iterations")

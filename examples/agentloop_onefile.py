@@ -2931,7 +2931,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 61f3d9cb690e9ada
+# ==== loop.py ==== agentloop 0.1.0, sha256 bd2867364d150b98
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -3256,9 +3256,10 @@ class Loop(Runs):
         return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request, without calls, for what was done and what is missing."""
+        """Out of turns: one more request for what was done and what is missing. No call runs."""
         self.tell(OUT_OF_TURNS)
-        reply = await self.call_model(Request(await self.context(), self._offer(), "none"))
+        # tool_choice "none" would make Anthropic bill the whole conversation again.
+        reply = await self.call_model(Request(await self.context(), self._offer()))
         reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return Result(reply.text, stop_reason="max_iterations")
 

@@ -39,6 +39,7 @@ from agentloop import (
     Usage,
     UsageEvent,
     UserMessage,
+    assert_prefix_stable,
     current_agent,
     current_call,
     tool,
@@ -195,8 +196,8 @@ class TestLoop:
         result = await agent.run("x")
         assert (result.text, result.stop_reason) == ("half done", "max_iterations")
         assert len(llm.requests) == 4
-        assert llm.requests[-1].tool_choice == "none"
-        assert llm.requests[-1].tools == llm.requests[0].tools
+        assert_prefix_stable(llm.requests)
+        assert {request.tool_choice for request in llm.requests} == {"auto"}
         assert validate(agent.messages[:-1]) == []
 
     async def test_calls_at_the_limit_do_not_run(self):
@@ -207,8 +208,23 @@ class TestLoop:
             ran.append(i)
 
         agent, _ = self.make(lambda m, t: call("note", i=1), tools=[note], max_iterations=2)
-        assert (await agent.run("x")).stop_reason == "max_iterations"
+        result = await agent.run("x")
+        assert (result.stop_reason, result.pending) == ("max_iterations", ())
         assert ran == [1, 1]
+        assert len(ids_in(agent)) == 2
+        assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_at_the_limit_what_a_reply_says_beside_its_calls_counts(self):
+        def again(messages, tools):
+            said = "half done" if messages[-1].text == OUT_OF_TURNS else ""
+            return AssistantMessage(said, tool_calls=(call("add", a=1, b=1),), raw={"x": 1})
+
+        agent, llm = self.make(again, tools=[add], max_iterations=2, tool_choice="add")
+        result = await agent.run("x")
+        assert (result.text, result.stop_reason) == ("half done", "max_iterations")
+        assert llm.requests[-1].tool_choice == "auto", "also after a tool that was forced"
+        last = agent.messages[-1]
+        assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
 
     async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
         agent, llm = self.make(lambda m, t: " ")
