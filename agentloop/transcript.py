@@ -21,6 +21,7 @@ from .messages import (
     Decision,
     Message,
     Record,
+    RunEnd,
     RunStart,
     Summary,
     SystemMessage,
@@ -47,7 +48,8 @@ SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 def view(log: Sequence[Record | Message]) -> list[Message]:
     """What the model sees of a log: its last Summary applied, marks left out, every call answered.
 
-    After a Summary that is the first task, the summary, and the records from `keep` on.
+    After a Summary that is the first task, the summary, the user's own messages since the newest
+    prompt, and the records from `keep` on.
     """
     reader = View()
     reader.catch_up(log)
@@ -161,6 +163,9 @@ class View(LogReader):
             self._conversation.add(log[self._task])
         told = SUMMARY_INTRO + record.content
         self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for own in own_messages(log[:at]):
+            if own < record.keep and own != self._task:
+                self._conversation.add(log[own])
         for each in log[record.keep : at]:
             self._conversation.add(each)
 
@@ -243,6 +248,24 @@ def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | Tool
         if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
             return record
     return None
+
+
+def own_messages(log: Sequence[Record | Message]) -> list[int]:
+    """Where in a log the user's own messages stand that are of the task at hand.
+
+    They are the newest prompt and what was sent since. Where a run goes on that was only sent to,
+    the prompt is that of a run before it, unless an answer has come between.
+    """
+    found: list[int] = []
+    for at in range(len(log) - 1, -1, -1):
+        record = log[at]
+        if isinstance(record, RunEnd) and found and record.stop_reason in ("completed", "done"):
+            break
+        if isinstance(record, UserMessage) and not record.hidden:
+            found.append(at)
+            if "sent" not in (record.extra or {}):
+                break
+    return found[::-1]
 
 
 def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:

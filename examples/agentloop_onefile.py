@@ -1315,7 +1315,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 548aa7ff309801a5
+# ==== transcript.py ==== agentloop 0.1.0, sha256 656475eb7a42787c
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1339,7 +1339,8 @@ SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 def view(log: Sequence[Record | Message]) -> list[Message]:
     """What the model sees of a log: its last Summary applied, marks left out, every call answered.
 
-    After a Summary that is the first task, the summary, and the records from `keep` on.
+    After a Summary that is the first task, the summary, the user's own messages since the newest
+    prompt, and the records from `keep` on.
     """
     reader = View()
     reader.catch_up(log)
@@ -1453,6 +1454,9 @@ class View(LogReader):
             self._conversation.add(log[self._task])
         told = SUMMARY_INTRO + record.content
         self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for own in own_messages(log[:at]):
+            if own < record.keep and own != self._task:
+                self._conversation.add(log[own])
         for each in log[record.keep : at]:
             self._conversation.add(each)
 
@@ -1535,6 +1539,24 @@ def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | Tool
         if isinstance(record, UserMessage | AssistantMessage | ToolMessage):
             return record
     return None
+
+
+def own_messages(log: Sequence[Record | Message]) -> list[int]:
+    """Where in a log the user's own messages stand that are of the task at hand.
+
+    They are the newest prompt and what was sent since. Where a run goes on that was only sent to,
+    the prompt is that of a run before it, unless an answer has come between.
+    """
+    found: list[int] = []
+    for at in range(len(log) - 1, -1, -1):
+        record = log[at]
+        if isinstance(record, RunEnd) and found and record.stop_reason in ("completed", "done"):
+            break
+        if isinstance(record, UserMessage) and not record.hidden:
+            found.append(at)
+            if "sent" not in (record.extra or {}):
+                break
+    return found[::-1]
 
 
 def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
@@ -3264,7 +3286,7 @@ class Loop(Runs):
         return Result(reply.text, stop_reason="max_iterations")
 
 
-# ==== turns.py ==== agentloop 0.1.0, sha256 8c862af5c32e2208
+# ==== turns.py ==== agentloop 0.1.0, sha256 77312b77243dbac0
 """Where the turns of a log begin, and where it can be cut between them."""
 
 
@@ -3311,7 +3333,13 @@ def place_to_cut(log: Sequence[Record], keep_turns: int, min_gain: int) -> int:
     """
     begin, end = beginning(log), first_unseen(log)
     cuts = [*turn_starts(log, begin, end), end][-1 - keep_turns :]
-    return next((at for at in cuts if tokens_of(log[begin:at]) >= min_gain), 0)
+    return next((at for at in cuts if gain(log, at) >= min_gain), 0)
+
+
+def gain(log: Sequence[Record], at: int) -> int:
+    """The estimated tokens that leave the view if the log is cut at record `at`."""
+    begin, stay = beginning(log), {*own_messages(log)}
+    return tokens_of([log[n] for n in range(begin, at) if n not in stay])
 
 
 def tokens_of(records: Sequence[Record]) -> int:
@@ -3323,13 +3351,14 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 aa61634903344a06
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 9308f0186a085810
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the newest turns and what the model has not
-seen yet stay word for word. A summary that comes to nothing changes nothing; what still does not
-fit then loses its oldest turns. All of it stays in the log.
+provider's cache. The system prompt, the first task, the user's own messages since the newest
+prompt, the newest turns and what the model has not seen yet stay word for word. A summary that
+comes to nothing changes nothing; what still does not fit then loses its oldest turns. All of it
+stays in the log.
 """
 
 SUMMARY_PROMPT = (
@@ -3469,7 +3498,7 @@ class Compaction(Loop):
             return None
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
-        replaced = tokens_of(self.log[beginning(self.log) : keep])
+        replaced = gain(self.log, keep)
         is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
         if not is_whole or estimate(reply.text) >= replaced:
             logger.warning("the summary was empty, cut off or too long: nothing is replaced by it")
@@ -3484,7 +3513,7 @@ class Compaction(Loop):
         cuts = [at for at in (*turn_starts(self.log, begin, end), end) if at > begin]
         if not cuts:
             return None
-        fits = (at for at in cuts if size - tokens_of(self.log[begin:at]) <= target)
+        fits = (at for at in cuts if size - gain(self.log, at) <= target)
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
         content = summaries[-1] if summaries else LEFT_OUT
         self.record(Summary(content, next(fits, cuts[-1])))

@@ -85,7 +85,7 @@ def test_the_files_stay_small():
     assert max(n for name, n in lines.items() if name.startswith("mixins/")) <= 292
     assert max(lines.values()) <= 650
     core = {path.name for path in CORE} - {"store.py", "saved.py"}  # which Session alone needs
-    assert sum(lines[name] for name in core) <= 3527
+    assert sum(lines[name] for name in core) <= 3556
 
 
 def test_every_public_name_is_there_and_documented():
