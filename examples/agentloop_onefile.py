@@ -1,9 +1,9 @@
-# ==== header ==== agentloop 0.1.0, sha256 4840e1df2e133cec
+# ==== header ==== agentloop 0.1.0, sha256 80ccf0dd14c1b699
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
-#   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
+#   agentloop bundle agent openai -o examples/agentloop_onefile.py
 #
-# `python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
+# `agentloop bundle --check FILE` says what you changed in it and what is newer in
 # agentloop; --upgrade gets that.
 #
 # It needs Python 3.11, httpx, pydantic, pydantic_core.
