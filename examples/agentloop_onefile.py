@@ -1,9 +1,9 @@
-# ==== header ==== agentloop 0.1.0, sha256 4840e1df2e133cec
+# ==== header ==== agentloop 0.1.0, sha256 80ccf0dd14c1b699
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
-#   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
+#   agentloop bundle agent openai -o examples/agentloop_onefile.py
 #
-# `python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
+# `agentloop bundle --check FILE` says what you changed in it and what is newer in
 # agentloop; --upgrade gets that.
 #
 # It needs Python 3.11, httpx, pydantic, pydantic_core.
@@ -3940,7 +3940,11 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
+<<<<<<< HEAD
 # ==== models/http.py ==== agentloop 0.1.0, sha256 b3ef232bd6785eae
+=======
+# ==== models/http.py ==== agentloop 0.1.0, sha256 eef0c2b365d8252f
+>>>>>>> edge
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -4003,6 +4007,7 @@ class HTTPModel(ABC):
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
+    hints: ClassVar[Mapping[str, str]] = {}  # what to do, by a pattern of the error's message
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -4204,9 +4209,12 @@ class HTTPModel(ABC):
             status = status_of(words)
         said = f"{words}: {message}" if words else message
         end = urlsplit(self.default_url).path
-        hint = f" (does base_url end in {end}?)" if not self.base_url.endswith(end) else ""
+        todo = [todo for pattern, todo in self.hints.items() if re.search(pattern, message)]
+        if status == 404 and not self.base_url.endswith(end):
+            todo.append(f"does base_url end in {end}?")
+        hint = f" ({', '.join(todo)})" if todo else ""
         error = error_class(status, f"{words} {message}")(
-            f"{self!r}: {status}: {self._clip(said, 500)}{hint if status == 404 else ''}",
+            f"{self!r}: {status}: {self._clip(said, 500)}{hint}",
             status=status,
             request_id=_request_id(response),
             retry_after=retry_after(response.headers, self.clock(), body),
@@ -4482,7 +4490,7 @@ class EventParser:
         return None
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 a4b87ffe81a3e765
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 be15a1a40a1232b6
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4507,6 +4515,7 @@ class ChatOpenAI(HTTPModel):
     `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes.
     `system_role` is "developer" for models that want it so. `strict` asks for arguments that
     follow the schema exactly, for every tool whose schema allows it.
+    OpenAI's models since gpt-5.4 take tools here only with `reasoning_effort="none"`.
     """
 
     temperature: float | None = None
@@ -4521,6 +4530,14 @@ class ChatOpenAI(HTTPModel):
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     url_variable: ClassVar[str] = "OPENAI_BASE_URL"
     default_url: ClassVar[str] = "https://api.openai.com/v1"
+    # OpenAI, since gpt-5.4: "Function tools with reasoning_effort are not supported for gpt-5.5 in
+    # /v1/chat/completions", also where none was sent.
+    # Source: https://github.com/openai/openai-openapi/issues/541
+    hints: ClassVar[Mapping[str, str]] = {
+        "reasoning_effort.*/v1/responses": (
+            'ChatOpenAI does not speak Responses: give it reasoning_effort="none"'
+        )
+    }
 
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}

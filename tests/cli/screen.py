@@ -40,7 +40,7 @@ def environment(**more):
 
 
 class Screen:
-    """`python -m agentloop` with these arguments.
+    """`agentloop` with these arguments.
 
     `output` is all that it wrote, `plain` the same without colours, and without the seconds that
     it shows while it waits.
