@@ -3940,11 +3940,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-<<<<<<< HEAD
-# ==== models/http.py ==== agentloop 0.1.0, sha256 b3ef232bd6785eae
-=======
-# ==== models/http.py ==== agentloop 0.1.0, sha256 eef0c2b365d8252f
->>>>>>> edge
+# ==== models/http.py ==== agentloop 0.1.0, sha256 86fcee3be7c90d5f
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
