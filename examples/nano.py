@@ -43,7 +43,6 @@ Three rules make it work. They hold for every part:
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import copy
 import functools
 import inspect
@@ -53,18 +52,15 @@ import os
 import re
 import sys
 import threading
-import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import repeat
 from typing import (
     Any,
     Protocol,
-    Self,
-    TypeAlias,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -73,11 +69,9 @@ from typing import (
 from weakref import WeakKeyDictionary, WeakSet
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import from_json, to_json
-
-__version__ = "0.1.0"
 
 logger = logging.getLogger("agentloop")
 
@@ -122,7 +116,6 @@ class Loop(Settings):
     max_iterations: how many turns (model calls) a run may take.
     tool_choice: "auto", "required", "none" or a tool's name, for the first request of a run.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
-    listeners: functions that get each event as it happens.
     cancel_grace: how many seconds a cancelled tool gets to stop.
     """
 
@@ -130,15 +123,15 @@ class Loop(Settings):
     tools: Sequence[Tool] = ()
     system_prompt: str = ""
     max_iterations: int = 200
-    tool_choice: ToolChoice = "auto"
+    tool_choice: str = "auto"
     dependency_overrides: Mapping[Function, Function] | None = None
-    listeners: Sequence[Callable[[Any], None]] = ()
     cancel_grace: float = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.log: list[Record] = []
-        self._run: Run | None = None  # the run that goes on
+        self._run: object = None  # the run that goes on, and where it begins in the log
+        self._start = 0
 
     async def run(self, prompt: str | None = None) -> Result:
         """Work on a prompt until there is an answer; without one, go on where the last run ended.
@@ -148,9 +141,10 @@ class Loop(Settings):
         """
         self._begin(prompt)
         try:
-            if answer := await self._take_up_waiting_calls():
+            tool_choice, calls = self.tool_choice, waiting_calls(self.log)  # from an earlier run
+            answer = await self.call_tools(calls) if calls else None
+            if answer and (answer := await self.finish(answer)):
                 return self._end(answer)
-            tool_choice = self.tool_choice
             for _ in range(self.max_iterations):
                 request = Request(await self.context(), self.toolset(), tool_choice)
                 reply = self._take(await self.call_model(request))
@@ -205,11 +199,10 @@ class Loop(Settings):
             await asyncio.wait(tasks)
         finally:
             await cancel_and_wait(tasks, self.cancel_grace)
-        raised = [task.result() for task in tasks if not task.cancelled()]
-        errors = [error for error in raised if error is not None]
-        if not errors:
+        raised = [error for task in tasks if not task.cancelled() and (error := task.result())]
+        if not raised:
             return None
-        first = min(errors, key=lambda error: isinstance(error, TaskComplete))
+        first = min(raised, key=lambda error: isinstance(error, TaskComplete))
         if isinstance(first, TaskComplete):
             return Result(first.text, first.value, first.reason)
         raise first
@@ -259,13 +252,11 @@ class Loop(Settings):
         renamed: dict[str, str] = {}  # call ids; some servers use the same ones in every reply
         for message in messages:
             if isinstance(message, AssistantMessage):
-                reply = with_unique_ids(message, self.log)
-                pairs = zip(message.tool_calls, reply.tool_calls, strict=True)
-                renamed |= {old.id: new.id for old, new in pairs}
-                self.record(reply)
+                reply = self._take(message)
+                for old, new in zip(message.tool_calls, reply.tool_calls, strict=True):
+                    renamed[old.id] = new.id
             elif isinstance(message, ToolMessage):
-                call_id = renamed.pop(message.tool_call_id, "")  # a result without a call has none
-                self.record(replace(message, tool_call_id=call_id))
+                self.record(replace(message, tool_call_id=renamed.pop(message.tool_call_id, "")))
             elif isinstance(message, UserMessage):
                 self.record(message)
         self._close_open_calls()
@@ -273,16 +264,6 @@ class Loop(Settings):
     def clear_history(self) -> None:
         """Forget the log; the settings stay."""
         self.load_history([])
-
-    def fork(self, at: int | None = None) -> Self:
-        """An independent copy with the same settings, and the log up to record `at` (or all of it).
-
-        An agent with an empty log is a template: fork it once per request.
-        """
-        twin = copy.copy(self)
-        twin.log, twin._run = self.log[:at], None
-        twin._close_open_calls()
-        return twin
 
     # ---- what mixins use
 
@@ -303,36 +284,27 @@ class Loop(Settings):
             raise Stop("no_progress", those(self.log, AssistantMessage)[-1].text)
         self.record(UserMessage(text, hidden=True))
 
-    def emit(self, event: Any) -> None:
-        """Tell the listeners, and survive one that raises."""
-        for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                logger.exception("a listener failed on %s", type(event).__name__)
-
     # ---- the steps of `run`
 
     def _begin(self, prompt: str | None) -> None:
         """Mark the agent as busy, and record the prompt."""
         self._refuse_if_busy()
-        last = self.messages[-1:]
-        if prompt is None and not waiting_calls(self.log):
-            if not last or isinstance(last[0], AssistantMessage):
-                raise ValueError("there is nothing to go on with: give run() a prompt")
-        self._run = Run(len(self.log))
+        last = [AssistantMessage(), *self.messages][-1]
+        if prompt is None and isinstance(last, AssistantMessage):
+            raise ValueError("there is nothing to go on with: give run() a prompt")
+        self._run, self._start = object(), len(self.log)
         if prompt is not None:
             self._close_open_calls()
             self.record(UserMessage(prompt))
 
     def _end(self, result: Result) -> Result:
         """The result with what the run used, and with the calls that wait."""
-        used = usage_of(self.log[self._run.start if self._run else 0 :])
+        used = usage_of(self.log[self._start :])
         return replace(result, usage=used, pending=tuple(waiting_calls(self.log)))
 
     def _refuse_if_busy(self) -> None:
         if self._run is not None:
-            raise AgentBusy("this agent is running a query: await it first, or use agent.fork()")
+            raise AgentBusy("this agent is running a query: await it first, or make another agent")
 
     def _close_open_calls(self) -> None:
         """Record a result for each call that has none, so that it will not run any more."""
@@ -340,12 +312,6 @@ class Loop(Settings):
         for result in those(self.messages, ToolMessage):
             if result not in results:
                 self.record(result)
-
-    async def _take_up_waiting_calls(self) -> Result | None:
-        """Run the calls that an earlier run left open, but never one twice."""
-        calls = waiting_calls(self.log)
-        answer = await self.call_tools(calls) if calls else None
-        return await self.finish(answer) if answer else None
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply, with call ids that are unique."""
@@ -357,7 +323,7 @@ class Loop(Settings):
         """After a reply that is cut off: its calls may be incomplete, so none of them runs."""
         for call in reply.tool_calls:
             self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
-        if reply.tool_calls and reply.stop_reason == "length":
+        if reply.tool_calls:
             return None
         return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
 
@@ -369,7 +335,6 @@ class Loop(Settings):
         would end the event loop before the other calls are settled.
         """
         run, raised = self._run, None
-        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
         try:
             message = await self.call_tool(call)
         except asyncio.CancelledError:
@@ -382,7 +347,6 @@ class Loop(Settings):
             message = ToolMessage(call.id, call.name, describe(error), is_error=not is_stop)
         if self._run is run:  # else it did not stop when its run was cancelled, and was left behind
             self.record(message)
-            self.emit(ToolResultEvent(call.name, message.text, call.id, message.is_error))
         return raised
 
     async def _sum_up(self) -> Result:
@@ -393,14 +357,7 @@ class Loop(Settings):
         return Result(reply.text, stop_reason="max_iterations")
 
 
-@dataclass(eq=False)
-class Run:
-    """A run that goes on. `start` is where it begins in the log."""
-
-    start: int
-
-
-closing: WeakSet[asyncio.Future[Any]] = WeakSet()  # tasks that close their dependencies
+closing: WeakSet[Any] = WeakSet()  # tasks that close their dependencies
 
 
 async def cancel_and_wait(tasks: Sequence[asyncio.Future[Any]], grace: float) -> None:
@@ -412,7 +369,7 @@ async def cancel_and_wait(tasks: Sequence[asyncio.Future[Any]], grace: float) ->
     end = loop.time() + grace
     while pending := [task for task in tasks if not task.done()]:
         if loop.time() >= end:
-            logger.warning("%d tool(s) did not stop within %g seconds", len(pending), grace)
+            logger.warning("%d tool(s) did not stop in time", len(pending))
             break
         with suppress(asyncio.CancelledError):  # a second cancel does not shorten this
             await asyncio.wait(pending, timeout=end - loop.time())
@@ -453,14 +410,17 @@ class Tool:
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
-        self.ephemeral, self.timeout = int(ephemeral), timeout
+        self.ephemeral, self.timeout = ephemeral, timeout
         text, _, of_parameters = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-        self.description = text.strip() if description is None else description
-        texts = dict(re.findall(r"^\s+(\w+):\s*(.+)$", of_parameters, re.MULTILINE))
+        self.description = description or text.strip()
         self.dependencies, visible = dependencies_of(function)
-        self._whole, self._model = arguments_model(self.name, visible, texts)
+        self._whole, self._model = arguments_model(self.name, visible)
         schema = self._model.model_json_schema(schema_generator=WithoutTitles)
         self.parameters = {key: value for key, value in schema.items() if key != "title"}
+        properties = self.parameters["properties"]
+        for each, meaning in re.findall(r"^\s+(\w+):\s*(.+)$", of_parameters, re.MULTILINE):
+            if each in properties:
+                properties[each]["description"] = meaning
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -470,43 +430,33 @@ class Tool:
         try:
             values = self._model.model_validate_json(arguments.strip() or "{}")
         except ValidationError as error:
-            problems = [problem(each) for each in error.errors(include_url=False)]
-            raise ToolError("\n".join(sorted(problems, key=lambda text: NO_SUCH not in text)))
+            problems = sorted(map(problem, error.errors(include_url=False)))
+            raise ToolError("\n".join(problems)) from None
         if self._whole:
             return {self._whole: values}
         return {name: getattr(values, name) for name in self._model.model_fields}
 
     async def execute(
-        self,
-        arguments: dict[str, Any],
-        overrides: Mapping[Function, Function] | None = None,
+        self, arguments: dict[str, Any], overrides: Mapping[Function, Function]
     ) -> Any:
         """What the function returns. Its dependencies are opened first and closed last."""
         done: TaskComplete | None = None
         async with AsyncExitStack() as stack:
             opened: dict[Any, Any] = {}
             for name, dependency in self.dependencies.items():
-                value = await provide(dependency, overrides or {}, opened, stack)
+                value = await provide(dependency, overrides, opened, stack)
                 arguments = arguments | {name: value}
-            if (task := asyncio.current_task()) is not None:
-                stack.callback(closing.add, task)  # closing begins here: no cancel cuts it short
-            deadline = asyncio.timeout(self.timeout)
+            # This callback runs first, when closing begins: no cancel cuts that short.
+            stack.callback(closing.add, asyncio.current_task())
             try:
-                async with deadline:
+                async with asyncio.timeout(self.timeout):
                     return await call_function(self.function, arguments)
             except TaskComplete as error:
                 done = error  # it is no failure, so dependencies do not roll back
-            except TimeoutError as error:
-                if deadline.expired():  # it is not the function's own error
-                    text = f"Not finished within {self.timeout} seconds; it may have had effects."
-                    raise ToolError(text) from error
-                raise
         raise done or ToolError("A dependency has swallowed the error of this tool.")
 
 
 # ---- arguments
-
-NO_SUCH = "there is no such argument"
 
 
 class WithoutTitles(GenerateJsonSchema):
@@ -517,7 +467,7 @@ class WithoutTitles(GenerateJsonSchema):
 
 
 def arguments_model(
-    tool: str, parameters: Mapping[str, inspect.Parameter], texts: Mapping[str, str]
+    tool: str, parameters: Mapping[str, inspect.Parameter]
 ) -> tuple[str, type[BaseModel]]:
     """A pydantic model with a field for each parameter.
 
@@ -532,7 +482,7 @@ def arguments_model(
         if len(parameters) == 1 and isinstance(kind, type) and issubclass(kind, BaseModel):
             return name, kind
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[name] = kind, Field(default, description=texts.get(name))
+        fields[name] = kind, default
     return "", create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
 
@@ -540,7 +490,7 @@ def problem(error: Any) -> str:
     """One line for the model on one thing that is wrong, such as "a: Field required"."""
     where = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"{where!r}: {NO_SUCH}"
+        return f"{where!r}: there is no such argument"
     got = "" if error["type"] == "missing" else f" (got {error['input']!r:.40})"
     return f"{where or 'arguments'}: {error['msg']}{got}"
 
@@ -567,12 +517,12 @@ def Depends(function: Function) -> Any:
 
 def current_agent() -> Any:
     """As `Depends(current_agent)`: the agent that runs the tool."""
-    raise LookupError("there is a current agent only inside a tool call")
+    raise LookupError("only a tool call has one")
 
 
 def current_call() -> Any:
     """As `Depends(current_call)`: the `ToolCall` that is being answered."""
-    raise LookupError("there is a current call only inside a tool call")
+    raise LookupError("only a tool call has one")
 
 
 def dependencies_of(
@@ -583,8 +533,8 @@ def dependencies_of(
     marked: dict[str, Function] = {}
     others: dict[str, inspect.Parameter] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name, parameter.annotation)
-        marks = [m for m in (parameter.default, *get_args(hint)) if isinstance(m, Dependency)]
+        hint = hints.get(name, parameter.empty)
+        marks = those((parameter.default, *get_args(hint)), Dependency)
         if marks:
             marked[name] = marks[0].function
         else:
@@ -624,12 +574,12 @@ async def call_function(function: Function, arguments: dict[str, Any]) -> Any:
     """
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    loop, ended, context = asyncio.get_running_loop(), asyncio.Event(), contextvars.copy_context()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     outcome: Future[Any] = Future()
 
     def work() -> None:
         try:
-            outcome.set_result(context.run(function, **arguments))
+            outcome.set_result(function(**arguments))
         except BaseException as error:
             outcome.set_exception(error)
         with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
@@ -652,10 +602,10 @@ def as_text(value: Any) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An error for the model to read. Some have no text of their own, such as most timeouts."""
+    """An error for the model to read. A timeout has no text of its own."""
     if isinstance(error, ToolError | Stop):
         return str(error)
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{type(error).__name__}: {str(error) or 'no more is known; it may have had effects'}"
 
 
 # ====================================================================================== the mixins
@@ -689,18 +639,13 @@ def stale_results(log: Sequence[Record], batch: int) -> set[str]:
 
     Results that the model has not seen yet, after its last reply, do not count.
     """
-    by_tool: dict[str, list[ToolMessage]] = {}
-    unseen: set[str] = set()
-    for record in log:
-        if isinstance(record, AssistantMessage):
-            unseen = set()
-        elif isinstance(record, ToolMessage) and record.ephemeral:
-            by_tool.setdefault(record.tool_name, []).append(record)
-            unseen.add(record.tool_call_id)
+    replies = [at for at, record in enumerate(log) if isinstance(record, AssistantMessage)]
+    seen = those(log[: max(replies, default=0)], ToolMessage)
     hidden: set[str] = set()
-    for results in by_tool.values():
-        older = [result.tool_call_id for result in results[: -results[-1].ephemeral]]
-        stale = [call_id for call_id in older if call_id not in unseen]
+    for name in {result.tool_name for result in seen if result.ephemeral}:
+        results = [result for result in those(log, ToolMessage) if result.tool_name == name]
+        keep = max(result.ephemeral for result in results)
+        stale = [result.tool_call_id for result in results[:-keep] if result in seen]
         hidden.update(stale[: len(stale) // batch * batch])
     return hidden
 
@@ -779,7 +724,7 @@ SUMMARY_PROMPT = (
 SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CompactionConfig:
     """When and how to compact: at `threshold_ratio` of `context_window` tokens.
 
@@ -806,17 +751,18 @@ class Compaction(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
-        if config is not None and request.purpose == "step":
-            keep = place_to_cut(self.log, config.keep_turns)
-            limit = config.threshold_ratio * config.context_window
-            if keep and tokens_of(request, self.log) >= limit:
-                ask = UserMessage(config.summary_prompt, hidden=True)
-                messages = [*request.messages, ask]
-                side = replace(request, messages=messages, purpose="compaction")
-                reply = await super().call_model(side)
-                if reply.text.strip():
-                    self.record(Summary(reply.text, keep, reply.usage))
-                    request = replace(request, messages=await self.context())
+        if config is None or request.purpose != "step":
+            return await super().call_model(request)
+        keep = place_to_cut(self.log, config.keep_turns)
+        if keep and estimate(request) >= config.threshold_ratio * config.context_window:
+            ask = UserMessage(config.summary_prompt, hidden=True)
+            messages = [*request.messages, ask]
+            reply = await super().call_model(
+                replace(request, messages=messages, purpose="compaction")
+            )
+            if reply.text.strip():
+                self.record(Summary(reply.text, keep, reply.usage))
+                request = replace(request, messages=await self.context())
         return await super().call_model(request)
 
 
@@ -825,27 +771,16 @@ def place_to_cut(log: Sequence[Record], keep_turns: int) -> int:
     turns = [i for i, record in enumerate(log) if isinstance(record, AssistantMessage)]
     if len(turns) <= keep_turns:
         return 0
-    at = turns[-keep_turns] if keep_turns else len(log)
+    at = [*turns, len(log)][-1 - keep_turns]
     while isinstance(log[at - 1], UserMessage) and at:
         at -= 1
     return at
 
 
-def tokens_of(request: Request, log: Sequence[Record]) -> int:
-    """How long a request is: the newest reported usage, and an estimate of what came after it.
-
-    A token is taken as four bytes. After a summary, all of it is estimated.
-    """
-    for at, record in reversed(list(enumerate(log))):
-        if isinstance(record, AssistantMessage) and record.usage:
-            return record.usage.total_tokens + estimate(log[at + 1 :])
-        if isinstance(record, Summary):
-            break
-    return estimate([*request.messages, *(tool.parameters for tool in request.tools)])
-
-
-def estimate(values: Sequence[Any]) -> int:
-    return len(repr(values).encode(errors="replace")) // 4
+def estimate(request: Request) -> int:
+    """How many tokens a request has, with three bytes for each, which is rather too many."""
+    sent = [request.messages, [tool.parameters for tool in request.tools]]
+    return len(repr(sent).encode(errors="replace")) // 3
 
 
 class Agent(DoneTool, Ephemeral, Compaction, Loop):
@@ -860,27 +795,18 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
 class ChatModel(Protocol):
     """Anything that answers messages."""
 
-    @property
-    def model(self) -> str: ...
-
     async def ainvoke(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
-        *,
-        tool_choice: ToolChoice = "auto",
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, tool_choice: str = "auto"
     ) -> AssistantMessage: ...
 
 
-RETRIED = (408, 409, 429, 500, 502, 503, 504, 529)  # what may be better in a moment
-LONGEST_WAIT = 120.0  # seconds; a server that asks for more gets none
-STOP_REASONS = {"stop": "end", "tool_calls": "tool_calls", "content_filter": "refused"}
 WITHOUT_REASONING = (
     "This model takes no tools on Chat Completions while it reasons: "
     'set ChatOpenAI(..., extra={"reasoning_effort": "none"}), or choose another model.'
 )
 
 
+@dataclass(eq=False, repr=False)
 class ChatOpenAI:
     """A model behind OpenAI's Chat Completions, or any other server that speaks it.
 
@@ -888,106 +814,91 @@ class ChatOpenAI:
     base_url: or OPENAI_BASE_URL, such as "http://localhost:11434/v1".
     max_retries: attempts after the first.
     timeout: seconds that one attempt may take.
-    client: an `httpx.AsyncClient` of yours.
     extra: more fields to send, such as {"temperature": 0}.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        max_retries: int = 4,
-        timeout: float = 600.0,
-        client: httpx.AsyncClient | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        url = base_url or os.environ.get("OPENAI_BASE_URL")
-        self.model, self.base_url = model, (url or "https://api.openai.com/v1").rstrip("/")
-        self.max_retries, self.timeout, self.client = max_retries, timeout, client
-        self.extra = dict(extra or {})
-        self._api_key = api_key or os.environ.get("OPENAI_API_KEY")
-        if not self._api_key and not url and client is None:
+    model: str
+    _: KW_ONLY
+    api_key: str | None = None
+    base_url: str | None = None
+    max_retries: int = 4
+    timeout: float = 600.0
+    extra: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.api_key = self.api_key or os.environ.get("OPENAI_API_KEY")
+        self.base_url = self.base_url or os.environ.get("OPENAI_BASE_URL")
+        if not (self.api_key or self.base_url):
             raise ValueError("ChatOpenAI needs api_key=, or OPENAI_API_KEY in the environment")
-        self._clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     async def ainvoke(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
-        *,
-        tool_choice: ToolChoice = "auto",
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, tool_choice: str = "auto"
     ) -> AssistantMessage:
         """The model's answer. Raises ModelError; one that may pass is tried again first."""
-        body = write_request(self.model, messages, tools, tool_choice) | self.extra
+        body = write_request(self.model, messages, tools, tool_choice) | dict(self.extra or {})
         content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        for attempt in range(self.max_retries):
+        attempt = 0
+        while True:
             try:
                 return await self._attempt(content)
             except ModelError as error:
-                wait = min(60.0, 2.0**attempt) if error.retry_after is None else error.retry_after
-                if error.status not in (None, *RETRIED) or wait > LONGEST_WAIT:
+                wait = error.retry_after or 2.0**attempt
+                is_last = attempt == self.max_retries or wait > 120  # seconds
+                if is_last or isinstance(error, BadRequest):
                     raise
-                logger.info("attempt %d failed, next in %.1f s: %s", attempt + 1, wait, error)
-                await asyncio.sleep(wait)
-        return await self._attempt(content)
+            attempt += 1
+            await asyncio.sleep(wait)
 
     async def _attempt(self, content: bytes) -> AssistantMessage:
-        client = self.client or await self._client_of_this_loop()
-        headers = {"content-type": "application/json"}
-        if self._api_key:
-            headers["authorization"] = f"Bearer {self._api_key}"
+        url = (self.base_url or "https://api.openai.com/v1").rstrip("/") + "/chat/completions"
+        key = f"Bearer {self.api_key or 'none'}"
+        headers = {"authorization": key, "content-type": "application/json"}
         try:
             async with asyncio.timeout(self.timeout):
-                url = f"{self.base_url}/chat/completions"
+                client = await client_of_this_loop()
                 response = await client.post(url, content=content, headers=headers)
         except (httpx.HTTPError, TimeoutError) as error:
-            raise ModelError(f"no answer from {self.base_url}: {describe(error)}") from error
+            raise ModelError(f"no answer from {url}: {describe(error)}") from error
         if response.status_code != 200:
             raise error_of(response)
         return read_reply(response)
 
-    async def _client_of_this_loop(self) -> httpx.AsyncClient:
-        """One client, with its connections, for each event loop.
 
-        A generator holds it, because an event loop that ends closes its generators.
-        """
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = hold_client()
-        client: httpx.AsyncClient = await anext(self._clients[loop])
-        return client
+clients: WeakKeyDictionary[Any, AsyncGenerator[httpx.AsyncClient, None]] = WeakKeyDictionary()
+
+
+async def client_of_this_loop() -> httpx.AsyncClient:
+    """One client, with its open connections, for each event loop.
+
+    A generator holds it, because an event loop that ends closes its generators.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in clients:
+        clients[loop] = hold_client()
+    return await anext(clients[loop])
 
 
 async def hold_client() -> AsyncGenerator[httpx.AsyncClient, None]:
-    async with httpx.AsyncClient(timeout=httpx.Timeout(None, connect=5.0)) as client:
+    async with httpx.AsyncClient(timeout=None) as client:
         while True:
             yield client
 
 
 def write_request(
-    model: str, messages: Sequence[Message], tools: Sequence[Tool], tool_choice: ToolChoice
+    model: str, messages: Sequence[Message], tools: Sequence[Tool], tool_choice: str
 ) -> dict[str, Any]:
     """The body of a request. https://platform.openai.com/docs/api-reference/chat"""
     body: dict[str, Any] = {"model": model, "messages": [write_message(m) for m in messages]}
     if tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                },
-            }
-            for tool in tools
-        ]
-        if tool_choice in ("required", "none"):
-            body["tool_choice"] = tool_choice
-        elif tool_choice != "auto":
-            body["tool_choice"] = {"type": "function", "function": {"name": tool_choice}}
+        body["tools"] = [{"type": "function", "function": write_tool(tool)} for tool in tools]
+        function = {"type": "function", "function": {"name": tool_choice}}
+        named = tool_choice not in ("auto", "required", "none")
+        body["tool_choice"] = function if named else tool_choice
     return body
+
+
+def write_tool(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 def write_message(message: Message) -> dict[str, Any]:
@@ -1014,20 +925,24 @@ def write_call(call: ToolCall) -> dict[str, Any]:
 def read_reply(response: httpx.Response) -> AssistantMessage:
     """The message in a response. ModelError if there is none."""
     try:
-        data = json.loads(clean(json.dumps(response.json(), ensure_ascii=False)))
+        data = response.json()
         choice, usage = data["choices"][0], data.get("usage")
         message = choice["message"]
-        functions = [(call["id"], call["function"]) for call in message.get("tool_calls") or ()]
-        refusal, finish = message.get("refusal"), choice["finish_reason"]
+        finish, calls = choice["finish_reason"], message.get("tool_calls") or ()
         return AssistantMessage(
-            message.get("content") or refusal or "",
-            tuple(ToolCall(id, f["name"], f["arguments"] or "{}") for id, f in functions),
+            message.get("content") or "",
+            tuple(map(read_call, calls)),
             usage=Usage(usage["prompt_tokens"], usage["completion_tokens"]) if usage else None,
-            stop_reason="refused" if refusal else STOP_REASONS.get(finish, finish),
+            stop_reason="refused" if finish == "content_filter" else finish,
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         text = f"no message in the reply ({describe(error)}): {response.text:.200}"
         raise ModelError(text, status=response.status_code) from error
+
+
+def read_call(call: Any) -> ToolCall:
+    function = call["function"]
+    return ToolCall(call.get("id") or "", function["name"], function["arguments"] or "{}")
 
 
 def error_of(response: httpx.Response) -> ModelError:
@@ -1035,9 +950,10 @@ def error_of(response: httpx.Response) -> ModelError:
     status, text = response.status_code, response.text[:1000]
     if status == 400 and "/v1/responses" in text:
         text = f"{text}\n{WITHOUT_REASONING}"
-    kind = BadRequest if status in (400, 404, 413, 422) else ModelError
+    may_pass = status >= 500 or status in (408, 409, 429)
     asked = response.headers.get("retry-after", "")  # seconds; some servers send a date
     wait = float(asked) if asked.isdecimal() else None
+    kind = ModelError if may_pass else BadRequest
     return kind(f"HTTP {status}: {text}", status=status, retry_after=wait)
 
 
@@ -1048,20 +964,15 @@ class ScriptedModel:
     function may stand in the place of any. `requests` holds what was asked.
     """
 
-    def __init__(self, *script: Any, model: str = "scripted") -> None:
-        self.model = model
+    def __init__(self, *script: Any) -> None:
         self.requests: list[Request] = []
         for_every = len(script) == 1 and callable(script[0])
         self._replies = repeat(script[0]) if for_every else iter(script)
 
     async def ainvoke(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool] = (),
-        *,
-        tool_choice: ToolChoice = "auto",
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, tool_choice: str = "auto"
     ) -> AssistantMessage:
-        self.requests.append(Request(tuple(messages), tuple(tools), tool_choice))
+        self.requests.append(Request(messages, tools, tool_choice))
         reply = next(self._replies, IndexError("the script has no more replies"))
         if callable(reply):
             reply = reply(messages, tools)
@@ -1084,8 +995,7 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
 
 # ======================================================================================== the data
 
-Function: TypeAlias = Callable[..., Any]
-ToolChoice: TypeAlias = str  # "auto", "required", "none", or the name of a tool
+Function = Callable[..., Any]
 
 
 def clean(text: str) -> str:
@@ -1162,8 +1072,8 @@ class AssistantMessage(Message):
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    usage: Usage | None = field(default=None, kw_only=True)
-    stop_reason: str | None = field(default=None, kw_only=True)
+    usage: Usage | None = None
+    stop_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -1193,7 +1103,7 @@ class Summary:
     usage: Usage | None = None
 
 
-Record: TypeAlias = Message | ToolStart | Summary
+Record = Message | ToolStart | Summary
 T = TypeVar("T")
 
 
@@ -1208,7 +1118,7 @@ class Request:
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
-    tool_choice: ToolChoice = "auto"
+    tool_choice: str = "auto"
     purpose: str = "step"
 
 
@@ -1260,15 +1170,13 @@ def view(log: Sequence[Record]) -> list[Message]:
 
 
 def summarized(log: Sequence[Record]) -> Sequence[Record]:
-    """The log after its last Summary: first task, summary, newest prompt, records from `keep` on."""
+    """The log after its last Summary: first task, newest prompt, summary, the rest."""
     if not (summaries := those(log, Summary)):
         return log
     summary = summaries[-1]
-    prompts = [r for r in those(log[: log.index(summary)], UserMessage) if not r.hidden]
+    prompts = [r for r in those(log[: summary.keep], UserMessage) if not r.hidden]
     told = UserMessage(SUMMARY_INTRO + summary.content, hidden=True)
-    kept = log[summary.keep :]
-    newest = [prompt for prompt in prompts[1:][-1:] if prompt not in kept]
-    return [*(prompt for prompt in prompts[:1] if prompt not in kept), told, *newest, *kept]
+    return [*prompts[:1], *prompts[1:][-1:], told, *log[summary.keep :]]
 
 
 def waiting_calls(log: Sequence[Record]) -> list[ToolCall]:
@@ -1298,28 +1206,6 @@ def with_unique_ids(reply: AssistantMessage, log: Sequence[Record]) -> Assistant
     return replace(reply, tool_calls=tuple(calls))
 
 
-# ---- what a run tells its listeners
-
-
-@dataclass
-class ToolCallEvent:
-    """The model calls a tool. `args` is {} if its arguments are no JSON object."""
-
-    tool: str
-    args: dict[str, Any]
-    tool_call_id: str
-
-
-@dataclass
-class ToolResultEvent:
-    """A call has its result, as the model will read it."""
-
-    tool: str
-    result: str
-    tool_call_id: str
-    is_error: bool = False
-
-
 # ---- what can go wrong
 
 
@@ -1339,7 +1225,7 @@ class TaskComplete(Stop):
 
 
 class AgentBusy(RuntimeError):
-    """One agent runs one query at a time; `fork()` gives an independent copy."""
+    """One agent runs one query at a time."""
 
 
 class ToolError(Exception):
@@ -1363,31 +1249,33 @@ class BadRequest(ModelError):
 # ======================================================================================== try it
 
 
+class Verbose(Agent):
+    """An agent that prints its calls: a mixin of your own is as short as this."""
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        message = await super().call_tool(call)
+        print(f"{call.name} {call.arguments} -> {message.text}")
+        return message
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
 def main() -> None:
-    """Answer the question on the command line, and print each call on the way."""
-
-    @tool
-    def add(a: float, b: float) -> float:
-        """Add two numbers."""
-        return a + b
-
-    def show(event: Any) -> None:
-        if isinstance(event, ToolCallEvent):
-            print(f"{event.tool} {event.args}")
-        if isinstance(event, ToolResultEvent):
-            print(f"-> {event.result}")
-
+    """Answer the question on the command line."""
     question = " ".join(sys.argv[1:]) or "What is 2 + 3?"
-    llm: ChatModel
     if os.environ.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
-        llm = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
+        llm: ChatModel = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
     else:
         print("(There is no OPENAI_API_KEY and no OPENAI_BASE_URL, so this is a script.)")
         llm = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")
     try:
-        print(Agent(llm=llm, tools=[add], listeners=[show]).run_sync(question))
+        print(Verbose(llm=llm, tools=[add]).run_sync(question))
     except ModelError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
