@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """nano.py: an agent is a for-loop. The whole idea of agentloop in one hand-written file.
 
-Part of agentloop 0.1.0, https://pypi.org/project/agentloop-micro. License: MIT.
+Version 0.1.0. License: MIT, copyright 2026 the agentloop authors. Home: agentloop, examples/nano.py.
 Copy it, read it, change it. It needs Python 3.11 or newer, pydantic and httpx.
 
 Run it with a question. It asks the model behind OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL,
@@ -95,7 +95,8 @@ class Settings:
     def __init__(self, **settings: Any) -> None:
         names = {name for base in type(self).__mro__ for name in inspect.get_annotations(base)}
         for name in names:
-            if isinstance(default := getattr(self, name, None), list | dict | set):
+            default = getattr(self, name, None)
+            if type(default) in (list, dict, set):
                 setattr(self, name, copy.copy(default))
         for name, value in settings.items():
             if name not in names:
@@ -299,8 +300,9 @@ class Loop(Settings):
 
     def _end(self, result: Result) -> Result:
         """The result with what the run used, and with the calls that wait."""
-        used = usage_of(self.log[self._start :])
-        return replace(result, usage=used, pending=tuple(waiting_calls(self.log)))
+        return replace(
+            result, usage=usage_of(self.log[self._start :]), pending=tuple(waiting_calls(self.log))
+        )
 
     def _refuse_if_busy(self) -> None:
         if self._run is not None:
@@ -325,7 +327,7 @@ class Loop(Settings):
             self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
         if reply.tool_calls:
             return None
-        return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
+        return Result(reply.text, stop_reason=UNFINISHED[str(reply.stop_reason)])
 
     async def _answer(self, call: ToolCall) -> BaseException | None:
         """Run one call, and record its result as soon as there is one. Returns what it raised.
@@ -369,7 +371,7 @@ async def cancel_and_wait(tasks: Sequence[asyncio.Future[Any]], grace: float) ->
     end = loop.time() + grace
     while pending := [task for task in tasks if not task.done()]:
         if loop.time() >= end:
-            logger.warning("%d tool(s) did not stop in time", len(pending))
+            logger.warning("a tool did not stop in time")
             break
         with suppress(asyncio.CancelledError):  # a second cancel does not shorten this
             await asyncio.wait(pending, timeout=end - loop.time())
@@ -385,7 +387,7 @@ def tool(description: Any = None, **options: Any) -> Any:
     """
     if callable(description):
         return Tool(description)
-    return lambda function: Tool(function, description, **options)
+    return functools.partial(Tool, description=description, **options)
 
 
 class Tool:
@@ -407,7 +409,6 @@ class Tool:
         ephemeral: int = 0,
         timeout: float | None = None,
     ) -> None:
-        functools.update_wrapper(self, function)
         self.function = function
         self.name = name or function.__name__
         self.ephemeral, self.timeout = ephemeral, timeout
@@ -553,12 +554,13 @@ async def provide(
     if function not in opened:
         wanted = dependencies_of(function)[0].items()
         given = {name: await provide(each, overrides, opened, stack) for name, each in wanted}
-        made = function(**given)
-        if inspect.isasyncgen(made):
-            opened[function] = await stack.enter_async_context(asynccontextmanager(lambda: made)())
-        elif inspect.isgenerator(made):
-            opened[function] = stack.enter_context(contextmanager(lambda: made)())
+        if inspect.isasyncgenfunction(function):
+            manager = asynccontextmanager(function)(**given)
+            opened[function] = await stack.enter_async_context(manager)
+        elif inspect.isgeneratorfunction(function):
+            opened[function] = stack.enter_context(contextmanager(function)(**given))
         else:
+            made = function(**given)
             opened[function] = await made if inspect.isawaitable(made) else made
     return opened[function]
 
@@ -755,11 +757,9 @@ class Compaction(Loop):
             return await super().call_model(request)
         keep = place_to_cut(self.log, config.keep_turns)
         if keep and estimate(request) >= config.threshold_ratio * config.context_window:
-            ask = UserMessage(config.summary_prompt, hidden=True)
-            messages = [*request.messages, ask]
-            reply = await super().call_model(
-                replace(request, messages=messages, purpose="compaction")
-            )
+            asked = [*request.messages, UserMessage(config.summary_prompt, hidden=True)]
+            side = replace(request, messages=asked, purpose="compaction")
+            reply = await super().call_model(side)
             if reply.text.strip():
                 self.record(Summary(reply.text, keep, reply.usage))
                 request = replace(request, messages=await self.context())
@@ -843,8 +843,7 @@ class ChatOpenAI:
                 return await self._attempt(content)
             except ModelError as error:
                 wait = error.retry_after or 2.0**attempt
-                is_last = attempt == self.max_retries or wait > 120  # seconds
-                if is_last or isinstance(error, BadRequest):
+                if isinstance(error, BadRequest) or attempt == self.max_retries or wait > 120:
                     raise
             attempt += 1
             await asyncio.sleep(wait)
@@ -1033,7 +1032,7 @@ class ToolCall:
     def parsed(self) -> dict[str, Any] | None:
         """The arguments if they are a JSON object, else None."""
         with suppress(ValueError):
-            value = from_json(self.arguments, allow_inf_nan=False)
+            value: dict[str, Any] | None = from_json(self.arguments, allow_inf_nan=False)
             return value if isinstance(value, dict) else None
         return None
 
