@@ -58,14 +58,7 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import repeat
-from typing import (
-    Any,
-    Protocol,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_type_hints,
-)
+from typing import Any, Protocol, TypeVar, dataclass_transform, get_args, get_type_hints
 from weakref import WeakKeyDictionary, WeakSet
 
 import httpx
@@ -518,17 +511,15 @@ def Depends(function: Function) -> Any:
 
 def current_agent() -> Any:
     """As `Depends(current_agent)`: the agent that runs the tool."""
-    raise LookupError("only a tool call has one")
+    raise LookupError
 
 
 def current_call() -> Any:
     """As `Depends(current_call)`: the `ToolCall` that is being answered."""
-    raise LookupError("only a tool call has one")
+    raise LookupError
 
 
-def dependencies_of(
-    function: Function,
-) -> tuple[dict[str, Function], dict[str, inspect.Parameter]]:
+def dependencies_of(function: Function) -> tuple[dict[str, Function], dict[str, inspect.Parameter]]:
     """The parameters of a function that are marked with `Depends`, and the others."""
     hints = get_type_hints(function, include_extras=True)
     marked: dict[str, Function] = {}
