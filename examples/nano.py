@@ -168,7 +168,7 @@ class Loop(Settings):
     # ---- the seven seams, for mixins to override
 
     async def context(self) -> list[Message]:
-        """What the model will see. Twice in a row gives the same."""
+        """The messages that the model will see. Twice in a row gives the same."""
         system: list[Message] = [SystemMessage(self.system_prompt)] if self.system_prompt else []
         return system + self.messages
 
@@ -510,12 +510,12 @@ def Depends(function: Function) -> Any:
 
 
 def current_agent() -> Any:
-    """As `Depends(current_agent)`: the agent that runs the tool."""
+    """`Depends(current_agent)` gives a tool the agent that runs it."""
     raise LookupError
 
 
 def current_call() -> Any:
-    """As `Depends(current_call)`: the `ToolCall` that is being answered."""
+    """`Depends(current_call)` gives a tool the `ToolCall` that it answers."""
     raise LookupError
 
 
@@ -1274,7 +1274,8 @@ if __name__ == "__main__":
 # What the package has beside this. The names are the same, so `from agentloop import ...` is the
 # whole change:
 #
-# - streaming (`query_stream`, deltas; a model of yours then takes `on_delta=None` too), `interrupt`
+# - streaming (`query_stream`, deltas; a model of yours then takes `on_delta=None` too), events for
+#   `listeners`, `interrupt`, and `fork` for a copy of an agent
 # - sessions: the log in a file, each record as soon as it is made, so that `kill -9` loses nothing
 # - images and files, thinking, and what providers want back of it; ChatAnthropic, ChatGoogle
 # - more mixins: Limits, Session, Cost, Inbox, Offload, Trim, Memory, Repetition
@@ -1282,4 +1283,4 @@ if __name__ == "__main__":
 # - tools: methods, local names in annotations, `idempotent=`, `parallel=`, repair of arguments that
 #   are almost right, long results cut, a bound also for a tool that does not stop at its timeout
 # - compaction also after a request that was too long, with windows known by model; cheaper pruning
-# - errors by kind (RateLimited, Overloaded, ContextWindowExceeded, ...)
+# - `client=` and more settings of ChatOpenAI; errors by kind (RateLimited, Overloaded, ContextWindowExceeded, ...)
