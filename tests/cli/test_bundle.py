@@ -12,7 +12,7 @@ from pathlib import Path
 from symtable import symtable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop.cli import bundle as bundling
@@ -24,11 +24,10 @@ from tests.bundled.plugin import NOT_OF_A_BUNDLE, is_of_a_bundle
 
 ROOT = Path(__file__).parent.parent.parent
 ONE_FILE = ROOT / "examples" / "agentloop_onefile.py"
-SLOW = bool(os.environ.get("AGENTLOOP_SLOW"))
 PACKAGE = read_package()
 PARTS = [path for path in PACKAGE if "/" in path or path == "agent.py"]
 CORE = [part.path for part in in_order(PACKAGE, [])]
-slow = [pytest.mark.slow, pytest.mark.skipif(not SLOW, reason="AGENTLOOP_SLOW=1 runs it")]
+slow = pytest.mark.slow
 ALONE = [pytest.param([path], id=path, marks=slow) for path in ["core", *PARTS]]
 TOGETHER = [pytest.param(["agent", "openai"], id="agent-openai"), pytest.param(PARTS, id="all")]
 
@@ -180,7 +179,6 @@ def test_what_cannot_be_tested_on_a_bundle_exists():
 
 
 @given(st.sets(st.sampled_from([*PACKAGE]), max_size=4))
-@settings(max_examples=20, deadline=None)
 def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_is_made_of(chosen):
     parts = in_order(PACKAGE, chosen)
     paths = [part.path for part in parts]
@@ -359,7 +357,6 @@ def test_an_upgrade_replaces_what_you_did_not_touch_and_shows_the_rest(tmp_path,
 
 
 @given(st.sets(st.sampled_from(["data", "loop", "extra"])), st.sets(st.sampled_from("dle")))
-@settings(max_examples=64, deadline=None)
 def test_an_upgrade_keeps_every_touched_part_and_no_other(tmp_path_factory, touched, newer):
     folder = tmp_path_factory.mktemp("small")
     package = small(folder)

@@ -49,7 +49,7 @@ from agentloop.models.scripted import call
 from agentloop.saved import load_log, sessions
 from agentloop.store import FileStore
 
-from .. import test_loop
+from .. import some, test_loop
 from ..doubles.openai_double import Failure, OpenAIDouble
 from ..doubles.openai_double import calls as ask
 from ..test_loop import add, shown
@@ -406,7 +406,8 @@ class TestDamage:
         frozen = (DATA / "session_v1.jsonl").read_bytes()
         whole = frozen if which == "frozen" else good_session(tmp_path)
         path = tmp_path / "s.jsonl"
-        for cut in range(len(whole) + 1):
+        ends = [match.start() + n for match in re.finditer(b"\n", whole) for n in (0, 1)]
+        for cut in sorted({*some(range(len(whole) + 1), 40), *ends}):
             path.write_bytes(whole[:cut])
             # what stands whole in the file; a last line may lack no more than its end
             kept = whole[: cut + 1 if whole[cut : cut + 1] == b"\n" else cut].split(b"\n")
