@@ -15,4 +15,4 @@ def some(cases: Sequence[Case], count: int) -> list[Case]:
     """
     if SLOW or len(cases) <= count:
         return list(cases)
-    return [cases[at * (len(cases) - 1) // (count - 1)] for at in range(count)]
+    return [cases[at * (len(cases) - 1) // max(1, count - 1)] for at in range(count)]

@@ -33,6 +33,7 @@ def wait_until_gone(group):
     pytest.fail("a process is left")
 
 
+@pytest.mark.slow
 def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
     posix = os.name == "posix"
     with subprocess.Popen(

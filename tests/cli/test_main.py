@@ -21,20 +21,9 @@ from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
 from tests.cli.screen import ROOT, environment
+from tests.cli.warm import run
 
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})
-
-
-def run(*arguments, cwd, stdin="", **env):
-    return subprocess.run(
-        [sys.executable, "-m", "agentloop", *arguments],
-        cwd=cwd,
-        input=stdin,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
 
 
 def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -532,6 +533,7 @@ class TestDamage:
         assert json.loads(lines(tmp_path)[0])["schema"] == 1
         assert saved(tmp_path) == [UserMessage("a")]
 
+    @pytest.mark.slow
     @posix
     def test_a_huge_file_is_read_as_a_stream(self, tmp_path):
         long = dump_record(UserMessage("x" * 100_000))
@@ -1065,6 +1067,7 @@ class TestRecipes:
             store.create("twin", [dump_record(UserMessage("b"))]).close()
             assert load_log(store.read("twin")) == [UserMessage("b")]
 
+    @pytest.mark.slow
     def test_in_sqlite_threads_wait_for_each_other(self, tmp_path):
         with recipe("sqlite_sessions").SQLiteStore(tmp_path / "all.db") as store:
             agents = [
