@@ -93,7 +93,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=200,
     )
 
 

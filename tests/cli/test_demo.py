@@ -61,7 +61,7 @@ def run(*arguments):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=200,
     )
 
 
@@ -150,7 +150,7 @@ def test_the_agent_is_left_as_a_file_that_runs_alone(wire):
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=50,
+            timeout=200,
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("May it call bash?") == 2

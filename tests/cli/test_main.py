@@ -87,7 +87,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=200,
         )
     gone = "The current folder does not exist any more: go to another.\n"
     assert (done.returncode, done.stdout + done.stderr) == (2, gone)
@@ -116,9 +116,9 @@ def test_an_interrupted_answer_is_130(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert server.arrived.acquire(timeout=30)
+        assert server.arrived.acquire(timeout=200)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=200)
         hold.set()
     assert (process.returncode, out.strip()) == (130, "")
     assert "(Stopped." in err

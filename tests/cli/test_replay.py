@@ -166,7 +166,7 @@ def run_pytest(path, **env):
         env=environment(**env),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
     )
 
 
