@@ -1,5 +1,10 @@
 """How all tests run: one profile of hypothesis, and what only `AGENTLOOP_SLOW=1` runs."""
 
+import os
+import tempfile
+from pathlib import Path
+
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +18,15 @@ settings.register_profile(
     max_examples=100 if SLOW else 20,
 )
 settings.load_profile("agentloop")
+
+# Programs that tests start find the package compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# No test talks to the world, whose certificates each HTTP client would take a while to read.
+_folder = tempfile.TemporaryDirectory()
+_one = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
+os.environ["SSL_CERT_FILE"] = str(Path(_folder.name, "one.pem"))
+Path(os.environ["SSL_CERT_FILE"]).write_text("".join(_one[:2]), encoding="utf-8")
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -22,7 +22,7 @@ SECONDS = 150.0
 HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
 SERVER = """
 import json, os, runpy, sys
-import httpx
+import anyio._backends._asyncio, httpx
 import agentloop.cli.main, agentloop.cli.bundle, agentloop.cli.chat, agentloop.cli.demo
 import agentloop.cli.replay, agentloop.models.openai
 
