@@ -3,6 +3,17 @@
 Everything public is here. What is more than the core and Agent is loaded when it is first named.
 """
 
+import sys
+
+# `python -m agentloop` imports this file first, with the current folder at the front of the path:
+# a secrets.py or pydantic.py there is a stranger's.
+if (
+    sys.argv[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)].partition(".")[0] == __name__
+    and not sys.flags.safe_path
+):
+    del sys.path[0]
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,11 +1,17 @@
-"""`python -m agentloop`: a chat with a coding agent in the current folder."""
+"""The command `agentloop` (and `python -m agentloop`): a chat with a coding agent."""
 
 import sys
 
-if __name__ == "__main__":
+
+def run() -> int:
+    """Runs the command, and returns its exit status."""
     try:
         from .cli.main import main
 
-        sys.exit(main())
+        return main()
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -42,6 +42,7 @@ from .transcript import (
     View,
     call_states,
     closing_results,
+    cut_off_in_a_row,
     nudges_since_a_call,
     open_calls,
     with_unique_ids,
@@ -58,6 +59,7 @@ CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pie
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
+MAX_CUT_OFF = 3  # replies in a row, each at the full price of its output
 UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
     "length": "limit:length",
     "context_overflow": "context_overflow",
@@ -291,7 +293,7 @@ class Loop(Runs):
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        reply = with_unique_ids(reply, self.reader(View).call_ids)
+        reply = with_unique_ids(reply, self.reader(View).call_ids, fresh=True)
         self.record(reply)
         if reply.usage is not None:
             self.emit(events.UsageEvent(reply.usage, reply.model))
@@ -310,7 +312,7 @@ class Loop(Runs):
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
         """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
         self._do_not_run(reply)
-        if reply.tool_calls:
+        if reply.tool_calls and cut_off_in_a_row(self.log) < MAX_CUT_OFF:
             return None
         if reply.stop_reason == "pause":
             self.nudge(GO_ON)
@@ -366,8 +368,9 @@ class Loop(Runs):
         return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request, without calls, for what was done and what is missing."""
+        """Out of turns: one more request for what was done and what is missing. No call runs."""
         self.tell(OUT_OF_TURNS)
-        reply = await self.call_model(Request(await self.context(), self._offer(), "none"))
+        # tool_choice "none" would make Anthropic bill the whole conversation again.
+        reply = await self.call_model(Request(await self.context(), self._offer()))
         reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return Result(reply.text, stop_reason="max_iterations")

@@ -416,9 +416,10 @@ class Result:
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
     "interrupted", "needs_approval", "refused", "no_progress", "context_overflow", "limit:<which>"
-    ("limit:length": the model's answer was cut off), or "unknown:<word>", the provider's own word
-    for a reason that we do not know. `value` is what a done tool handed over, `usage` is this run's
-    tokens, `pending` are calls that still wait for an answer.
+    ("limit:length": the model's answer was cut off, or its calls three times in a row), or
+    "unknown:<word>", the provider's own word for a reason that we do not know. `value` is what a
+    done tool handed over, `usage` is this run's tokens, `pending` are calls that still wait for an
+    answer.
     """
 
     text: str = ""

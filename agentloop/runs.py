@@ -178,13 +178,18 @@ class Runs(Settings, ABC):
     def fork(self, at: int | None = None) -> Self:
         """An independent copy with the same settings, and the log up to record `at` (or all of it).
 
-        Calls that are open there get a result in the copy. An agent with an empty log is a
-        template: fork it once per request.
+        It has lists, dicts and sets of its own, with the same things in them. Calls that are open
+        there get a result in the copy. An agent with an empty log is a template: fork it once per
+        request.
         """
         twin = copy.copy(self)
         log = self.log[:at]
-        twin.log = [*log, *closing_results(log)] if log else []
-        twin._run, twin._cache = None, {}
+        twin.log, twin._run, twin._cache = [], None, {}
+        for name, value in vars(twin).items():
+            if isinstance(value, list | dict | set):
+                setattr(twin, name, copy.copy(cast(Any, value)))
+        if log:
+            twin.log = [*log, *closing_results(log)]
         return twin
 
     def reader(self, kind: type[L], *settings: Any) -> L:

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
+from uuid import uuid4
 
 from .messages import (
     AssistantMessage,
     Decision,
     Message,
     Record,
+    RunEnd,
+    RunStart,
     Summary,
     SystemMessage,
     ToolCall,
@@ -45,7 +48,8 @@ SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 def view(log: Sequence[Record | Message]) -> list[Message]:
     """What the model sees of a log: its last Summary applied, marks left out, every call answered.
 
-    After a Summary that is the first task, the summary, and the records from `keep` on.
+    After a Summary that is the first task, the summary, the user's own messages since the newest
+    prompt, and the records from `keep` on.
     """
     reader = View()
     reader.catch_up(log)
@@ -159,6 +163,9 @@ class View(LogReader):
             self._conversation.add(log[self._task])
         told = SUMMARY_INTRO + record.content
         self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for own in own_messages(log[:at]):
+            if own < record.keep and own != self._task:
+                self._conversation.add(log[own])
         for each in log[record.keep : at]:
             self._conversation.add(each)
 
@@ -166,17 +173,22 @@ class View(LogReader):
         return self._conversation.messages()
 
 
-def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+def with_unique_ids(
+    reply: AssistantMessage, seen: set[str], fresh: bool = False
+) -> AssistantMessage:
     """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
 
     Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    fresh: an empty id becomes one that no other log has ("call_9f86d081884c"), so that what is
+        said of a call is said of no other; else it is the same each time ("call", "call_2").
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        asked = call.id or (f"call_{uuid4().hex[:12]}" if fresh else "call")
+        call_id, n = asked, len(seen)  # so that a flood of equal ids is no long search
         while call_id in seen:
             n += 1
-            call_id = f"{call.id or 'call'}_{n}"
+            call_id = f"{asked}_{n}"
         seen.add(call_id)
         if call_id != call.id:
             call, changed = replace(call, id=call_id), True
@@ -238,6 +250,24 @@ def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | Tool
     return None
 
 
+def own_messages(log: Sequence[Record | Message]) -> list[int]:
+    """Where in a log the user's own messages stand that are of the task at hand.
+
+    They are the newest prompt and what was sent since. Where a run goes on that was only sent to,
+    the prompt is that of a run before it, unless an answer has come between.
+    """
+    found: list[int] = []
+    for at in range(len(log) - 1, -1, -1):
+        record = log[at]
+        if isinstance(record, RunEnd) and found and record.stop_reason in ("completed", "done"):
+            break
+        if isinstance(record, UserMessage) and not record.hidden:
+            found.append(at)
+            if "sent" not in (record.extra or {}):
+                break
+    return found[::-1]
+
+
 def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
     """How often the model was nudged since it called a tool or was asked, and what it said last."""
     nudges, said = 0, ""
@@ -249,6 +279,19 @@ def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
         elif isinstance(record, UserMessage | ToolMessage):
             break
     return nudges, said
+
+
+def cut_off_in_a_row(log: Sequence[Record]) -> int:
+    """How many of this run's newest replies are cut off by the length limit and have calls."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            if record.stop_reason != "length" or not record.tool_calls:
+                break
+            count += 1
+        elif isinstance(record, RunStart):
+            break
+    return count
 
 
 def validate(messages: Sequence[Message]) -> list[str]:

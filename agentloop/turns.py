@@ -1,6 +1,6 @@
 """Where the turns of a log begin, and where it can be cut between them.
 
-Copy with: messages.py, tokens.py.
+Copy with: messages.py, transcript.py, tokens.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .messages import AssistantMessage, Record, Summary, ToolMessage, UserMessage
 from .tokens import message_tokens
+from .transcript import own_messages
 
 
 def beginning(log: Sequence[Record]) -> int:
@@ -54,7 +55,13 @@ def place_to_cut(log: Sequence[Record], keep_turns: int, min_gain: int) -> int:
     """
     begin, end = beginning(log), first_unseen(log)
     cuts = [*turn_starts(log, begin, end), end][-1 - keep_turns :]
-    return next((at for at in cuts if tokens_of(log[begin:at]) >= min_gain), 0)
+    return next((at for at in cuts if gain(log, at) >= min_gain), 0)
+
+
+def gain(log: Sequence[Record], at: int) -> int:
+    """The estimated tokens that leave the view if the log is cut at record `at`."""
+    begin, stay = beginning(log), {*own_messages(log)}
+    return tokens_of([log[n] for n in range(begin, at) if n not in stay])
 
 
 def tokens_of(records: Sequence[Record]) -> int:

@@ -1,9 +1,9 @@
-# ==== header ==== agentloop 0.1.0, sha256 4840e1df2e133cec
+# ==== header ==== agentloop 0.1.0, sha256 80ccf0dd14c1b699
 # An agent in one file. It is yours: read it, edit it, add to it. Made by
 #
-#   python -m agentloop bundle agent openai -o examples/agentloop_onefile.py
+#   agentloop bundle agent openai -o examples/agentloop_onefile.py
 #
-# `python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
+# `agentloop bundle --check FILE` says what you changed in it and what is newer in
 # agentloop; --upgrade gets that.
 #
 # It needs Python 3.11, httpx, pydantic, pydantic_core.
@@ -67,7 +67,7 @@
 # SOFTWARE.
 
 
-# ==== imports ==== agentloop 0.1.0, sha256 ccf6a3f87dcb0461
+# ==== imports ==== agentloop 0.1.0, sha256 7d2a6a56538dc321
 from __future__ import annotations
 
 import asyncio
@@ -138,6 +138,7 @@ from typing import (
 )
 from urllib.parse import urlsplit
 from urllib.request import getproxies
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import pydantic
@@ -156,7 +157,7 @@ X = TypeVar("X")
 logger = logging.getLogger("agentloop")
 
 
-# ==== messages.py ==== agentloop 0.1.0, sha256 b4e6923e1fc8c836
+# ==== messages.py ==== agentloop 0.1.0, sha256 4e2282b43a6658c4
 """The data of a run: messages, content parts, marks, usage, requests and results.
 
 Everything here is a frozen record. A log is a list of them, and a saved log is a list of lines:
@@ -559,9 +560,10 @@ class Result:
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
     "interrupted", "needs_approval", "refused", "no_progress", "context_overflow", "limit:<which>"
-    ("limit:length": the model's answer was cut off), or "unknown:<word>", the provider's own word
-    for a reason that we do not know. `value` is what a done tool handed over, `usage` is this run's
-    tokens, `pending` are calls that still wait for an answer.
+    ("limit:length": the model's answer was cut off, or its calls three times in a row), or
+    "unknown:<word>", the provider's own word for a reason that we do not know. `value` is what a
+    done tool handed over, `usage` is this run's tokens, `pending` are calls that still wait for an
+    answer.
     """
 
     text: str = ""
@@ -1313,7 +1315,7 @@ def context_window(model: str) -> int | None:
     return window
 
 
-# ==== transcript.py ==== agentloop 0.1.0, sha256 3331f98e899b4f4e
+# ==== transcript.py ==== agentloop 0.1.0, sha256 656475eb7a42787c
 """Pure functions over a log: what the model sees of it, which calls are open, what is wrong.
 
 The log is append-only and may hold calls without a result (a run was cut off, a call waits for
@@ -1337,7 +1339,8 @@ SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 def view(log: Sequence[Record | Message]) -> list[Message]:
     """What the model sees of a log: its last Summary applied, marks left out, every call answered.
 
-    After a Summary that is the first task, the summary, and the records from `keep` on.
+    After a Summary that is the first task, the summary, the user's own messages since the newest
+    prompt, and the records from `keep` on.
     """
     reader = View()
     reader.catch_up(log)
@@ -1451,6 +1454,9 @@ class View(LogReader):
             self._conversation.add(log[self._task])
         told = SUMMARY_INTRO + record.content
         self._conversation.add(UserMessage(told, hidden=True, extra={"pinned": True}))
+        for own in own_messages(log[:at]):
+            if own < record.keep and own != self._task:
+                self._conversation.add(log[own])
         for each in log[record.keep : at]:
             self._conversation.add(each)
 
@@ -1458,17 +1464,22 @@ class View(LogReader):
         return self._conversation.messages()
 
 
-def with_unique_ids(reply: AssistantMessage, seen: set[str]) -> AssistantMessage:
+def with_unique_ids(
+    reply: AssistantMessage, seen: set[str], fresh: bool = False
+) -> AssistantMessage:
     """The reply with call ids that are not empty and not in `seen`; adds its ids to `seen`.
 
     Some servers send empty ids, or the same ones in every reply; providers refuse both.
+    fresh: an empty id becomes one that no other log has ("call_9f86d081884c"), so that what is
+        said of a call is said of no other; else it is the same each time ("call", "call_2").
     """
     calls, changed = list[ToolCall](), False
     for call in reply.tool_calls:
-        call_id, n = call.id or "call", len(seen)  # so that a flood of equal ids is no long search
+        asked = call.id or (f"call_{uuid4().hex[:12]}" if fresh else "call")
+        call_id, n = asked, len(seen)  # so that a flood of equal ids is no long search
         while call_id in seen:
             n += 1
-            call_id = f"{call.id or 'call'}_{n}"
+            call_id = f"{asked}_{n}"
         seen.add(call_id)
         if call_id != call.id:
             call, changed = replace(call, id=call_id), True
@@ -1530,6 +1541,24 @@ def last_message(log: Sequence[Record]) -> UserMessage | AssistantMessage | Tool
     return None
 
 
+def own_messages(log: Sequence[Record | Message]) -> list[int]:
+    """Where in a log the user's own messages stand that are of the task at hand.
+
+    They are the newest prompt and what was sent since. Where a run goes on that was only sent to,
+    the prompt is that of a run before it, unless an answer has come between.
+    """
+    found: list[int] = []
+    for at in range(len(log) - 1, -1, -1):
+        record = log[at]
+        if isinstance(record, RunEnd) and found and record.stop_reason in ("completed", "done"):
+            break
+        if isinstance(record, UserMessage) and not record.hidden:
+            found.append(at)
+            if "sent" not in (record.extra or {}):
+                break
+    return found[::-1]
+
+
 def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
     """How often the model was nudged since it called a tool or was asked, and what it said last."""
     nudges, said = 0, ""
@@ -1541,6 +1570,19 @@ def nudges_since_a_call(log: Sequence[Record]) -> tuple[int, str]:
         elif isinstance(record, UserMessage | ToolMessage):
             break
     return nudges, said
+
+
+def cut_off_in_a_row(log: Sequence[Record]) -> int:
+    """How many of this run's newest replies are cut off by the length limit and have calls."""
+    count = 0
+    for record in reversed(log):
+        if isinstance(record, AssistantMessage):
+            if record.stop_reason != "length" or not record.tool_calls:
+                break
+            count += 1
+        elif isinstance(record, RunStart):
+            break
+    return count
 
 
 def validate(messages: Sequence[Message]) -> list[str]:
@@ -2043,7 +2085,7 @@ def _close(queue: asyncio.Queue[Any], task: object) -> None:
     queue.put_nowait(_END)
 
 
-# ==== runs.py ==== agentloop 0.1.0, sha256 c3340e0d8066c906
+# ==== runs.py ==== agentloop 0.1.0, sha256 be1d93862aafdf60
 """One run at a time, from a prompt to a Result, and a log that is in order however it ends.
 
 `Loop.work` is what a run does; this is what stands around it: who may start one, what marks it
@@ -2184,13 +2226,18 @@ class Runs(Settings, ABC):
     def fork(self, at: int | None = None) -> Self:
         """An independent copy with the same settings, and the log up to record `at` (or all of it).
 
-        Calls that are open there get a result in the copy. An agent with an empty log is a
-        template: fork it once per request.
+        It has lists, dicts and sets of its own, with the same things in them. Calls that are open
+        there get a result in the copy. An agent with an empty log is a template: fork it once per
+        request.
         """
         twin = copy.copy(self)
         log = self.log[:at]
-        twin.log = [*log, *closing_results(log)] if log else []
-        twin._run, twin._cache = None, {}
+        twin.log, twin._run, twin._cache = [], None, {}
+        for name, value in vars(twin).items():
+            if isinstance(value, list | dict | set):
+                setattr(twin, name, copy.copy(cast(Any, value)))
+        if log:
+            twin.log = [*log, *closing_results(log)]
         return twin
 
     def reader(self, kind: type[L], *settings: Any) -> L:
@@ -2906,7 +2953,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     return outcome.result()
 
 
-# ==== loop.py ==== agentloop 0.1.0, sha256 7a8391e211e04683
+# ==== loop.py ==== agentloop 0.1.0, sha256 bd2867364d150b98
 """An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
 
 Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
@@ -2922,6 +2969,7 @@ CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pie
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
+MAX_CUT_OFF = 3  # replies in a row, each at the full price of its output
 UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
     "length": "limit:length",
     "context_overflow": "context_overflow",
@@ -3155,7 +3203,7 @@ class Loop(Runs):
 
     def _take(self, reply: AssistantMessage) -> AssistantMessage:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        reply = with_unique_ids(reply, self.reader(View).call_ids)
+        reply = with_unique_ids(reply, self.reader(View).call_ids, fresh=True)
         self.record(reply)
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
@@ -3174,7 +3222,7 @@ class Loop(Runs):
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
         """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
         self._do_not_run(reply)
-        if reply.tool_calls:
+        if reply.tool_calls and cut_off_in_a_row(self.log) < MAX_CUT_OFF:
             return None
         if reply.stop_reason == "pause":
             self.nudge(GO_ON)
@@ -3230,14 +3278,15 @@ class Loop(Runs):
         return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request, without calls, for what was done and what is missing."""
+        """Out of turns: one more request for what was done and what is missing. No call runs."""
         self.tell(OUT_OF_TURNS)
-        reply = await self.call_model(Request(await self.context(), self._offer(), "none"))
+        # tool_choice "none" would make Anthropic bill the whole conversation again.
+        reply = await self.call_model(Request(await self.context(), self._offer()))
         reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return Result(reply.text, stop_reason="max_iterations")
 
 
-# ==== turns.py ==== agentloop 0.1.0, sha256 8c862af5c32e2208
+# ==== turns.py ==== agentloop 0.1.0, sha256 77312b77243dbac0
 """Where the turns of a log begin, and where it can be cut between them."""
 
 
@@ -3284,7 +3333,13 @@ def place_to_cut(log: Sequence[Record], keep_turns: int, min_gain: int) -> int:
     """
     begin, end = beginning(log), first_unseen(log)
     cuts = [*turn_starts(log, begin, end), end][-1 - keep_turns :]
-    return next((at for at in cuts if tokens_of(log[begin:at]) >= min_gain), 0)
+    return next((at for at in cuts if gain(log, at) >= min_gain), 0)
+
+
+def gain(log: Sequence[Record], at: int) -> int:
+    """The estimated tokens that leave the view if the log is cut at record `at`."""
+    begin, stay = beginning(log), {*own_messages(log)}
+    return tokens_of([log[n] for n in range(begin, at) if n not in stay])
 
 
 def tokens_of(records: Sequence[Record]) -> int:
@@ -3296,13 +3351,14 @@ def tokens_of(records: Sequence[Record]) -> int:
     )
 
 
-# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 aa61634903344a06
+# ==== mixins/compaction.py ==== agentloop 0.1.0, sha256 9308f0186a085810
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
 The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the newest turns and what the model has not
-seen yet stay word for word. A summary that comes to nothing changes nothing; what still does not
-fit then loses its oldest turns. All of it stays in the log.
+provider's cache. The system prompt, the first task, the user's own messages since the newest
+prompt, the newest turns and what the model has not seen yet stay word for word. A summary that
+comes to nothing changes nothing; what still does not fit then loses its oldest turns. All of it
+stays in the log.
 """
 
 SUMMARY_PROMPT = (
@@ -3442,7 +3498,7 @@ class Compaction(Loop):
             return None
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
-        replaced = tokens_of(self.log[beginning(self.log) : keep])
+        replaced = gain(self.log, keep)
         is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
         if not is_whole or estimate(reply.text) >= replaced:
             logger.warning("the summary was empty, cut off or too long: nothing is replaced by it")
@@ -3457,7 +3513,7 @@ class Compaction(Loop):
         cuts = [at for at in (*turn_starts(self.log, begin, end), end) if at > begin]
         if not cuts:
             return None
-        fits = (at for at in cuts if size - tokens_of(self.log[begin:at]) <= target)
+        fits = (at for at in cuts if size - gain(self.log, at) <= target)
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
         content = summaries[-1] if summaries else LEFT_OUT
         self.record(Summary(content, next(fits, cuts[-1])))
@@ -3884,7 +3940,7 @@ def _ssl_context() -> Any:
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.05
 
 
-# ==== models/http.py ==== agentloop 0.1.0, sha256 a3a820a245054d5b
+# ==== models/http.py ==== agentloop 0.1.0, sha256 86fcee3be7c90d5f
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
@@ -3947,6 +4003,7 @@ class HTTPModel(ABC):
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
+    hints: ClassVar[Mapping[str, str]] = {}  # what to do, by a pattern of the error's message
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -4117,7 +4174,7 @@ class HTTPModel(ABC):
 
     def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
         try:
-            return with_unique_ids(self.read(_cleaned(data)), set())
+            return with_unique_ids(self.read(_cleaned(data)), set(), fresh=True)
         except BadResponse as error:
             content = json.dumps(data).encode()
             raise _Transient(self._bad(response, str(error), content)) from None
@@ -4148,9 +4205,12 @@ class HTTPModel(ABC):
             status = status_of(words)
         said = f"{words}: {message}" if words else message
         end = urlsplit(self.default_url).path
-        hint = f" (does base_url end in {end}?)" if not self.base_url.endswith(end) else ""
+        todo = [todo for pattern, todo in self.hints.items() if re.search(pattern, message)]
+        if status == 404 and not self.base_url.endswith(end):
+            todo.append(f"does base_url end in {end}?")
+        hint = f" ({', '.join(todo)})" if todo else ""
         error = error_class(status, f"{words} {message}")(
-            f"{self!r}: {status}: {self._clip(said, 500)}{hint if status == 404 else ''}",
+            f"{self!r}: {status}: {self._clip(said, 500)}{hint}",
             status=status,
             request_id=_request_id(response),
             retry_after=retry_after(response.headers, self.clock(), body),
@@ -4426,7 +4486,7 @@ class EventParser:
         return None
 
 
-# ==== models/openai.py ==== agentloop 0.1.0, sha256 a4b87ffe81a3e765
+# ==== models/openai.py ==== agentloop 0.1.0, sha256 be15a1a40a1232b6
 """OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
 
 Source: https://platform.openai.com/docs/api-reference/chat
@@ -4451,6 +4511,7 @@ class ChatOpenAI(HTTPModel):
     `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes.
     `system_role` is "developer" for models that want it so. `strict` asks for arguments that
     follow the schema exactly, for every tool whose schema allows it.
+    OpenAI's models since gpt-5.4 take tools here only with `reasoning_effort="none"`.
     """
 
     temperature: float | None = None
@@ -4465,6 +4526,14 @@ class ChatOpenAI(HTTPModel):
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     url_variable: ClassVar[str] = "OPENAI_BASE_URL"
     default_url: ClassVar[str] = "https://api.openai.com/v1"
+    # OpenAI, since gpt-5.4: "Function tools with reasoning_effort are not supported for gpt-5.5 in
+    # /v1/chat/completions", also where none was sent.
+    # Source: https://github.com/openai/openai-openapi/issues/541
+    hints: ClassVar[Mapping[str, str]] = {
+        "reasoning_effort.*/v1/responses": (
+            'ChatOpenAI does not speak Responses: give it reasoning_effort="none"'
+        )
+    }
 
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}

@@ -131,7 +131,7 @@ POINTS = {
         "> bash git push --force\n  Not run: allowed are only",
     ],
     "16": [
-        "$ python -m agentloop bundle agent scripted -o my_agent.py\nmy_agent.py has",
+        "$ agentloop bundle agent scripted -o my_agent.py\nmy_agent.py has",
         "and the loop is in there 1 time.",
         "the loop goes round\nthe loop goes round\nThere are 12 eggs.",
         "agentloop is imported: False",

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import sys
 import threading
 import tracemalloc
@@ -38,6 +39,7 @@ from agentloop import (
     Usage,
     UsageEvent,
     UserMessage,
+    assert_prefix_stable,
     current_agent,
     current_call,
     tool,
@@ -61,6 +63,16 @@ async def fail(how: str = "") -> str:
 def shown(request):
     """What a request showed the model, a line a message."""
     return [message.text for message in request.messages]
+
+
+def twin_of_add(n):
+    return tool("Add two numbers", name=f"add_{n}")(add.function)
+
+
+def ids_in(agent):
+    """The ids of the calls in an agent's log."""
+    replies = (record for record in agent.log if isinstance(record, AssistantMessage))
+    return [call.id for reply in replies for call in reply.tool_calls]
 
 
 class TestLoop:
@@ -185,8 +197,8 @@ class TestLoop:
         result = await agent.run("x")
         assert (result.text, result.stop_reason) == ("half done", "max_iterations")
         assert len(llm.requests) == 4
-        assert llm.requests[-1].tool_choice == "none"
-        assert llm.requests[-1].tools == llm.requests[0].tools
+        assert_prefix_stable(llm.requests)
+        assert {request.tool_choice for request in llm.requests} == {"auto"}
         assert validate(agent.messages[:-1]) == []
 
     async def test_calls_at_the_limit_do_not_run(self):
@@ -197,8 +209,23 @@ class TestLoop:
             ran.append(i)
 
         agent, _ = self.make(lambda m, t: call("note", i=1), tools=[note], max_iterations=2)
-        assert (await agent.run("x")).stop_reason == "max_iterations"
+        result = await agent.run("x")
+        assert (result.stop_reason, result.pending) == ("max_iterations", ())
         assert ran == [1, 1]
+        assert len(ids_in(agent)) == 2
+        assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_at_the_limit_what_a_reply_says_beside_its_calls_counts(self):
+        def again(messages, tools):
+            said = "half done" if messages[-1].text == OUT_OF_TURNS else ""
+            return AssistantMessage(said, tool_calls=(call("add", a=1, b=1),), raw={"x": 1})
+
+        agent, llm = self.make(again, tools=[add], max_iterations=2, tool_choice="add")
+        result = await agent.run("x")
+        assert (result.text, result.stop_reason) == ("half done", "max_iterations")
+        assert llm.requests[-1].tool_choice == "auto", "also after a tool that was forced"
+        last = agent.messages[-1]
+        assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
 
     async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
         agent, llm = self.make(lambda m, t: " ")
@@ -218,6 +245,30 @@ class TestLoop:
         assert await agent.query("x") == "ok"
         assert shown(llm.requests[1])[-1] == CUT_OFF
         assert not any(isinstance(record, ToolStart) for record in agent.log)
+
+    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self):
+        cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(lambda m, t: cut, tools=[fail])
+        result = await agent.run("x")
+        assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
+        assert len(llm.requests) == 3
+        assert not any(isinstance(record, ToolStart) for record in agent.log)
+        assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
+        assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_a_reply_between_that_is_whole_gives_the_model_three_again(self):
+        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(cut, cut, call("add", a=1, b=1), cut, cut, "2", tools=[add, fail])
+        assert (await agent.run("x")).text == "2"
+        assert len(llm.requests) == 6
+
+    @pytest.mark.parametrize("prompt", [None, "again"])
+    async def test_the_next_run_gives_the_model_three_again(self, prompt):
+        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
+        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
+        assert (await agent.run("x")).stop_reason == "limit:length"
+        assert (await agent.run(prompt)).text == "short"
+        assert len(llm.requests) == 6
 
     async def test_an_answer_that_was_cut_off_is_not_called_complete(self):
         agent, _ = self.make(AssistantMessage("half an ans", stop_reason="length"))
@@ -243,6 +294,78 @@ class TestLoop:
         await agent.query("x")
         ids = [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
         assert len(set(ids)) == 4
+
+    async def test_an_id_that_the_library_makes_is_in_no_other_log(self):
+        def asks(messages, tools):
+            if any(isinstance(message, ToolMessage) for message in messages[-1:]):
+                return "ok"
+            return AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
+
+        template, _ = self.make(asks, tools=[add])
+        made = []
+        for agent in (template, template.fork(), template.fork()):
+            agent.clear_history()
+            await agent.query("x")
+            await agent.query("y")
+            made += ids_in(agent)
+        assert len(set(made)) == len(made) == 3 * 6
+        assert all(re.fullmatch("call_[0-9a-f]{12}", call_id) for call_id in made)
+
+    async def test_the_id_that_is_recorded_is_the_one_that_everybody_is_told(self):
+        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
+        agent, llm = self.make(asks, asks, "ok", tools=[add])
+        events = [event async for event in agent.query_stream("x")]
+        ids = ids_in(agent)
+        assert len(set(ids)) == 2
+        assert [e.tool_call_id for e in events if isinstance(e, ToolCallEvent)] == ids
+        assert [e.tool_call_id for e in events if isinstance(e, ToolResultEvent)] == ids
+        assert [r.call_id for r in agent.log if isinstance(r, ToolStart)] == ids
+        results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
+        assert [m.tool_call_id for m in results] == ids
+        assert ids_in(agent.fork()) == ids
+
+    async def test_a_test_model_that_plays_a_log_gives_back_its_ids(self):
+        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 2)
+        first, _ = self.make(asks, asks, "ok", tools=[add])
+        await first.query("x")
+        again, _ = self.make(*(r for r in first.log if isinstance(r, AssistantMessage)))
+        again.tools = [add]
+        await again.query("x")
+        assert ids_in(again) == ids_in(first)
+        assert len(set(ids_in(again))) == 4
+
+    async def test_a_call_that_was_left_open_keeps_its_id_when_it_runs_later(self):
+        asked = []
+
+        class Asks(self.agent_class):
+            async def call_tool(self, call):
+                asked.append(call)
+                if len(asked) == 1:
+                    raise Stop("needs_approval")
+                return await super().call_tool(call)
+
+        self.agent_class = Asks
+        one = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
+        agent, _ = self.make(one, "ok", tools=[add])
+        [pending] = (await agent.run("x")).pending
+        assert (await agent.run()).text == "ok"
+        assert asked == [pending, pending]
+        assert ids_in(agent) == [pending.id]
+        assert pending.id
+
+    async def test_a_history_without_ids_looks_the_same_whenever_it_is_looked_at(self):
+        asks = AssistantMessage(tool_calls=(ToolCall("", "add"), ToolCall("a", "add")))
+        history = [UserMessage("x"), asks, ToolMessage("", "add", "2"), asks, asks]
+        agent, _ = self.make("ok")
+        agent.load_history(history)
+        other, _ = self.make("ok")
+        other.load_history(history)
+        assert agent.messages == other.messages == agent.messages
+        again, _ = self.make("ok")
+        again.load_history(agent.messages)
+        assert again.messages == agent.messages
+        await agent.query("y")
+        assert agent.messages[: len(other.messages)] == other.messages
 
     # ---- failures of tools
 
@@ -512,6 +635,48 @@ class TestLoop:
         agent = Slotted(llm=ScriptedModel())
         agent.place = "here"
         assert agent.fork().place == "here"
+
+    async def test_a_fork_has_lists_dicts_and_sets_of_its_own(self):
+        class Listing(self.agent_class):
+            seen: set = {"shared"}
+            names: list = []
+            table: dict = {}
+
+        self.agent_class, heard = Listing, []
+        inner = []
+        template, _ = self.make("ok", "ok", tools=[add], table={"inner": inner})
+        template.dependency_overrides = {add: add}
+        twin = template.fork()
+        twin.seen.add("mine")
+        twin.names.append("mine")
+        twin.table["mine"] = 1
+        twin.tools.append(fail)
+        twin.dependency_overrides[fail] = fail
+        assert (template.seen, template.names, template.table) == ({"shared"}, [], {"inner": []})
+        assert (list(template.tools), template.dependency_overrides) == ([add], {add: add})
+        assert twin.table["inner"] is inner, "a copy is shallow"
+        template.listeners = [heard.append]
+        other = template.fork()
+        other.listeners.clear()
+        await other.query("x")
+        assert heard == []
+        await template.query("x")
+        assert heard
+        template.seen.add("later")
+        assert "later" not in twin.seen | other.seen
+
+    def test_a_fork_of_an_agent_with_twenty_tools_is_small(self):
+        self.agent_class = type("Fresh", (self.agent_class,), {})
+        template, _ = self.make(tools=[twin_of_add(n) for n in range(20)])
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            forks = [template.fork() for _ in range(100)]
+            each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
+        finally:
+            tracemalloc.stop()
+        assert each < self.largest_fork + 1024
+        assert all(len(twin.toolset()) >= 20 for twin in forks)
 
     def test_a_fork_of_an_empty_agent_is_small(self):
         # A class of its own: attributes that other tests set would make its instances larger.

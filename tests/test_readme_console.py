@@ -58,13 +58,16 @@ def edit(path, diff):
 def test_every_command_prints_what_it_says(blocks, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("python", "agentloop"):
+        program = programs / name
+        there = sys.executable if name == "python" else Path(sys.executable).with_name(name)
+        program.write_text(f'#!/bin/sh\nexec "{there}" "$@"\n')
+        program.chmod(0o755)
     with HeldDouble(*TURNS) as server:
         environment = os.environ | {
-            "PATH": f"{python.parent}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "HOME": str(tmp_path),
             "OPENAI_API_KEY": "k",

@@ -81,11 +81,11 @@ def test_a_file_begins_with_one_sentence_and_what_to_copy_with_it(path):
 
 def test_the_files_stay_small():
     lines = {ident(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    assert lines["loop.py"] <= 373
-    assert max(n for name, n in lines.items() if name.startswith("mixins/")) <= 290
+    assert lines["loop.py"] <= 376
+    assert max(n for name, n in lines.items() if name.startswith("mixins/")) <= 292
     assert max(lines.values()) <= 650
     core = {path.name for path in CORE} - {"store.py", "saved.py"}  # which Session alone needs
-    assert sum(lines[name] for name in core) <= 3497
+    assert sum(lines[name] for name in core) <= 3556
 
 
 def test_every_public_name_is_there_and_documented():

@@ -124,6 +124,29 @@ def test_only_the_last_summary_counts():
     assert [m.text[-3:] for m in view(log)] == ["ask", "new"]
 
 
+def test_after_a_summary_the_users_own_messages_since_the_newest_prompt_are_there_word_for_word():
+    log = [
+        RunStart(),
+        TASK,
+        AssistantMessage("said"),
+        RunEnd("completed"),
+        RunStart(),
+        UserMessage("older"),
+        AssistantMessage("said"),
+        RunEnd("completed"),
+        RunStart(),
+        UserMessage("newest"),
+        asks(A),
+        answers("a"),
+        UserMessage("a nudge", hidden=True),
+        asks(B),
+        answers("b", "new"),
+    ]
+    shown = view([*log, Summary("S", len(log) - 2)])
+    assert [m.text[-6:] for m in shown] == ["task", "ized:\n\nS"[-6:], "newest", "", "new"]
+    assert view([*log, Summary("S", 9)])[2:] == view(log)[-6:], "what is kept anyway comes once"
+
+
 def test_a_task_that_is_kept_anyway_is_not_shown_twice():
     assert [m.text for m in view([TASK, Summary("S", 0)])][1:] == ["task"]
 

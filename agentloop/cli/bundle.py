@@ -1,4 +1,4 @@
-"""`python -m agentloop bundle`: the core and the parts of your choice, as one file of your own."""
+"""`agentloop bundle`: the core and the parts of your choice, as one file of your own."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def header(parts: Sequence[Part], command: str, kind: str = "file") -> str:
     contents = [fill(line, 96, initial_indent="  ", subsequent_indent="      ") for line in listed]
     made_by = wrap(command, 90, break_on_hyphens=False, break_long_words=False)
     newer = """
-`python -m agentloop bundle --check FILE` says what you changed in it and what is newer in
+`agentloop bundle --check FILE` says what you changed in it and what is newer in
 agentloop; --upgrade gets that.
 """
     text = f"""\
@@ -173,7 +173,7 @@ def write(output: Path, parts: Sequence[Part], chosen: Sequence[str], force: boo
     from .upgrade import replace_file, sections
 
     shown = output.name if output.is_absolute() else output.as_posix()
-    command = f"python -m agentloop bundle {' '.join(chosen)} -o {shown}"
+    command = f"agentloop bundle {' '.join(chosen)} -o {shown}"
     if output.suffix != ".py":
         write_folder(output, parts, command)
         return

@@ -1,4 +1,4 @@
-"""`python -m agentloop demo`: an agent mends a small project whose test fails.
+"""`agentloop demo`: an agent mends a small project whose test fails.
 
 The model's words are a script; how they get here and what they do is real. `SCRIPT` and `PROJECT`
 are data, `demo` lets an agent work them off, and its figures are of what really happened. The agent
@@ -132,7 +132,7 @@ def write_agent(path: Path, wire: str, llm: type[HTTPModel]) -> None:
     chosen = [*PARTS, wire]
     package = read_package()
     parts = in_order(package, choose(package, chosen))
-    command = f"python -m agentloop bundle {' '.join(chosen)} -o {path.name}"
+    command = f"agentloop bundle {' '.join(chosen)} -o {path.name}"
     lines = wrap(SYSTEM_PROMPT, 84, drop_whitespace=False)
     prompt = "".join(f"\n        {json.dumps(line)}" for line in lines)
     main = AGENT.format(system_prompt=prompt, llm=llm.__name__, model=DEFAULT_MODELS[wire])

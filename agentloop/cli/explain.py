@@ -1,4 +1,4 @@
-"""`python -m agentloop explain my_module:MyAgent`: which class does what in an agent.
+"""`agentloop explain my_module:MyAgent`: which class does what in an agent.
 
 A request or a call goes through the classes from left to right; a view comes back the other way.
 """

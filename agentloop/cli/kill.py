@@ -1,4 +1,4 @@
-"""`python -m agentloop demo --kill`: an agent is killed in the middle of a tool, and goes on.
+"""`agentloop demo --kill`: an agent is killed in the middle of a tool, and goes on.
 
 It runs in a process of its own, which is this file, and keeps its conversation in a session. Once
 it has paid a bill, and before the tool for that returns, the process is killed. Then an agent in

@@ -1,4 +1,4 @@
-"""`python -m agentloop`: its arguments, and what it does with them."""
+"""`agentloop`: its arguments, and what it does with them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     parser = Parser(
-        prog="python -m agentloop",
+        prog="agentloop",
         description="A chat with a coding agent that works in the current folder.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -171,7 +171,7 @@ def chat(options: argparse.Namespace) -> int:
             conversation.sum_up()
             if conversation.agent.session and conversation.agent.log:
                 again = f"--session {conversation.agent.session}"
-                terminal.say(f"(It goes on with: python -m agentloop {again})", DIM)
+                terminal.say(f"(It goes on with: agentloop {again})", DIM)
             return status
         result = conversation.answer(prompt)
         if not options.json:

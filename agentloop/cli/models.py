@@ -34,7 +34,7 @@ NO_OPENAI = "--provider openai needs OPENAI_API_KEY, --base-url, or a local serv
 NO_MODEL = f"""\
 There is no model to talk to. Each of these gives one:
 {WAYS}
-Without a model there is a demo, in which the model is a script: python -m agentloop demo"""
+Without a model there is a demo, in which the model is a script: agentloop demo"""
 
 
 class NoModel(Exception):

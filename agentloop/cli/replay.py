@@ -1,4 +1,4 @@
-"""`python -m agentloop replay`: a session turn by turn, as a test, or live again from a turn."""
+"""`agentloop replay`: a session turn by turn, as a test, or live again from a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m agentloop bundle --check` and `--upgrade`: what became of a bundle, and what is newer.
+"""`agentloop bundle --check` and `--upgrade`: what became of a bundle, and what is newer.
 
 A part is untouched if its text still has the hash of its marker line. An upgrade replaces such
 parts and no others, and writes nothing where it cannot know that the result is whole.

@@ -1,4 +1,4 @@
-"""`python -m agentloop view`: a session as one HTML file to look into.
+"""`agentloop view`: a session as one HTML file to look into.
 
 The page is view.html with the session in it as data, each message once: a turn names the records
 that the model saw, and what stood in their place.

@@ -3,9 +3,10 @@
 Copy with: the core, turns.py.
 
 The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the newest turns and what the model has not
-seen yet stay word for word. A summary that comes to nothing changes nothing; what still does not
-fit then loses its oldest turns. All of it stays in the log.
+provider's cache. The system prompt, the first task, the user's own messages since the newest
+prompt, the newest turns and what the model has not seen yet stay word for word. A summary that
+comes to nothing changes nothing; what still does not fit then loses its oldest turns. All of it
+stays in the log.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ..messages import (
 from ..results import as_content
 from ..tokens import context_window, estimate
 from ..tools import in_thread
-from ..turns import beginning, first_unseen, new_prompt, place_to_cut, tokens_of, turn_starts
+from ..turns import beginning, first_unseen, gain, new_prompt, place_to_cut, turn_starts
 
 if TYPE_CHECKING:
     from ..loop import ChatModel
@@ -180,7 +181,7 @@ class Compaction(Loop):
             return None
         if reply.usage is not None:
             self.emit(UsageEvent(reply.usage, reply.model))
-        replaced = tokens_of(self.log[beginning(self.log) : keep])
+        replaced = gain(self.log, keep)
         is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
         if not is_whole or estimate(reply.text) >= replaced:
             logger.warning("the summary was empty, cut off or too long: nothing is replaced by it")
@@ -195,7 +196,7 @@ class Compaction(Loop):
         cuts = [at for at in (*turn_starts(self.log, begin, end), end) if at > begin]
         if not cuts:
             return None
-        fits = (at for at in cuts if size - tokens_of(self.log[begin:at]) <= target)
+        fits = (at for at in cuts if size - gain(self.log, at) <= target)
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
         content = summaries[-1] if summaries else LEFT_OUT
         self.record(Summary(content, next(fits, cuts[-1])))

@@ -108,10 +108,12 @@ class Limits(Loop):
         said = ""
         if self.limit_summary:
             ask = m.UserMessage(LAST_WORDS, hidden=True)
-            side = replace(request, messages=[*request.messages, ask], purpose="limit")
+            side = replace(
+                request, messages=[*request.messages, ask], tool_choice="auto", purpose="limit"
+            )  # "none" would make Anthropic bill the whole conversation again
             try:
                 async with asyncio.timeout(SUMMARY_SECONDS):
-                    reply = await super().call_model(replace(side, tool_choice="none"))
+                    reply = await super().call_model(side)
             except Exception as error:
                 logger.warning("there is no last summary: %r", error)
             else:

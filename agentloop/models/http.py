@@ -104,6 +104,7 @@ class HTTPModel(ABC):
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
+    hints: ClassVar[Mapping[str, str]] = {}  # what to do, by a pattern of the error's message
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -274,7 +275,7 @@ class HTTPModel(ABC):
 
     def _read_message(self, response: Any, data: dict[str, Any]) -> AssistantMessage:
         try:
-            return with_unique_ids(self.read(_cleaned(data)), set())
+            return with_unique_ids(self.read(_cleaned(data)), set(), fresh=True)
         except BadResponse as error:
             content = json.dumps(data).encode()
             raise _Transient(self._bad(response, str(error), content)) from None
@@ -305,9 +306,12 @@ class HTTPModel(ABC):
             status = status_of(words)
         said = f"{words}: {message}" if words else message
         end = urlsplit(self.default_url).path
-        hint = f" (does base_url end in {end}?)" if not self.base_url.endswith(end) else ""
+        todo = [todo for pattern, todo in self.hints.items() if re.search(pattern, message)]
+        if status == 404 and not self.base_url.endswith(end):
+            todo.append(f"does base_url end in {end}?")
+        hint = f" ({', '.join(todo)})" if todo else ""
         error = error_class(status, f"{words} {message}")(
-            f"{self!r}: {status}: {self._clip(said, 500)}{hint if status == 404 else ''}",
+            f"{self!r}: {status}: {self._clip(said, 500)}{hint}",
             status=status,
             request_id=_request_id(response),
             retry_after=retry_after(response.headers, self.clock(), body),

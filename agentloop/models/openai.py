@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,6 +69,7 @@ class ChatOpenAI(HTTPModel):
     `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes.
     `system_role` is "developer" for models that want it so. `strict` asks for arguments that
     follow the schema exactly, for every tool whose schema allows it.
+    OpenAI's models since gpt-5.4 take tools here only with `reasoning_effort="none"`.
     """
 
     temperature: float | None = None
@@ -83,6 +84,14 @@ class ChatOpenAI(HTTPModel):
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
     url_variable: ClassVar[str] = "OPENAI_BASE_URL"
     default_url: ClassVar[str] = "https://api.openai.com/v1"
+    # OpenAI, since gpt-5.4: "Function tools with reasoning_effort are not supported for gpt-5.5 in
+    # /v1/chat/completions", also where none was sent.
+    # Source: https://github.com/openai/openai-openapi/issues/541
+    hints: ClassVar[Mapping[str, str]] = {
+        "reasoning_effort.*/v1/responses": (
+            'ChatOpenAI does not speak Responses: give it reasoning_effort="none"'
+        )
+    }
 
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}

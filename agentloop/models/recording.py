@@ -1,6 +1,6 @@
 """Records what a model is asked and what it answers, in a file that `ReplayModel` plays again.
 
-Copy with: messages.py, events.py, errors.py.
+Copy with: messages.py, events.py, errors.py, transcript.py.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
 """
@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from ..errors import ModelError
 from ..events import OnDelta
 from ..messages import AssistantMessage, Message, ToolChoice, dump_record
+from ..transcript import with_unique_ids
 
 if TYPE_CHECKING:
     from ..loop import ChatModel
@@ -60,6 +61,7 @@ class RecordingModel:
         except ModelError as error:
             self._write(asked | {"error": type(error).__name__, "text": str(error)})
             raise
+        reply = with_unique_ids(reply, set(), fresh=True)  # so that a replay gives the same ids
         reply = replace(reply, model=reply.model or self.model)
         self._write(asked | {"reply": from_json(dump_record(reply))})
         return reply

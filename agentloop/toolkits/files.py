@@ -45,6 +45,7 @@ MAX_NAMES = 1000  # files of a folder, or lines of a file, that are compared to 
 SEARCH_SECONDS = 20.0
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
 
+_GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores what may follow the name
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_DIRECTORY", 0)
 _TO_READ = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -63,13 +64,15 @@ class Workspace:
     """A folder that tools work in.
 
     root: the folder. It has to exist.
-    approve: called with a tool's name and its exact arguments before `write` and `edit`; plain (it
-        runs in a thread) or async. Anything but True denies: an error, and no answer in time, too.
+    approve: called with a tool's name and its arguments before `write` and `edit`; plain (it runs
+        in a thread) or async. `path` is the file that would change: not a link that leads to it.
+        Anything but True denies: an error, and no answer in time, too.
     approve_timeout: how many seconds it may take.
 
     A model that can only call these tools reads and changes nothing outside of the folder. (A hard
-    link into it can be read; a write gives the name a file of its own.) Next to a tool that runs
-    programs, they promise that for themselves only.
+    link into it can be read; a write gives the name a file of its own.) It reads what is in `.git`
+    and changes nothing there: git runs the programs that its configuration and its hooks name. Next
+    to a tool that runs programs, they promise that for themselves only.
     """
 
     def __init__(
@@ -127,6 +130,8 @@ class Workspace:
 
     def load(self, target: Path) -> File | None:
         """A file that is to be changed, or None if there is none. ToolError if it must not be."""
+        if any(map(_GIT.fullmatch, target.relative_to(self.root).parts)):
+            raise ToolError(f"{self.name(target)} is git's own: it can be read, and not changed.")
         if not target.exists():
             return None
         with self.open(target) as (stream, status):
@@ -285,7 +290,7 @@ async def write(path: str, content: str, *, ws: InWorkspace) -> str:
             raise ToolError(f"{path} {known}: read it before you overwrite it.")
         if before and before.data == data:
             return f"{path} has this content already."
-        await ws.ask("write", path=path, content=content)
+        await ws.ask("write", path=ws.name(target), content=content)
         ws.store(target, data, before)
     return f"{'Overwrote' if before else 'Created'} {ws.name(target)}: {len(data):,} bytes."
 
@@ -324,9 +329,8 @@ async def edit(
                 f"old_text is in {path} more than once, at lines {lines}: "
                 "take in more of the lines around it, or set replace_all."
             )
-        await ws.ask(
-            "edit", path=path, old_text=old_text, new_text=new_text, replace_all=replace_all
-        )
+        arguments = {"old_text": old_text, "new_text": new_text, "replace_all": replace_all}
+        await ws.ask("edit", path=ws.name(target), **arguments)
         changed = ws.seen.get(target, before.stamp) != before.stamp
         ws.store(target, text.replace(old, new).encode(errors="surrogateescape"), before)
     note = " It had changed on disk since you read it: the rest may not be what you know."

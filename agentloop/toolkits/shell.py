@@ -57,9 +57,11 @@ class Shell:
 
     root: the folder where it starts. A folder outside of it is not kept for the next command.
     allow: what may run; None is everything. A command of plain words has to match one of these
-        patterns as a whole (*, ?, [abc]): "git status", "ls *". One with anything else in it, such
-        as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns choose
-        programs and not files, and "git *", "find *" or "python *" can run any program there is.
+        patterns as a whole (*, ?, [abc]): "pwd", "ls *", "wc *". One with anything else in it, such
+        as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns are no
+        sandbox: they choose a program, and it does whatever its options can. "sort *" (-o) and
+        "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
+        program. So put a * only behind a program that can do no more than read and print.
     approve: called with the tool's name and its exact arguments before each command; plain (it runs
         in a thread) or async. Anything but True denies: an error, and no answer in time, too.
     approve_timeout: how many seconds it may take.
@@ -82,7 +84,7 @@ class Shell:
         if not self.root.is_dir():
             raise NotADirectoryError(f"a shell starts in a folder, and {str(root)!r} is none")
         if isinstance(allow, str):
-            raise TypeError("allow= takes a list of patterns, such as ['git status', 'ls *']")
+            raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.allow, self.env = allow, dict(env or {})
         self.approve, self.approve_timeout = approve, approve_timeout
 

@@ -2,7 +2,7 @@
 
 `Workspace` gives it the files of one folder and no others, `Shell` the commands that you allow.
 Before each write `approve` is called with exactly what is about to happen. Anything but True means
-no, and the model reads that. This is all of a coding agent; `python -m agentloop` is a larger one.
+no, and the model reads that. This is all of a coding agent; `agentloop` is a larger one.
 
 The model is a script here, and so is the person who is asked: put `input()` in place of
 `next(PERSON)`, a model of lesson 14 in place of the script, and your folder in place of this one.

@@ -1,6 +1,6 @@
 """Problem: the library does almost what you need, and the rest is inside of it.
 
-Then copy it. `python -m agentloop bundle` writes the core and the parts that you name into one
+Then copy it. `agentloop bundle` writes the core and the parts that you name into one
 file, which needs neither this library nor its other parts. It is yours: this lesson adds a line to
 the loop, which is where you found it, and runs a program with it.
 
@@ -41,7 +41,7 @@ def python(*arguments, folder):
 
 
 def bundle(*arguments, folder):
-    print("$ python -m agentloop bundle", *arguments)
+    print("$ agentloop bundle", *arguments)
     return python("-m", "agentloop", "bundle", *arguments, folder=folder)
 
 

@@ -17,7 +17,7 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 class Screen:
-    """`python -m agentloop` with these arguments.
+    """`agentloop` with these arguments.
 
     `output` is all that it wrote, `plain` the same without colours, and without the seconds that
     it shows while it waits.

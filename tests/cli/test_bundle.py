@@ -1,4 +1,4 @@
-"""`python -m agentloop bundle`: what it writes is whole, formatted, typed, and passes the tests."""
+"""`agentloop bundle`: what it writes is whole, formatted, typed, and passes the tests."""
 
 import ast
 import builtins
@@ -91,11 +91,11 @@ def test_the_licence_is_that_of_the_project():
 
 def test_the_example_is_what_bundle_writes(tmp_path, monkeypatch):
     text = ONE_FILE.read_text(encoding="utf-8")
-    command = "python -m agentloop bundle agent openai -o examples/agentloop_onefile.py"
+    command = "agentloop bundle agent openai -o examples/agentloop_onefile.py"
     assert f"\n#   {command}\n" in text, "the header says how it was made"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").mkdir()
-    assert main(command.split()[3:]) == 0
+    assert main(command.split()[1:]) == 0
     written = (tmp_path / "examples" / "agentloop_onefile.py").read_text(encoding="utf-8")
     assert written == text, f"to renew it: {command}"
 

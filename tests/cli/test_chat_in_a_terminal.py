@@ -398,7 +398,7 @@ def test_a_chat_is_kept_as_a_session_of_its_folder(chat, tmp_path):
         screen.enter("first words")
         screen.expect("one\r\n")
         leave(screen)
-        assert f"python -m agentloop --session {name}-1)" in screen.plain.replace("\r\n", " ")
+        assert f"agentloop --session {name}-1)" in screen.plain.replace("\r\n", " ")
         screen = chat(server, HOME=str(home))
         assert f"(New session {name}-2.)" in screen.plain
         screen.enter("other words")

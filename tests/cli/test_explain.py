@@ -1,4 +1,4 @@
-"""`python -m agentloop explain`: which class does what."""
+"""`agentloop explain`: which class does what."""
 
 import re
 import shutil

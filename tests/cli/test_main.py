@@ -1,14 +1,16 @@
-"""`python -m agentloop` without a terminal: one prompt, pipes, exit statuses, finding a model."""
+"""`agentloop` without a terminal: one prompt, pipes, exit statuses, finding a model."""
 
 import asyncio
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,33 @@ from tests.cli.screen import ROOT, environment
 from tests.cli.warm import run
 
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})
+
+
+AS_MODULE = [sys.executable, "-m", "agentloop"]
+AS_SCRIPT = [str(Path(sys.executable).with_name("agentloop"))]
+
+
+@pytest.mark.parametrize("command", [AS_MODULE, AS_SCRIPT], ids=["module", "script"])
+def test_no_file_of_the_current_folder_runs(tmp_path, command):
+    for name in ("secrets", "pydantic", "httpx", "argparse", "agentloop/__init__"):
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__)")
+    if command == AS_MODULE:  # Python itself would run that one, before anything of ours
+        shutil.rmtree(tmp_path / "agentloop")
+    with HeldDouble("answer") as server:
+        options = ["--base-url", server.base_url, "--prompt", "go"]
+        done = subprocess.run(
+            [*command, *options],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert done.stdout == "answer\n", done.stderr
 
 
 def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):

@@ -1,4 +1,4 @@
-"""`python -m agentloop replay`: a session turn by turn, as a pytest file, and live again."""
+"""`agentloop replay`: a session turn by turn, as a pytest file, and live again."""
 
 import json
 import re

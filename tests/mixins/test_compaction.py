@@ -14,6 +14,7 @@ from agentloop import (
     CompactionEvent,
     ContextWindowExceeded,
     Ephemeral,
+    Inbox,
     RunStart,
     ScriptedModel,
     SideRequest,
@@ -54,6 +55,10 @@ def play(*replies, summary="SUMMARY"):
     return ScriptedModel(answer)
 
 
+def reads(first, end):
+    return [call("read", n=n) for n in range(first, end)]
+
+
 class TestCompaction(test_loop.TestLoop):
     agent_class = Compaction
 
@@ -89,6 +94,84 @@ class TestCompaction(test_loop.TestLoop):
         await agent.query("Second")
         assert shown(llm.requests[-1])[0] == "First"
         assert shown(llm.requests[-1])[-1] == "Second"
+
+    async def test_the_prompt_of_this_run_survives_every_summary_and_older_ones_do_not(self):
+        llm = play("one", "two", *(call("read", n=n) for n in range(8)), "done")
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        for prompt in ("The task", "An older question"):
+            await agent.query(prompt)
+        assert await agent.query("The newest question") == "done"
+        assert sum(isinstance(record, Summary) for record in agent.log) >= 3
+        assert all("The newest question" in shown(request) for request in llm.requests[2:])
+        last = shown(llm.requests[-1])
+        assert [last[0], last[2]] == ["The task", "The newest question"]
+        assert last[1].endswith("SUMMARY")
+        assert last.count("The newest question") == last.count("The task") == 1
+        assert "An older question" not in last
+        summaries = sum(isinstance(record, Summary) for record in agent.log)
+        assert_prefix_stable(llm.requests, breaks=summaries)
+
+    async def test_what_was_sent_into_the_run_survives_every_summary_in_its_order(self):
+        class Steered(Inbox, Compaction):
+            pass
+
+        @tool("Read a lot")
+        async def read(n: int) -> str:
+            if n == 1:
+                agent.send("Leave the tests alone.")
+                agent.send("(a reminder)", hidden=True)
+            if n == 3:
+                agent.send("And be quick.")
+            return f"{n} " + "word " * 300
+
+        llm = play("one", *(call("read", n=n) for n in range(9)), "done")
+        agent = Steered(llm=llm, tools=[read], compaction=SMALL)
+        await agent.query("The task")
+        assert await agent.query("The question") == "done"
+        last = shown(llm.requests[-1])
+        assert last[0] == "The task"
+        assert last[2:5] == ["The question", "Leave the tests alone.", "And be quick."]
+        assert "(a reminder)" not in last
+        assert all("Leave the tests alone." in shown(request) for request in llm.requests[4:])
+
+    async def test_a_run_that_goes_on_keeps_the_prompt_that_it_goes_on_with(self):
+        class Steered(Inbox, Compaction):
+            pass
+
+        llm = play("one", call("read", n=0), RuntimeError("down"), *reads(1, 7), "done")
+        agent = Steered(llm=llm, tools=[read], compaction=SMALL)
+        await agent.query("The task")
+        with pytest.raises(RuntimeError):
+            await agent.query("The question")
+        agent.send("And be quick.")
+        assert (await agent.run()).text == "done"
+        last = shown(llm.requests[-1])
+        assert last[2:4] == ["The question", "And be quick."]
+        assert last[0] == "The task"
+
+    async def test_what_was_sent_and_answered_in_earlier_runs_does_not_pile_up(self):
+        class Steered(Inbox, Compaction):
+            pass
+
+        llm = play(*(reply for n in range(6) for reply in (call("read", n=n), f"{n}")))
+        agent = Steered(llm=llm, tools=[read], compaction=SMALL)
+        for n in range(6):
+            agent.send(f"Question {n}")
+            assert (await agent.run()).text == f"{n}"
+        last = [text for text in shown(llm.requests[-1]) if text.startswith("Question")]
+        assert last[0] == "Question 0", "the first task"
+        assert last[-1] == "Question 5"
+        assert len(last) <= 3
+
+    async def test_a_prompt_that_stays_is_not_counted_as_room_that_a_summary_makes(self):
+        llm = play("one", call("add", a=1, b=1), call("add", a=1, b=2), "done")
+        agent = Compaction(llm=llm, tools=[add], compaction=SMALL)
+        await agent.query("The task")
+        long = "word " * 700
+        assert await agent.query(long) == "done"
+        assert long in shown(llm.requests[-1])
+        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
+        assert asked == []
 
     @pytest.mark.parametrize("summary", ["", "  ", RuntimeError("down")])
     async def test_a_summary_that_comes_to_nothing_changes_nothing(self, summary, caplog):

@@ -56,6 +56,17 @@ class TestInbox(test_loop.TestLoop):
         assert validate(llm.requests[1].messages) == []
         assert not llm.requests[1].messages[-1].hidden
 
+    async def test_a_message_gives_a_model_whose_calls_are_cut_off_no_further_tries(self):
+        cut = AssistantMessage(tool_calls=(call("add"),), stop_reason="length")
+
+        def reply(messages, tools):
+            agent.send("Make it shorter.")
+            return cut
+
+        agent, llm = self.make(reply, tools=[add])
+        assert (await agent.run("x")).stop_reason == "limit:length"
+        assert len(llm.requests) == 3
+
     async def test_among_several_calls_it_comes_after_all_results(self):
         agent, llm = self.make([call("add", a=1, b=1), call("send"), call("add", a=2, b=2)], "ok")
         agent.tools = [add, sending(lambda: agent)]

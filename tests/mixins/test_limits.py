@@ -29,6 +29,7 @@ from agentloop import (
     Usage,
     UsageEvent,
     UserMessage,
+    assert_prefix_stable,
     current_agent,
     dump_record,
     load_record,
@@ -658,7 +659,8 @@ async def test_a_last_summary_is_one_more_request(limit, requests):
     events = [event async for event in agent.query_stream("x")]
     assert len(llm.requests) == requests + 1
     last = llm.requests[-1]
-    assert (last.messages[-1].text, last.tool_choice) == (LAST_WORDS, "none")
+    assert (last.messages[-1].text, last.tool_choice) == (LAST_WORDS, "auto")
+    assert_prefix_stable(llm.requests)
     assert last.messages[: len(llm.requests[-2].messages)] == llm.requests[-2].messages
     assert [tool.name for tool in last.tools] == ["add"]
     assert events[-1].content.endswith("I have added.")
@@ -703,8 +705,18 @@ async def test_a_last_summary_that_fails_changes_nothing_else(failure):
 async def test_calls_in_the_last_summary_do_not_run():
     llm = ScriptedModel(lambda m, t: call("add", a=1, b=len(m)))
     agent = Limited(llm=llm, tools=[add], max_requests=2, limit_summary=True)
-    assert (await agent.run("x")).stop_reason == "limit:requests"
+    result = await agent.run("x")
+    assert (result.stop_reason, result.pending) == ("limit:requests", ())
     assert len(results(agent)) == 2
+    assert is_closed(agent)
+
+
+async def test_a_tool_that_was_forced_is_not_forced_in_the_last_summary():
+    llm = ScriptedModel("I have added.")
+    settings = {"tools": [add], "tool_choice": "required", "limit_summary": True}
+    agent = Limited(llm=llm, max_seconds=10, limit_clock=lambda: time.time() + 100, **settings)
+    assert (await agent.run("x")).text.endswith("I have added.")
+    assert [request.tool_choice for request in llm.requests] == ["auto"]
 
 
 async def test_after_a_model_that_hung_the_summary_is_asked_for_once():

@@ -331,6 +331,25 @@ def test_the_words_of_an_error_stand_for_a_status() -> None:
     assert [status_of(word) for word in words] == [529, 429, 401, 500, 422]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Function tools with reasoning_effort are not supported for gpt-5.5 in "
+        "/v1/chat/completions. Please use /v1/responses instead.",
+        "Function tools with reasoning_effort are not supported for gpt-5.6 in "
+        "/v1/chat/completions. To use function tools, use /v1/responses or set "
+        "reasoning_effort to 'none'.",
+    ],
+)
+async def test_a_model_that_wants_responses_for_its_tools_names_the_setting(message: str) -> None:
+    script = [send(answer({"error": {"message": message, "param": "reasoning_effort"}}, 400))]
+    async with FaultServer(script) as server:
+        with pytest.raises(BadRequest) as caught:
+            await ask(model(server.url))
+    said = 'ChatOpenAI does not speak Responses: give it reasoning_effort="none"'
+    assert str(caught.value).endswith(f"{message} ({said})")
+
+
 @pytest.mark.parametrize(("end", "asks"), [("/v1", False), ("", True), ("/api", True)])
 async def test_an_address_that_is_not_found_may_lack_its_end(end: str, asks: bool) -> None:
     script = [send(answer({"error": {"message": "no such page"}}, 404))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import permutations
 from typing import Any
 
@@ -135,6 +136,23 @@ async def test_every_call_gets_an_id_of_its_own(
         assert all(found)
         assert len(set(found)) == len(ids)
     assert (server.refusals, server.prefix_breaks) == ([], [])
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_no_two_conversations_share_the_id_of_a_call_that_came_without_one(
+    wire: Wire, streaming: bool
+) -> None:
+    found: list[str] = []
+    script = [Reply(calls=[("now", {}, "")]), "Noon."] * 2
+    async with wire.double(script) as server, wire.model(server) as llm:
+        template = Agent(llm=llm, tools=TOOLS)
+        template.listeners = [lambda _: None] if streaming else []
+        for agent in (template.fork(), template.fork()):
+            await agent.run("When?")
+            found += [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
+    assert len(set(found)) == len(found) == 2
+    assert all(re.fullmatch("call_[0-9a-f]{12}", one) for one in found)
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])

@@ -18,6 +18,8 @@ from agentloop import (
     ModelError,
     Overloaded,
     ScriptedModel,
+    ToolCall,
+    ToolMessage,
     UserMessage,
     tool,
 )
@@ -50,6 +52,26 @@ class TestARecording:
         assert agent.messages[0] == UserMessage("go")
         llm.assert_done()
         assert llm.model == "scripted"
+
+    @pytest.mark.parametrize("sent", ["", "a"])
+    def test_plays_the_ids_that_were_made_for_calls_without_one_of_their_own(self, tmp_path, sent):
+        asks = AssistantMessage(tool_calls=(ToolCall(sent, "add", '{"a":1,"b":1}'),) * 2)
+        path = tmp_path / "r"
+        agent = Agent(llm=RecordingModel(ScriptedModel(asks, asks, "18."), path), tools=[add])
+        agent.run_sync("go")
+        ids = [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
+        assert len(set(ids)) == 4
+        for _ in range(2):
+            llm = ReplayModel(path)
+            again = Agent(llm=llm, tools=[add])
+            assert again.run_sync("go").text == "18."
+            assert [m.tool_call_id for m in again.messages if isinstance(m, ToolMessage)] == ids
+            llm.assert_done()
+
+    def test_of_0_1_0_in_which_each_reply_has_the_same_id_is_played(self):
+        llm = ReplayModel(Path(__file__).parent.parent / "data" / "recording_v1.jsonl")
+        assert Agent(llm=llm, tools=[add]).run_sync("go").text == "18."
+        llm.assert_done()
 
     def test_is_for_its_owner_and_replaces_no_file(self, tmp_path):
         path = recorded(tmp_path / "r", "hi")

@@ -207,6 +207,34 @@ class TestNoPathLeavesTheRoot:
                 ws.store(target, b"x", None)
         assert contents(outside) == {"a.txt": b"secret"}
 
+    @pytest.mark.parametrize(
+        "path",
+        [".git/config", ".GIT/hooks/pre-commit", "vendor/lib/.git/config", "lib/.git", ".git./x"],
+    )
+    async def test_what_belongs_to_git_is_read_and_not_written(self, ws, path):
+        for before in ({}, {path: "old"}):
+            for name, text in before.items():
+                put(ws, name, text)
+                assert "old" in read(name, ws=ws)
+                assert "git's own" in await refused(edit(name, "old", "new", ws=ws))
+            known = contents(ws.root)
+            assert "git's own" in await refused(write(path, "new", ws=ws))
+            assert contents(ws.root) == known
+
+    @posix
+    async def test_no_link_leads_a_write_into_git(self, ws):
+        put(ws, ".git/config", "old")
+        (ws.root / "notes.txt").symlink_to(".git/config")
+        (ws.root / "docs").symlink_to(".git/hooks")
+        read("notes.txt", ws=ws)
+        for path in ("notes.txt", "docs/pre-commit"):
+            assert "git's own" in await refused(write(path, "new", ws=ws))
+        assert contents(ws.root / ".git") == {"config": b"old"}
+
+    async def test_a_file_with_a_name_like_gits_is_written(self, ws):
+        for path in (".gitignore", ".github/ci.yml", "a.git", "git/config"):
+            await write(path, "x", ws=ws)
+
     @posix
     async def test_a_file_that_became_a_link_is_not_written_through(self, ws, tmp_path):
         target = put(ws, "a.txt", "inside")
@@ -549,7 +577,19 @@ class TestApproval:
         assert "Denied" in await refused(edit("a.txt", "old", "new", ws=ws))
         assert contents(ws.root) == {"a.txt": b"old"}
 
-    async def test_it_is_asked_with_the_exact_arguments(self, ws):
+    @posix
+    async def test_it_is_asked_about_the_file_behind_a_link(self, ws):
+        put(ws, "deploy.sh", "old")
+        (ws.root / "notes.txt").symlink_to("deploy.sh")
+        (ws.root / "here").symlink_to(".")
+        asked = []
+        ws.approve = lambda name, arguments: asked.append((name, arguments["path"])) is None
+        await edit("notes.txt", "old", "new", ws=ws)
+        read("here/notes.txt", ws=ws)
+        await write("here/notes.txt", "newer", ws=ws)
+        assert asked == [("edit", "deploy.sh"), ("write", "deploy.sh")]
+
+    async def test_it_is_asked_with_the_arguments(self, ws):
         asked = []
 
         async def approve(name, arguments):
@@ -561,7 +601,7 @@ class TestApproval:
         await write("./a.txt", "x", ws=ws)
         await edit("a.txt", "x", "y", ws=ws)
         assert asked == [
-            ("write", {"path": "./a.txt", "content": "x"}),
+            ("write", {"path": "a.txt", "content": "x"}),
             ("edit", {"path": "a.txt", "old_text": "x", "new_text": "y", "replace_all": False}),
         ]
         assert contents(ws.root) == {"a.txt": b"y"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import sys
@@ -306,6 +307,22 @@ class TestAllow:
     def test_a_string_is_no_list(self, tmp_path):
         with pytest.raises(TypeError, match="list of patterns"):
             Shell(tmp_path, allow="ls *")
+
+    @pytest.mark.parametrize(
+        "command",
+        ["rg --pre sh x .", "sort -o a b", "git log --output=a", "find . -delete", "python x.py"],
+    )
+    def test_the_patterns_that_it_suggests_allow_nothing_that_writes_or_runs(
+        self, tmp_path, command
+    ):
+        said, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are no sandbox")
+        with pytest.raises(TypeError) as raised:
+            Shell(tmp_path, allow="ls *")
+        suggested = re.findall('"([^"]+)"', said) + re.findall("'([^']+)'", str(raised.value))
+        assert {"ls *", "pwd"} < {*suggested}
+        with pytest.raises(ToolError):
+            Shell(tmp_path, allow=suggested).check(command)
+        assert f'"{" ".join(command.split()[: 1 + command.startswith("git")])} *"' in warning
 
     @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))
     def test_no_operator_gets_past_a_pattern_wherever_it_is(self, before, operator, after):

@@ -60,7 +60,7 @@ def run(question, limit=3):
                 result = f"{type(error).__name__}: {error}"
             messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real request adds tool_choice="none"
+    messages.append(model(messages))  # drop the calls that a real one may ask for
     return messages, "max_iterations"
 
 

@@ -26,7 +26,7 @@ def python(*arguments, folder):
 
 
 def bundle(*arguments, folder):
-    print("$ python -m agentloop bundle", *arguments)
+    print("$ agentloop bundle", *arguments)
     return python("-m", "agentloop", "bundle", *arguments, folder=folder)
 
 
