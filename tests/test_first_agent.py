@@ -20,7 +20,7 @@ def run(*arguments, **environment):
         env=clean | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
     )
 
 

@@ -77,6 +77,7 @@ def ids_in(agent):
 
 class TestLoop:
     agent_class: type[Loop] = Loop
+    largest_fork = 1024  # bytes
 
     def make(self, *script, **settings):
         """An agent of the class under test, its plain answers final, and its scripted model."""
@@ -395,7 +396,7 @@ class TestLoop:
         await agent.query("x")
         assert "'ad'" in shown(llm.requests[1])[-1]
         assert shown(llm.requests[1])[-1].endswith("Did you mean add?")
-        assert shown(llm.requests[2])[-1].endswith("There are: add, fail.")
+        assert "There are: add, fail" in shown(llm.requests[2])[-1]
 
     async def test_wrong_arguments_do_not_run_the_tool(self):
         agent, llm = self.make(call("add", a="x", b=1), "ok", tools=[add])
@@ -664,7 +665,7 @@ class TestLoop:
         template.seen.add("later")
         assert "later" not in twin.seen | other.seen
 
-    def test_a_fork_of_an_agent_with_twenty_tools_takes_less_than_two_kilobytes(self):
+    def test_a_fork_of_an_agent_with_twenty_tools_is_small(self):
         self.agent_class = type("Fresh", (self.agent_class,), {})
         template, _ = self.make(tools=[twin_of_add(n) for n in range(20)])
         tracemalloc.start()
@@ -674,10 +675,10 @@ class TestLoop:
             each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
         finally:
             tracemalloc.stop()
-        assert each < 2048
+        assert each < self.largest_fork + 1024
         assert all(len(twin.toolset()) >= 20 for twin in forks)
 
-    def test_a_fork_of_an_empty_agent_takes_less_than_a_kilobyte(self):
+    def test_a_fork_of_an_empty_agent_is_small(self):
         # A class of its own: attributes that other tests set would make its instances larger.
         self.agent_class = type("Fresh", (self.agent_class,), {})
         template, _ = self.make(tools=[add])
@@ -688,7 +689,7 @@ class TestLoop:
             each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
         finally:
             tracemalloc.stop()
-        assert each < 1024
+        assert each < self.largest_fork
 
     async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
         agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])
@@ -750,7 +751,9 @@ class TestLoop:
         agent, llm = self.make(swap, "ok", tools=[add])
         await agent.query("x")
         assert shown(llm.requests[1])[-1] == "2"
-        assert [t.name for t in llm.requests[1].tools] == ["fail"]
+        names = [t.name for t in llm.requests[1].tools]
+        assert "fail" in names
+        assert "add" not in names
 
     # ---- going on
 

@@ -12,6 +12,8 @@ import agentloop
 from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, Settings, tool
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
+from agentloop.saved import load_log
+from agentloop.store import FileStore
 
 from . import test_loop
 from .test_loop import add
@@ -77,6 +79,34 @@ class TestEveryMixin:
     def test_the_wrong_base_order_is_a_type_error(self, mixin):
         with pytest.raises(TypeError, match="MRO|order"):
             type("Wrong", (Loop, mixin), {})
+
+
+# ---- the contract of the loop (with each mixin alone, it is kept beside that mixin's own tests)
+
+
+class TestAgent(test_loop.TestLoop):
+    agent_class = Agent
+
+
+class TestAllMixinsAtOnce(test_loop.TestLoop):
+    """With a file, which after each test holds the log."""
+
+    agent_class = type("All", (*MIXINS,), {})
+    largest_fork = 2048
+
+    @pytest.fixture(autouse=True)
+    def _files(self, tmp_path):
+        self.folder, self.agents = tmp_path, []
+        yield
+        for agent in self.agents:
+            agent.close()
+            assert load_log(FileStore(tmp_path).read(agent.session)) == agent.log
+
+    def make(self, *script, **settings):
+        settings |= {"session_dir": self.folder, "session_fsync": False}
+        agent, llm = super().make(*script, session=f"s{len(self.agents)}", **settings)
+        self.agents.append(agent)
+        return agent, llm
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -89,7 +89,7 @@ def test_every_command_prints_what_it_says(blocks, tmp_path):
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
-                    timeout=50,
+                    timeout=200,
                 )
                 assert matches(expected, done.stdout), f"$ {command}\n{done.stdout}"
         assert server.refusals == []

@@ -93,7 +93,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=200,
     )
 
 
@@ -607,6 +607,7 @@ async def test_the_notebook_s_cells_run_in_a_running_loop(
 # ---- tests of your own
 
 
+@pytest.mark.slow
 def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path: Path) -> None:
     source = (FOLDER / "test_my_agent.py").read_text(encoding="utf-8")
     assert "2 passed" in python(str(FOLDER / "test_my_agent.py")).stdout

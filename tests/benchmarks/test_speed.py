@@ -23,7 +23,7 @@ def cells(line):
 
 def wait_until_gone(group):
     """Until no process is left in a process group."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             os.killpg(group, 0)
@@ -33,6 +33,7 @@ def wait_until_gone(group):
     pytest.fail("a process is left")
 
 
+@pytest.mark.slow
 def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
     posix = os.name == "posix"
     with subprocess.Popen(
@@ -46,11 +47,11 @@ def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
         start_new_session=posix,
     ) as benchmark:
         try:
-            benchmark.wait(45)
+            benchmark.wait(200)
             if posix:
                 wait_until_gone(benchmark.pid)
             # Anywhere: its pipes end with the last process that has them, such as the server.
-            printed, complaints = benchmark.communicate(timeout=10)
+            printed, complaints = benchmark.communicate(timeout=100)
         finally:
             benchmark.kill()
     assert benchmark.returncode == 0, complaints
@@ -77,7 +78,7 @@ def test_the_server_ends_with_the_process_that_started_it():
     ) as server:
         assert int(server.stdout.readline()) > 0
         server.stdin.close()
-        assert server.wait(20) == 0
+        assert server.wait(100) == 0
 
 
 def test_a_run_that_fails_is_an_error_that_shows_why():

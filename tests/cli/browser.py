@@ -37,7 +37,7 @@ class Browser:
             if found := re.search(r"started successfully on port (\d+)", said):
                 break
         self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{found[1]}", timeout=50, trust_env=False
+            base_url=f"http://127.0.0.1:{found[1]}", timeout=200, trust_env=False
         )
         options = {
             "binary": binary,

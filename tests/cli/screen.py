@@ -5,38 +5,15 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
-import tempfile
 import termios
 import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent.parent
-SECONDS = 30.0
-RUN = (  # takes the terminal for its own, so that Ctrl-C is a signal, and becomes agentloop
-    "import fcntl, runpy, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "runpy.run_module('agentloop', run_name='__main__', alter_sys=True)"
-)
-HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
+from tests.cli.warm import HOME, ROOT, SECONDS, Process, environment  # noqa: F401
+
 UNSEEN = re.compile(r"\x1b\[\?2004(h|l\r?)|(\d+ s)?\r\x1b\[K")  # pastes; seconds, erased
 CTRL_C, CTRL_D = "\x03", "\x04"
-
-
-def environment(**more):
-    """This one's environment without a key, a server, or settings of a terminal."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST"))
-        and name not in ("COLUMNS", "NO_COLOR")
-    }
-    return (
-        kept
-        | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm", "HOME": HOME.name}
-        | more
-    )
 
 
 class Screen:
@@ -49,15 +26,8 @@ class Screen:
     def __init__(self, *arguments, cwd, columns=80, **env):
         self.master, terminal = pty.openpty()
         self.resize(columns)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *arguments],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            cwd=cwd,
-            env=environment(**env),
-            start_new_session=True,
-        )
+        streams = [os.ttyname(terminal)] * 3
+        self.process = Process(*arguments, cwd=cwd, streams=streams, env=environment(**env))
         os.close(terminal)
         self.output = self.plain = ""
         self._read_to = 0
@@ -69,7 +39,7 @@ class Screen:
         return self
 
     def __exit__(self, *error):
-        if self.process.poll() is None:
+        if self.process.wait(0) is None:
             self.process.kill()
         self.process.wait()
         self._reader.join(SECONDS)
@@ -126,7 +96,7 @@ class Screen:
 
     def status(self):
         """The exit status, once the program has ended and all its output is here."""
-        status = self.process.wait(SECONDS)
+        status = self.process.wait()
         self._reader.join(SECONDS)
         return status
 

@@ -24,11 +24,10 @@ from tests.bundled.plugin import NOT_OF_A_BUNDLE, is_of_a_bundle
 
 ROOT = Path(__file__).parent.parent.parent
 ONE_FILE = ROOT / "examples" / "agentloop_onefile.py"
-SLOW = bool(os.environ.get("AGENTLOOP_SLOW"))
 PACKAGE = read_package()
 PARTS = [path for path in PACKAGE if "/" in path or path == "agent.py"]
 CORE = [part.path for part in in_order(PACKAGE, [])]
-slow = [pytest.mark.slow, pytest.mark.skipif(not SLOW, reason="AGENTLOOP_SLOW=1 runs it")]
+slow = pytest.mark.slow
 ALONE = [pytest.param([path], id=path, marks=slow) for path in ["core", *PARTS]]
 TOGETHER = [pytest.param(["agent", "openai"], id="agent-openai"), pytest.param(PARTS, id="all")]
 
@@ -102,11 +101,17 @@ def test_the_example_is_what_bundle_writes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_is_formatted_and_passes_the_checkers(tmp_path, tmp_path_factory, chosen):
-    path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
+def test_a_bundle_is_formatted(tmp_path, chosen):
+    path = write(tmp_path, chosen)
     config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
     run(sys.executable, "-m", "ruff", "format", "--check", *config, path)
     run(sys.executable, "-m", "ruff", "check", *config, path)
+
+
+@slow
+@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
+def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
+    path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
     run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, path)
 
 
@@ -153,8 +158,8 @@ AGENT = ["mixins/compaction.py", "mixins/done.py", "mixins/ephemeral.py", "model
 @pytest.mark.parametrize(
     ("chosen", "tests"),
     [
-        pytest.param(["agent", "openai"], mirrored(AGENT), id="agent-openai"),
-        pytest.param(PARTS, mirrored(["tools.py", "models/google.py", "loop.py"]), id="all-some"),
+        pytest.param(["agent", "openai"], mirrored(AGENT), id="agent-openai", marks=slow),
+        pytest.param(PARTS, mirrored(["loop.py"]), id="all-some"),
         pytest.param(PARTS, [*filter(is_of_a_bundle, ALL_TESTS)], id="all", marks=slow),
         pytest.param(["core"], mirrored(CORE), id="core", marks=slow),
         *[pytest.param([path], mirrored([path]), id=path, marks=slow) for path in PARTS],
@@ -180,7 +185,7 @@ def test_what_cannot_be_tested_on_a_bundle_exists():
 
 
 @given(st.sets(st.sampled_from([*PACKAGE]), max_size=4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)  # each writes a whole bundle
 def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_is_made_of(chosen):
     parts = in_order(PACKAGE, chosen)
     paths = [part.path for part in parts]
@@ -359,7 +364,6 @@ def test_an_upgrade_replaces_what_you_did_not_touch_and_shows_the_rest(tmp_path,
 
 
 @given(st.sets(st.sampled_from(["data", "loop", "extra"])), st.sets(st.sampled_from("dle")))
-@settings(max_examples=64, deadline=None)
 def test_an_upgrade_keeps_every_touched_part_and_no_other(tmp_path_factory, touched, newer):
     folder = tmp_path_factory.mktemp("small")
     package = small(folder)

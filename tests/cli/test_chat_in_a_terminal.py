@@ -493,6 +493,7 @@ def test_the_seconds_are_shown_while_it_waits_and_go_before_output(chat):
         assert " s\r\x1b[K" not in screen.plain
 
 
+@pytest.mark.slow
 def test_a_chat_is_a_page_a_test_and_can_be_forked(chat, tmp_path):
     home, project = tmp_path / "home", tmp_path
     (project / "notes.txt").write_text("milk\n")

@@ -20,6 +20,7 @@ from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
 from agentloop.saved import load_log
 from agentloop.store import FileStore
 from agentloop.transcript import open_calls
+from tests import some
 from tests.doubles import anthropic_double, google_double, openai_double
 
 ROOT = Path(__file__).parent.parent.parent
@@ -29,6 +30,7 @@ CHECKS = {
     "anthropic": anthropic_double.check,
     "google": google_double.check,
 }
+each_wire = pytest.mark.parametrize("wire", some([*DEFAULT_MODELS], 1))
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,7 @@ def run(*arguments):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=50,
+        timeout=200,
     )
 
 
@@ -68,7 +70,7 @@ def shown_by(play, *arguments):
     return play(Terminal(stream), *arguments), stream.getvalue()
 
 
-@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+@each_wire
 def test_it_ends_with_the_tests_passing_and_figures_that_fit_what_it_showed(wire):
     done = run("--wire", wire)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -128,7 +130,7 @@ def test_the_key_in_the_environment_stays_at_home(monkeypatch, served):
 # ---- what it leaves
 
 
-@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+@each_wire
 def test_the_agent_is_left_as_a_file_that_runs_alone(wire):
     status, shown = shown_by(demo.demo, wire)
     assert status == 0
@@ -148,7 +150,7 @@ def test_the_agent_is_left_as_a_file_that_runs_alone(wire):
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=50,
+            timeout=200,
         )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("May it call bash?") == 2
@@ -166,7 +168,7 @@ def test_the_file_that_it_leaves_is_a_bundle_that_can_be_upgraded(capsys):
 # ---- the kill
 
 
-@pytest.mark.parametrize("wire", DEFAULT_MODELS)
+@each_wire
 def test_a_killed_agent_goes_on_and_its_tool_ran_once(wire):
     done = run("--kill", "--wire", wire)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,20 +23,9 @@ from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
 from tests.cli.screen import ROOT, environment
+from tests.cli.warm import run
 
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})
-
-
-def run(*arguments, cwd, stdin="", **env):
-    return subprocess.run(
-        [sys.executable, "-m", "agentloop", *arguments],
-        cwd=cwd,
-        input=stdin,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=50,
-    )
 
 
 AS_MODULE = [sys.executable, "-m", "agentloop"]
@@ -60,7 +49,7 @@ def test_no_file_of_the_current_folder_runs(tmp_path, command):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=200,
         )
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert done.stdout == "answer\n", done.stderr
@@ -127,7 +116,7 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=200,
         )
     gone = "The current folder does not exist any more: go to another.\n"
     assert (done.returncode, done.stdout + done.stderr) == (2, gone)
@@ -156,9 +145,9 @@ def test_an_interrupted_answer_is_130(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert server.arrived.acquire(timeout=30)
+        assert server.arrived.acquire(timeout=200)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=200)
         hold.set()
     assert (process.returncode, out.strip()) == (130, "")
     assert "(Stopped." in err

@@ -17,7 +17,7 @@ from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
 from tests.cli.screen import Screen, environment
-from tests.cli.test_main import run
+from tests.cli.warm import run
 
 TURNS = (
     ["I look. ", ("read", {"path": "notes.txt"}), ("bash", {"command": "cat notes.txt | wc -l"})],
@@ -166,7 +166,7 @@ def run_pytest(path, **env):
         env=environment(**env),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
     )
 
 
@@ -186,6 +186,7 @@ def test_the_test_that_it_prints_passes_until_a_result_changes(folder, tmp_path)
     assert re.search(r"\nE +- +1\tmilk\nE +\+ +1\tbeer\n", failed.stdout)
 
 
+@pytest.mark.slow
 def test_the_test_of_an_agent_of_ones_own(tmp_path):
     code = (
         "from agentloop import *\n\n@tool\ndef add(a: int, b: int) -> int:\n    'Add.'\n"
@@ -279,6 +280,7 @@ def test_a_fork_may_be_told_something_else(folder):
     assert [m["content"] for m in server.requests[0]["messages"][-2:]] == ["Delete it.", "Butter!"]
 
 
+@pytest.mark.slow
 def test_its_session_opens_in_the_page(folder, tmp_path):
     with Browser() as browser:
         done = run(

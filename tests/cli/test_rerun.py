@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import (
@@ -348,7 +348,6 @@ CALLS = st.lists(
 REPLIES = st.one_of(TEXTS, CALLS, st.just(Overloaded("no")), st.just(BadRequest("no")))
 
 
-@settings(max_examples=60, deadline=None)
 @given(script=st.lists(REPLIES, min_size=1, max_size=8), prompts=st.lists(TEXTS, max_size=3))
 async def test_any_session_can_be_done_again(script, prompts):
     with TemporaryDirectory() as folder:

@@ -43,7 +43,7 @@ from agentloop.models.recording import RecordingModel
 from agentloop.models.scripted import call
 from agentloop.saved import read_log
 from tests.cli.browser import Browser
-from tests.cli.test_main import run
+from tests.cli.warm import run
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = (
@@ -300,6 +300,7 @@ def colours(png):
     return {line[x : x + 3] for line in lines[::4] for x in range(0, len(line), 4 * size)}
 
 
+@pytest.mark.slow
 def test_it_is_drawn(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     assert browser.problems() == []
@@ -324,6 +325,7 @@ def test_the_context_of_each_turn_is_what_the_model_was_sent(browser, tmp_path):
     assert len(shown) == 25
 
 
+@pytest.mark.slow
 def test_clicking_a_turn_shows_what_the_model_saw_and_did(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     assert browser.text("#detail h2") == "Turn 1"
@@ -338,6 +340,7 @@ def test_clicking_a_turn_shows_what_the_model_saw_and_did(browser, tmp_path):
     assert "1 test failed: test_total" in browser.text(".card pre")
 
 
+@pytest.mark.slow
 def test_pruned_offloaded_and_summarized_messages_are_marked_with_the_originals_a_click_away(
     browser, tmp_path
 ):
@@ -367,6 +370,7 @@ def test_pruned_offloaded_and_summarized_messages_are_marked_with_the_originals_
     assert "How odd." in browser.text("#reply")
 
 
+@pytest.mark.slow
 def test_searching_leaves_the_turns_that_have_it(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     browser.press("/", *"PAGE 3 of")
@@ -387,6 +391,7 @@ def test_searching_leaves_the_turns_that_have_it(browser, tmp_path):
     assert browser.problems() == []
 
 
+@pytest.mark.slow
 def test_the_keyboard_does_it_all(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     browser.press("j", "j", "ArrowDown", "k", "ArrowUp", "j")
@@ -413,6 +418,7 @@ def test_the_keyboard_does_it_all(browser, tmp_path):
     assert browser.run(script) == []
 
 
+@pytest.mark.slow
 def test_what_models_and_tools_say_is_text(browser, tmp_path):
     log = [RunStart(1.0)]
     for n, evil in enumerate(EVIL):
@@ -445,6 +451,7 @@ def test_what_models_and_tools_say_is_text(browser, tmp_path):
     assert "\\u202e" in browser.run("return document.body.textContent")
 
 
+@pytest.mark.slow
 def test_the_page_may_load_and_run_nothing_else(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     for tag, what in (
@@ -459,6 +466,7 @@ def test_the_page_may_load_and_run_nothing_else(browser, tmp_path):
     assert all("Content Security Policy" in problem for problem in problems)
 
 
+@pytest.mark.slow
 def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_path):
     log = [RunStart(1.0), UserMessage("go")]
     for n in range(2000):
@@ -486,6 +494,7 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
     assert browser.problems() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "log", [[], [RunStart(1.0), UserMessage("go")], [RunStart(1.0), RunEnd("error", 1.0)]]
 )
@@ -495,6 +504,7 @@ def test_a_session_without_an_answer_opens(browser, tmp_path, log):
     assert browser.problems() == []
 
 
+@pytest.mark.slow
 def test_calls_without_a_result_are_named(browser, tmp_path):
     log = [
         RunStart(1.0),
@@ -510,6 +520,7 @@ def test_calls_without_a_result_are_named(browser, tmp_path):
     assert "Interrupted: this call had started" in browser.text("#context")
 
 
+@pytest.mark.slow
 def test_it_can_be_read_on_a_phone(browser, tmp_path):
     opened(browser, tmp_path, *book(tmp_path))
     browser.size(400, 800)

@@ -39,7 +39,7 @@ from agentloop.tokens import count_tokens
 from .. import test_loop
 from ..doubles.openai_double import OpenAIDouble
 from ..doubles.openai_double import calls as ask
-from ..test_loop import add, fail, shown
+from ..test_loop import shown
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
 LONG = "".join(f"line {n}: é\n" for n in range(2_000))
@@ -87,25 +87,6 @@ async def read(agent, name, **arguments):
 
 class TestOffload(test_loop.TestLoop):
     agent_class = Offload
-
-    # The tool that reads on is offered always, so two tests of the loop see one more.
-
-    async def test_an_unknown_tool_lists_names_that_are_close(self):
-        agent, llm = self.make(call("ad"), call("zzz"), "ok", tools=[add, fail])
-        await agent.query("x")
-        assert "'ad'" in shown(llm.requests[1])[-1]
-        assert shown(llm.requests[1])[-1].endswith("Did you mean add?")
-        assert shown(llm.requests[2])[-1].endswith("There are: add, fail, read_offloaded.")
-
-    async def test_calls_are_resolved_against_the_tools_that_were_offered(self):
-        def swap(messages, tools):
-            agent.tools = [fail]
-            return call("add", a=1, b=1)
-
-        agent, llm = self.make(swap, "ok", tools=[add])
-        await agent.query("x")
-        assert shown(llm.requests[1])[-1] == "2"
-        assert [t.name for t in llm.requests[1].tools] == ["fail", "read_offloaded"]
 
     # ---- what the model sees
 

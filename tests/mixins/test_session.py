@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ from agentloop.models.scripted import call
 from agentloop.saved import load_log, sessions
 from agentloop.store import FileStore
 
-from .. import test_loop
+from .. import some, test_loop
 from ..doubles.openai_double import Failure, OpenAIDouble
 from ..doubles.openai_double import calls as ask
 from ..test_loop import add, shown
@@ -406,7 +407,8 @@ class TestDamage:
         frozen = (DATA / "session_v1.jsonl").read_bytes()
         whole = frozen if which == "frozen" else good_session(tmp_path)
         path = tmp_path / "s.jsonl"
-        for cut in range(len(whole) + 1):
+        ends = [match.start() + n for match in re.finditer(b"\n", whole) for n in (0, 1)]
+        for cut in sorted({*some(range(len(whole) + 1), 40), *ends}):
             path.write_bytes(whole[:cut])
             # what stands whole in the file; a last line may lack no more than its end
             kept = whole[: cut + 1 if whole[cut : cut + 1] == b"\n" else cut].split(b"\n")
@@ -531,6 +533,7 @@ class TestDamage:
         assert json.loads(lines(tmp_path)[0])["schema"] == 1
         assert saved(tmp_path) == [UserMessage("a")]
 
+    @pytest.mark.slow
     @posix
     def test_a_huge_file_is_read_as_a_stream(self, tmp_path):
         long = dump_record(UserMessage("x" * 100_000))
@@ -1064,6 +1067,7 @@ class TestRecipes:
             store.create("twin", [dump_record(UserMessage("b"))]).close()
             assert load_log(store.read("twin")) == [UserMessage("b")]
 
+    @pytest.mark.slow
     def test_in_sqlite_threads_wait_for_each_other(self, tmp_path):
         with recipe("sqlite_sessions").SQLiteStore(tmp_path / "all.db") as store:
             agents = [

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import (
@@ -328,7 +328,6 @@ def identities(messages):
     return [id(message) for message in messages]
 
 
-@settings(max_examples=200, deadline=None)
 @given(conversations(), configs)
 def test_what_is_left_is_valid_in_order_and_has_all_that_stays(messages, config):
     left, _ = trim(messages, config)
@@ -363,7 +362,6 @@ def result_of(message):
     return message.tool_call_id if isinstance(message, ToolMessage) else ""
 
 
-@settings(max_examples=200, deadline=None)
 @given(conversations(), configs)
 def test_a_request_repeats_the_one_before_it_unless_something_leaves_just_now(messages, config):
     ends = [i for i, m in enumerate(messages) if isinstance(m, AssistantMessage)]
@@ -380,7 +378,6 @@ def keys(messages):
     return [result_of(message) or id(message) for message in messages]
 
 
-@settings(max_examples=200, deadline=None)
 @given(conversations(), configs)
 def test_what_is_over_the_budget_after_a_cut_had_to_stay(messages, config):
     left, _ = trim(messages, config)
@@ -401,7 +398,6 @@ def test_what_is_over_the_budget_after_a_cut_had_to_stay(messages, config):
             assert any(id(message) in kept for message in own)
 
 
-@settings(max_examples=200, deadline=None)
 @given(conversations(), configs, st.data())
 def test_a_walk_that_goes_on_comes_to_the_same_as_a_new_one(messages, config, data):
     walk = Walk(config)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import (
@@ -260,7 +260,6 @@ async def work_through(agent, prompts):
     return came, agent.messages
 
 
-@settings(max_examples=60, deadline=None)
 @given(script=st.lists(REPLIES, min_size=1, max_size=8), prompts=st.lists(TEXTS, max_size=3))
 async def test_any_run_can_be_recorded_and_played(script, prompts):
     prompts = ["go", *(prompt for prompt in prompts if prompt.strip())]

@@ -16,6 +16,7 @@ from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelErr
 from agentloop.events import TextDeltaEvent
 from agentloop.messages import AssistantMessage, ToolCall, UserMessage
 from agentloop.models import http
+from tests import some
 from tests.doubles.fault_server import (
     FaultServer,
     answer,
@@ -191,7 +192,7 @@ async def test_a_streamed_reply_leaves_its_connection_usable(wire: Wire) -> None
 @pytest.mark.parametrize("end", [fin, rst])
 async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire: Wire, end: Any) -> None:
     whole = wire.answer()
-    cuts = [whole[:cut] for cut in range(0, len(whole), 1 if end is fin else 7)]
+    cuts = [whole[:cut] for cut in some(range(len(whole)), 40)]
     scripts = [s for cut in cuts for s in ([send(cut), end()], [send(wire.answer()), fin()])]
     async with FaultServer(*scripts) as server:
         llm = wire.model(server)
@@ -205,7 +206,7 @@ async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire: Wire) -> 
     async with FaultServer() as server:
         llm = wire.model(server)
         expected = await _whole(server, llm, wire)
-        for cut in range(len(whole)):
+        for cut in some(range(len(whole)), 60):
             server.scripts = [[send(whole[:cut]), fin()], [send(whole), fin()]]
             naps, shown = len(llm.sleep), list[Any]()
             try:

@@ -9,7 +9,6 @@ request valid, and no tool may have run twice for one call.
 """
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -37,12 +36,6 @@ from agentloop.mixins.session import Session
 from agentloop.saved import load_log
 from agentloop.store import FileStore
 
-SLOW = bool(os.environ.get("AGENTLOOP_SLOW"))
-slow = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not SLOW, reason="AGENTLOOP_SLOW=1 runs it"),
-]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
 VICTIM = '''
@@ -270,7 +263,7 @@ class TestKills:
 
 
 class TestManyKills:
-    pytestmark = slow
+    pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
     def test_every_point(self, tmp_path, capsys):
         kills = kill_at_points(tmp_path, 1)

@@ -238,4 +238,4 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestAnyHistory.settings = settings(stateful_step_count=25)

@@ -69,7 +69,7 @@ llm = ScriptedModel(call("hang"), "ok")
 print(Loop(llm=llm, tools=[hang], cancel_grace=0.01).run_sync("x").text)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200
     )
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
@@ -106,6 +106,6 @@ print(agent.run_sync("x").text)
 print(agent.run_sync("y").text)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200
     )
     assert (done.stdout, done.returncode) == ("closed\nok\nok again\n", 0), done.stderr

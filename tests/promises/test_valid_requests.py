@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import (
@@ -54,7 +54,6 @@ reply = st.builds(
 step = reply | st.just(RuntimeError("down"))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(step, max_size=8), st.lists(any_text.filter(str.strip), min_size=1, max_size=4))
 async def test_any_conversation_stays_valid(script, prompts):
     llm = ScriptedModel(*script, *["done"] * 20)  # which refuses what a provider would refuse
