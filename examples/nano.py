@@ -345,9 +345,9 @@ class Loop(Settings):
         return raised
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request, without calls, for what is done and what is missing."""
+        """Out of turns: one more request for what is done and what is missing. No call runs."""
         self.record(UserMessage(OUT_OF_TURNS, hidden=True))
-        reply = await self.call_model(Request(await self.context(), self.toolset(), "none"))
+        reply = await self.call_model(Request(await self.context(), self.toolset()))
         reply = self._take(replace(reply, tool_calls=()))
         return Result(reply.text, stop_reason="max_iterations")
 

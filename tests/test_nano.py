@@ -123,7 +123,7 @@ async def test_the_last_turn_is_an_answer(lib):
     agent = lib.Agent(llm=llm, tools=[go], max_iterations=2)
     result = await agent.run("go")
     assert (result.text, result.stop_reason) == ("That is all.", "max_iterations")
-    assert [request.tool_choice for request in llm.requests] == ["auto", "auto", "none"]
+    assert [request.tool_choice for request in llm.requests] == ["auto", "auto", "auto"]
 
 
 async def test_a_forced_tool_is_forced_once(lib):
