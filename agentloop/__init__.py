@@ -1,6 +1,6 @@
 """agentloop: an agent is a for-loop.
 
-Everything public is here. What is more than the core and Agent is loaded when it is first named.
+Everything public is here. The models that need httpx are loaded when they are first named.
 """
 
 import sys
@@ -52,7 +52,7 @@ from .events import (
     ToolsChangedEvent,
     UsageEvent,
 )
-from .loop import ChatModel, Loop
+from .loop import ChatModel, Loop, Request
 from .messages import (
     AssistantMessage,
     Decision,
@@ -60,7 +60,6 @@ from .messages import (
     ImagePart,
     Message,
     Record,
-    Request,
     Reset,
     Result,
     RunEnd,
@@ -81,64 +80,30 @@ from .messages import (
     load_record,
 )
 from .mixins.compaction import Compaction, CompactionConfig
+from .mixins.cost import Cost, Price, price_of, run_counted
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
-from .models.scripted import ScriptedModel, assert_prefix_stable
+from .mixins.limits import Limits
+from .mixins.memory import Memory
+from .mixins.meter import Meter
+from .mixins.offload import Offload
+from .mixins.repetition import Repetition
+from .mixins.session import Session, sessions
+from .mixins.trim import Trim, TrimConfig
+from .models.fallback import Fallback
+from .models.replay import RecordingModel, ReplayMismatch, ReplayModel, dump_to
+from .models.scripted import ScriptedModel, assert_prefix_stable, validate
 from .settings import Settings
 from .tools import Tool, tool
-from .transcript import call_states, open_calls, seal, validate, view
+from .transcript import call_states, open_calls, seal, view
 
 if TYPE_CHECKING:
-    from .mixins.cost import Cost, Price, price_of, run_counted
-    from .mixins.limits import Limits
-    from .mixins.memory import Memory
-    from .mixins.offload import Offload
-    from .mixins.repetition import Repetition
-    from .mixins.session import Session
-    from .mixins.trim import Trim, TrimConfig
     from .models.anthropic import ChatAnthropic
-    from .models.dumps import dump_to
-    from .models.fallback import Fallback
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
-    from .models.recording import RecordingModel
-    from .models.replay import ReplayMismatch, ReplayModel
-    from .saved import sessions
-    from .store import FileStore
 
-__version__ = "0.1.0"
-
-_LAZY = {
-    "ChatAnthropic": ".models.anthropic",
-    "ChatGoogle": ".models.google",
-    "ChatOpenAI": ".models.openai",
-    "Cost": ".mixins.cost",
-    "Fallback": ".models.fallback",
-    "FileStore": ".store",
-    "Limits": ".mixins.limits",
-    "Memory": ".mixins.memory",
-    "Offload": ".mixins.offload",
-    "Price": ".mixins.cost",
-    "RecordingModel": ".models.recording",
-    "Repetition": ".mixins.repetition",
-    "ReplayMismatch": ".models.replay",
-    "ReplayModel": ".models.replay",
-    "Session": ".mixins.session",
-    "Trim": ".mixins.trim",
-    "TrimConfig": ".mixins.trim",
-    "dump_to": ".models.dumps",
-    "price_of": ".mixins.cost",
-    "run_counted": ".mixins.cost",
-    "sessions": ".saved",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__version__ = "0.2.0"
 
 __all__ = [
     "Agent",
@@ -165,7 +130,6 @@ __all__ = [
     "Event",
     "Fallback",
     "FilePart",
-    "FileStore",
     "FinalResponseEvent",
     "HiddenUserMessageEvent",
     "ImagePart",
@@ -174,6 +138,7 @@ __all__ = [
     "Loop",
     "Memory",
     "Message",
+    "Meter",
     "ModelError",
     "Offload",
     "Overloaded",
@@ -239,3 +204,10 @@ __all__ = [
     "validate",
     "view",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
+    if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
+        return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

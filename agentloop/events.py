@@ -1,17 +1,34 @@
 """What a run tells its listeners, as it happens.
 
-Copy with: messages.py.
+Copy with: messages.py, settings.py, waiting.py.
 
 Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from .messages import Message, Usage
+from .messages import (
+    AssistantMessage,
+    Message,
+    Record,
+    Result,
+    SideRequest,
+    Summary,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from .settings import Settings
+from .waiting import cancel_and_wait, outcome
+
+logger = logging.getLogger("agentloop")
 
 
 @dataclass(slots=True)
@@ -170,3 +187,113 @@ Event: TypeAlias = (
 )
 Listener: TypeAlias = Callable[[Any], None]
 OnDelta: TypeAlias = Callable[[TextDeltaEvent | ThinkingDeltaEvent], None]
+EventQueue: TypeAlias = asyncio.Queue[Event | None]
+
+
+class Telling(Settings):
+    """Tells listeners, and the reader of a stream, what happens.
+
+    listeners: functions that get each event as it happens.
+    """
+
+    listeners: Sequence[Listener] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._queue: EventQueue | None = None  # to the reader of a stream
+
+    @property
+    def listened(self) -> bool:
+        """True if anybody gets the events."""
+        return bool(self.listeners) or self._queue is not None
+
+    def emit(self, event: Event) -> None:
+        """Tell of an event, and survive a listener that raises."""
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener failed on %s", type(event).__name__)
+        if self._queue is not None:
+            self._queue.put_nowait(event)
+
+
+def events_of(record: Record) -> Iterator[Event]:
+    """The events that tell of a new record of the log."""
+    if isinstance(record, AssistantMessage | Summary | SideRequest) and record.usage is not None:
+        yield UsageEvent(record.usage, record.model)
+    if isinstance(record, AssistantMessage):
+        if record.thinking:
+            yield ThinkingEvent(record.thinking)
+        if record.text.strip():
+            yield TextEvent(record.text)
+    elif isinstance(record, ToolMessage):
+        yield ToolResultEvent(record.tool_name, record.text, record.tool_call_id, record.is_error)
+        status = "error" if record.is_error else "completed"
+        yield StepCompleteEvent(record.tool_call_id, status, (record.seconds or 0) * 1000)
+    elif isinstance(record, UserMessage) and record.hidden:
+        yield HiddenUserMessageEvent(record.text)
+
+
+class EventStream:
+    """The events of a run, an async iterator; `result` is the Result once they have ended.
+
+    Leaving the loop early cancels the run: at once when the stream is dropped, or with `aclose()`,
+    or at the end of `async with`. It is no async generator, because after a `break` Python only
+    schedules a generator's `aclose`, some time later.
+    """
+
+    def __init__(self, run: Callable[[EventQueue], Awaitable[Result]], grace: float) -> None:
+        self._run, self._grace = run, grace
+        self._queue: EventQueue = asyncio.Queue()
+        self._task: asyncio.Task[Result | BaseException] | None = None
+        self._taken = False
+        self._ended = False
+        self.result: Result | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._task is None:
+            self._task = asyncio.ensure_future(outcome(self._run(self._queue)))
+            queue = self._queue
+            self._task.add_done_callback(lambda _: queue.put_nowait(None))
+        if self._taken:  # the reader has dealt with the last event: the run may go on
+            self._queue.task_done()
+        try:
+            event = await self._queue.get()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        self._taken = True
+        if event is not None:
+            return event
+        self._ended = True
+        if isinstance(result := self._task.result(), BaseException):
+            raise result
+        self.result = result
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel the run if it is still going, and wait until it has closed its log."""
+        self._ended = True
+        if self._task is not None and await cancel_and_wait([self._task], self._grace):
+            raise asyncio.CancelledError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if self._task is None or self._task.done() or (loop := self._task.get_loop()).is_closed():
+            return
+        with suppress(RuntimeError):  # there is no running loop here
+            if asyncio.get_running_loop() is loop:
+                self._task.cancel()
+                return
+        loop.call_soon_threadsafe(self._task.cancel)

@@ -1,10 +1,10 @@
-"""An agent is a for-loop: `Loop` is that loop, `ChatModel` is what it calls.
+"""An agent is a for-loop: `Loop.run` is that loop, `ChatModel` is what it calls.
 
-Copy with: runs.py, tools.py, prefix.py and what they name.
+Copy with: runs.py, tools.py and what they name.
 
-Read `Loop.work` first. It calls seven small methods, the seams. A mixin overrides one or two of
-them and calls `super()`: requests and calls go from the left of a class line to the right, views
-come back from the right to the left.
+Read `Loop.run` first. It calls seven small methods, the seams. A mixin overrides one or two of
+them and calls `super()`. A request or a call enters at the left of a class line and goes right, to
+the base. A view is built at the base and handed back to the left.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from . import events
+from pydantic import PositiveInt, SkipValidation
+
 from .depends import current_agent, current_call
 from .errors import ToolError
+from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
     Message,
     Record,
-    Request,
     Result,
     Stop,
     SystemMessage,
@@ -32,21 +33,12 @@ from .messages import (
     ToolChoice,
     ToolMessage,
     ToolStart,
-    stamped,
+    UserMessage,
 )
-from .prefix import PrefixMeter
 from .results import as_content, describe_error
-from .runs import Runs
+from .runs import Prompt, Runs
 from .tools import Tool, check_unique_names, find_tool
-from .transcript import (
-    View,
-    call_states,
-    closing_results,
-    cut_off_in_a_row,
-    nudges_since_a_call,
-    open_calls,
-    with_unique_ids,
-)
+from .transcript import call_states, closing_results, newest_run, open_calls, with_unique_ids
 from .waiting import settle, was_cancelled, within
 
 logger = logging.getLogger("agentloop")
@@ -59,7 +51,7 @@ CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pie
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 GO_ON = "Go on."
 MAX_NUDGES = 3
-MAX_CUT_OFF = 3  # replies in a row, each at the full price of its output
+MAX_CUT_OFF = 3  # replies in a row whose calls were cut off
 UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
     "length": "limit:length",
     "context_overflow": "context_overflow",
@@ -67,6 +59,7 @@ UNFINISHED = {  # how a reply may end too early, and the stop reason if it was t
 }
 
 
+@runtime_checkable
 class ChatModel(Protocol):
     """Anything that answers messages. With `on_delta` it streams too, and returns the same."""
 
@@ -79,8 +72,22 @@ class ChatModel(Protocol):
         tools: Sequence[Tool] = (),
         *,
         tool_choice: ToolChoice = "auto",
-        on_delta: events.OnDelta | None = None,
+        on_delta: OnDelta | None = None,
     ) -> AssistantMessage: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One model request. `purpose` is "step" for the loop's own, another word for side requests.
+
+    `model` answers it instead of the agent's own.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = "auto"
+    purpose: str = "step"
+    model: ChatModel | None = None
 
 
 class Loop(Runs):
@@ -98,54 +105,50 @@ class Loop(Runs):
     """
 
     llm: ChatModel
-    tools: Sequence[Tool] = ()
+    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # check_unique_names says more
     system_prompt: str = ""
-    max_iterations: int = 200
+    max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
     dependency_overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None
-    max_parallel: int = 16
+    max_parallel: PositiveInt = 16
     max_result_chars: int = 100_000
     on_tool_error: Literal["return", "raise"] = "return"
 
-    _offered: Sequence[Tool] | None = field(default=None, init=False)
-    _steps: int = field(default=0, init=False)
-
     def __post_init__(self) -> None:
-        if isinstance(self.llm, type) or not hasattr(self.llm, "ainvoke"):
-            raise TypeError(f"llm= needs a chat model, such as ChatOpenAI(...), not {self.llm!r}")
-        if self.max_iterations < 1 or self.max_parallel < 1:
-            raise ValueError("max_iterations and max_parallel have to be at least 1")
-        if self.on_tool_error not in ("return", "raise"):
-            raise ValueError(f"on_tool_error is 'return' or 'raise', not {self.on_tool_error!r}")
-        for dependency, override in (self.dependency_overrides or {}).items():
-            if not callable(override):
-                name = getattr(dependency, "__name__", dependency)
-                raise TypeError(
-                    f"dependency_overrides[{name}] has to be a function: lambda: {override!r:.40}"
-                )
+        super().__post_init__()
         check_unique_names(self.tools)
-        self.tools = list(self.tools)
+        self._offered: Sequence[Tool] = ()
+        self._steps = 0
 
     # ---- the loop
 
-    async def work(self) -> Result:
-        """Up to `max_iterations` times: look at the context, call the model, call its tools."""
-        if answer := await self._take_up_open_calls():
-            return answer
-        tool_choice = self.tool_choice
-        for _ in range(self.max_iterations):
-            request = Request(await self.context(), self._offer(tool_choice), tool_choice)
-            reply = self._take(await self.call_model(request))
-            if reply.stop_reason in UNFINISHED:  # its calls may be incomplete, so none runs
-                answer = self._ask_for_the_rest(reply)
-            elif reply.tool_calls:
-                answer = await self.call_tools(reply.tool_calls)
+    async def run(self, prompt: Prompt = None, *, events: EventQueue | None = None) -> Result:
+        """Work on a prompt until there is an answer; without one, go on where the last run ended.
+
+        Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
+        nothing to work on. After an error, `run()` tries again. `events` gets the events;
+        no tool starts before its ToolCallEvent was taken from it.
+        """
+        async with self._running(prompt, events) as run:
+            await self._take_up_open_calls()
+            tool_choice = self.tool_choice
+            for _ in range(self.max_iterations):
+                tools = self._offer(tool_choice)
+                reply = await self.call_model(Request(await self.context(), tools, tool_choice))
+                self._take(reply)
+                if reply.stop_reason in UNFINISHED:  # its calls may be incomplete: none runs
+                    answer = self._ask_for_the_rest(reply)
+                elif reply.tool_calls:
+                    answer = await self.call_tools(reply.tool_calls)
+                else:
+                    answer = Result(reply.text)
+                if answer and (answer := await self.finish(answer)):
+                    run.result = answer
+                    break
+                tool_choice = "auto"  # a forced tool is forced once
             else:
-                answer = Result(reply.text)
-            if answer and (answer := await self.finish(answer)):
-                return answer
-            tool_choice = "auto"  # a forced tool is forced once
-        return await self._sum_up()
+                run.result = await self._sum_up()
+        return run.result  # a Stop and an interrupt have set it, too
 
     # ---- the seams, for mixins to override
 
@@ -161,18 +164,17 @@ class Loop(Runs):
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
         llm, start = request.model or self.llm, time.perf_counter()
-        meter = self.meter(llm) if self.listened else self._cache.get((PrefixMeter, id(llm)))
-        if meter is not None:  # somebody listens, or it estimates for a mixin
-            self.emit(meter.send(request))
+        streams = request.purpose == "step" and self.listened
         reply = await llm.ainvoke(
             request.messages,
             request.tools,
             tool_choice=request.tool_choice,
-            on_delta=self.emit if self.listened and request.purpose == "step" else None,
+            on_delta=self.emit if streams else None,
         )
-        if meter is not None:
-            meter.report(reply)
-        return stamped(reply, time.perf_counter() - start, getattr(llm, "model", None))
+        seconds = round(time.perf_counter() - start, 3)
+        reply = replace(reply, model=reply.model or llm.model, seconds=seconds)
+        seen = {c.id for r in self.log if isinstance(r, AssistantMessage) for c in r.tool_calls}
+        return with_unique_ids(reply, seen, new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
@@ -195,7 +197,7 @@ class Loop(Runs):
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         """Run one call; every failure becomes an error result that the model can read."""
         given = {current_agent: lambda: self, current_call: lambda: call}
-        overrides = given | dict(self.dependency_overrides or {})
+        overrides = {**given, **(self.dependency_overrides or {})}
         ephemeral = 0
         try:
             tool = self.tool(call)
@@ -208,14 +210,10 @@ class Loop(Runs):
             return ToolMessage(call.id, call.name, content, ephemeral=ephemeral)
         except ToolError as error:
             text = str(error)
-        except asyncio.CancelledError as error:
-            if was_cancelled(error):
-                raise
-            text = describe_error(error)  # the tool's own doing, not the end of the run
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if self.on_tool_error == "raise":
+            if was_cancelled(error) or self.on_tool_error == "raise":
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
@@ -234,17 +232,9 @@ class Loop(Runs):
 
     # ---- what mixins use
 
-    def meter(self, model: ChatModel | None = None) -> PrefixMeter:
-        """What measures the requests to a model (the agent's own), each against the one before."""
-        key = PrefixMeter, id(model or self.llm)
-        meter: PrefixMeter | None = self._cache.get(key)
-        if meter is None:
-            meter = self._cache[key] = PrefixMeter()
-        return meter
-
     def tool(self, call: ToolCall) -> Tool:
         """The tool that a call names, among those on offer. ToolError if there is none."""
-        return find_tool(call.name, self._offered or ())
+        return find_tool(call.name, self._offered)
 
     def nudge(self, text: str) -> None:
         """Say something to the model as a hidden user message, so that the run goes on.
@@ -252,70 +242,70 @@ class Loop(Runs):
         Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
         tool since.
         """
-        nudges, said = nudges_since_a_call(self.log)
+        nudges, said = 0, ""
+        for record in reversed(self.log):
+            if isinstance(record, AssistantMessage):
+                said = said or record.text
+            elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
+                nudges += 1
+            elif isinstance(record, UserMessage | ToolMessage):
+                break
         if nudges >= MAX_NUDGES:
             raise Stop("no_progress", said)
         self.tell(text, nudge=True)
 
-    # ---- the steps of `work`
+    # ---- the steps of `run`
 
-    async def _take_up_open_calls(self) -> Result | None:
+    async def _take_up_open_calls(self) -> None:
         """Run the calls that an earlier run left open; not those that may have run already."""
         if not (calls := open_calls(self.log)):
-            return None
+            return
         states = call_states(self.log)
-        idempotent = {tool.name for tool in self._offer() if tool.idempotent}
-        again = [
-            call
+        again = {tool.name for tool in self._offer() if tool.idempotent}
+        runnable = {
+            call.id: call
             for call in calls
-            if states[call.id] == "waiting"
-            or (states[call.id] == "started" and call.name in idempotent)
-        ]
+            if states[call.id] == "waiting" or (states[call.id] == "started" and call.name in again)
+        }
         for result in closing_results(self.log):
-            if all(result.tool_call_id != call.id for call in again):
+            if result.tool_call_id not in runnable:
                 self.record(result)
-        answer = await self.call_tools(again) if again else None
-        return await self.finish(answer) if answer else None
+        answer = await self.call_tools([*runnable.values()])
+        if answer and (answer := await self.finish(answer)):
+            raise Stop(answer.stop_reason, answer.text, answer.value)
 
     def _offer(self, tool_choice: ToolChoice = "auto") -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
-        tools, before = tuple(self.toolset()), self._offered
-        if tools != before:
-            check_unique_names(tools)
-            self._offered = tools
-            if before is not None:
-                were, are = ({tool.name for tool in each} for each in (before, tools))
-                self.emit(events.ToolsChangedEvent(sorted(are - were), sorted(were - are)))
-        names = [tool.name for tool in tools]
+        tools = tuple(self.toolset())
+        check_unique_names(tools)
+        before, names = [tool.name for tool in self._offered], [tool.name for tool in tools]
+        self._offered = tools
+        if before and names != before:
+            added, removed = sorted({*names} - {*before}), sorted({*before} - {*names})
+            self.emit(ToolsChangedEvent(added, removed))
         if tool_choice not in ("auto", "required", "none", *names):
             raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
-        return self._offered or tools
+        return tools
 
-    def _take(self, reply: AssistantMessage) -> AssistantMessage:
+    def _take(self, reply: AssistantMessage) -> None:
         """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
-        reply = with_unique_ids(reply, self.reader(View).call_ids, fresh=True)
-        self.record(reply)
-        if reply.usage is not None:
-            self.emit(events.UsageEvent(reply.usage, reply.model))
-        if reply.thinking:
-            self.emit(events.ThinkingEvent(reply.thinking))
-        if reply.text.strip():
-            self.emit(events.TextEvent(reply.text))
+        self.add(reply)
         if self._run is not None and self._run.is_cancelled():
             raise asyncio.CancelledError  # which the model has swallowed
-        if reply.stop_reason in (None, "end", "tool_calls", *UNFINISHED):
-            return reply
-        self._do_not_run(reply)
         word = reply.stop_reason
-        raise Stop(word if word == "refused" else f"unknown:{word}", reply.text)
+        if word not in (None, "end", "tool_calls", *UNFINISHED):
+            self._do_not_run(reply)
+            raise Stop(word if word == "refused" else f"unknown:{word}", reply.text)
 
     def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
-        """After a reply that is cut off: none of its calls runs, since they may be incomplete."""
+        """Answer the calls of a reply that was cut off: none of them runs."""
         self._do_not_run(reply)
-        if reply.tool_calls and cut_off_in_a_row(self.log) < MAX_CUT_OFF:
-            return None
-        if reply.stop_reason == "pause":
+        if reply.stop_reason == "pause" and not reply.tool_calls:
             self.nudge(GO_ON)
+            return None
+        replies = [r for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
+        cut_off = [each.stop_reason == "length" and bool(each.tool_calls) for each in replies]
+        if reply.tool_calls and cut_off[-MAX_CUT_OFF:] != [True] * MAX_CUT_OFF:
             return None
         return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
 
@@ -329,8 +319,10 @@ class Loop(Runs):
         if run is None or run.halted:
             return
         self._steps += 1
-        if self.listened:
-            await self._announce(call)
+        self.emit(StepStartEvent(call.id, call.name, self._steps))
+        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
+        if self._queue is not None:
+            await self._queue.join()
         if run.halted:
             return
         start, failure = time.perf_counter(), None
@@ -339,38 +331,26 @@ class Loop(Runs):
         except BaseException as error:
             # After a cancel, or a Stop before the tool ran, the call stays open, and the view says
             # what is known of it. Anything else closes it; but for done, no further call starts.
+            stops = isinstance(error, Stop)
+            done = isinstance(error, Stop) and error.reason == "done"
             never_started = call_states(self.log)[call.id] == "waiting"
-            not_done = not isinstance(error, Stop) or error.reason != "done"
-            if was_cancelled(error) or (isinstance(error, Stop) and not_done and never_started):
+            if was_cancelled(error) or (stops and not done and never_started):
                 raise
-            failure, run.halted = error, not_done
+            failure, run.halted = error, not done
             text = error.text if isinstance(error, Stop) else describe_error(error)
-            message = ToolMessage(call.id, call.name, text, is_error=not isinstance(error, Stop))
+            message = ToolMessage(call.id, call.name, text, is_error=not stops)
         if self._run is not run:
             return  # it did not stop when its run was cancelled, and was left behind
-        took = time.perf_counter() - start
-        self.record(stamped(message, took))
-        if self.listened:
-            status = "error" if message.is_error else "completed"
-            self.emit(events.ToolResultEvent(call.name, message.text, call.id, message.is_error))
-            self.emit(events.StepCompleteEvent(call.id, status, took * 1000))
+        self.add(replace(message, seconds=round(time.perf_counter() - start, 3)))
         if failure:
             raise failure
 
-    async def _announce(self, call: ToolCall) -> None:
-        """Tell of a call, and wait until a `query_stream` reader has dealt with that."""
-        self.emit(events.StepStartEvent(call.id, call.name, self._steps))
-        self.emit(events.ToolCallEvent(call.name, call.parsed or {}, call.id))
-        if self._run is not None and self._run.queue is not None:
-            await self._run.queue.join()
-
     def _may_overlap(self, call: ToolCall) -> bool:
-        return all(tool.parallel for tool in self._offered or () if tool.name == call.name)
+        return all(tool.parallel for tool in self._offered if tool.name == call.name)
 
     async def _sum_up(self) -> Result:
-        """Out of turns: one more request for what was done and what is missing. No call runs."""
+        """Out of turns: one more request for what was done and what is missing; no call runs."""
         self.tell(OUT_OF_TURNS)
-        # tool_choice "none" would make Anthropic bill the whole conversation again.
         reply = await self.call_model(Request(await self.context(), self._offer()))
-        reply = self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
+        self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return Result(reply.text, stop_reason="max_iterations")

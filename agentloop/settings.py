@@ -2,30 +2,38 @@
 
 Copy with: nothing else.
 
-Without this, a composed class would silently lose the settings of all but one of its bases.
+    class Polite(Settings):
+        greeting: str = "hello"       # a setting, and its default
+
+    class Loud(Polite):
+        greeting = "HELLO"            # another default
+
+    Loud(greeting="hey")
+
+Defaults stay in the classes, so Python's own rule for inherited attributes says which one counts.
+Dataclasses would copy them from base to base, and a composed class would lose some.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
-from dataclasses import Field, dataclass, field
-from functools import partial
-from typing import Any, ClassVar, dataclass_transform
+from functools import cache, partial
+from inspect import get_annotations
+from typing import Any, ClassVar, cast, dataclass_transform, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
-class _Typed:
-    """Tells checkers and editors what `Settings` does; they look for it on a base class."""
+class SettingError(TypeError, ValueError):
+    """A setting is missing, unknown, or not what its annotation says."""
 
 
-class Settings(_Typed):
-    """Every subclass is a keyword-only dataclass; a class attribute changes a setting's default.
+@dataclass_transform(kw_only_default=True, eq_default=False)
+class Settings:
+    """Each annotated attribute of a subclass is a setting: a keyword of its constructor.
 
-    No `eq` and no `repr`: instances are hashable, and print neither transcripts nor keys.
+    Lists, dicts and sets that are defaults are copied for each instance. Raises SettingError.
     """
-
-    _sets: ClassVar[set[str]] = set()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -34,21 +42,36 @@ class Settings(_Typed):
                 f"{cls.__name__}: __init__ is made from the settings, and yours would be lost in a "
                 "subclass; use __post_init__ and call super().__post_init__() in it"
             )
-        own = inspect.get_annotations(cls)
-        nearest: dict[
-            str, Field[Any]
-        ] = {}  # of each inherited setting, as the nearest class has it
-        for base in reversed(cls.__mro__[1:]):
-            fields = base.__dict__.get("__dataclass_fields__", {})
-            nearest |= {name: fields[name] for name in base.__dict__.get("_sets", ())}
-        cls._sets = {*own, *(name for name in vars(cls) if name in nearest)}
-        for name, inherited in nearest.items():
-            if name not in cls._sets:
-                setattr(cls, name, inherited)
-        for name in cls._sets:
-            if isinstance(value := vars(cls).get(name), list | dict | set):
-                setattr(cls, name, field(default_factory=partial(copy.copy, value)))
-        types = {name: inherited.type for name, inherited in nearest.items()} | own
-        cls.__annotations__ = types  # dataclass() sees annotated names only
-        dataclass(kw_only=True, eq=False, repr=False)(cls)
-        cls.__annotations__ = own
+
+    def __init__(self, **settings: Any) -> None:
+        cls: Any = type(self)
+        try:
+            vars(self).update(vars(_model(cls)(**settings)))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            place = ".".join(map(str, wrong["loc"]))
+            raise SettingError(
+                f"{cls.__name__}: {place}: {wrong['msg']}; got {wrong['input']!r:.80}"
+            ) from None
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Called once the settings are set. An override calls super().__post_init__() first."""
+
+
+@cache
+def _model(cls: Any) -> type[BaseModel]:
+    """The pydantic model that checks the settings of a class."""
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # a name that only checkers see
+        hints = {name: Any for each in cls.__mro__ for name in get_annotations(each)}
+    fields: dict[str, Any] = {}
+    for name, kind in hints.items():
+        if get_origin(kind) is not ClassVar:
+            default = getattr(cls, name, ...)
+            if isinstance(default, list | dict | set):
+                default = Field(default_factory=partial(copy.copy, cast(Any, default)))
+            fields[name] = (kind, default)
+    config = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
+    return create_model(cls.__name__, __config__=config, **fields)

@@ -20,44 +20,29 @@ import inspect
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from difflib import get_close_matches
-from types import FrameType, MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
+from dataclasses import KW_ONLY, dataclass, field
+from types import MethodType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from .depends import (
-    Function,
-    Names,
-    Plan,
-    Resolver,
-    injected,
-    name_of,
-    parameters_of,
-    plan,
-    run_and_close,
-)
+from .arguments import Arguments, parse_arguments
+from .depends import Function, Overrides, Resolver, injected, name_of, parameters_of, plan
 from .docstrings import parse_docstring
 from .errors import ToolError
 from .messages import TaskComplete
-from .results import as_text, clip, describe_error
 from .waiting import cancel_this_task, within
-
-if TYPE_CHECKING:
-    from .arguments import Arguments
 
 logger = logging.getLogger("agentloop")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-P2 = ParamSpec("P2")
-R2 = TypeVar("R2")
 
-NO_OVERRIDES: Mapping[Function, Function] = {}
+NO_OVERRIDES: Overrides = {}
 
 
+@dataclass(eq=False, repr=False)
 class Tool:
     """Something that the model may call. Other sources of tools than `@tool` derive from this.
 
@@ -68,48 +53,30 @@ class Tool:
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     """
 
-    def __init__(
-        self,
-        name: str,
-        description: str = "",
-        parameters: dict[str, Any] | None = None,
-        *,
-        ephemeral: int = 0,
-        timeout: float | None = None,
-        parallel: bool = True,
-        idempotent: bool = False,
-    ) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    _: KW_ONLY
+    ephemeral: int = 0
+    timeout: float | None = None
+    parallel: bool = True
+    idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        self.ephemeral = int(self.ephemeral)  # True is 1
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             raise ValueError(
-                f"tool name {name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
+                f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
                 'choose another one, such as @tool(name="search")'
             )
-        if type(timeout) not in (int, float, type(None)) or (timeout is not None and timeout <= 0):
-            raise ValueError(f"tool {name!r}: timeout is a number of seconds, not {timeout!r}")
-        if ephemeral < 0:
-            raise ValueError(f"tool {name!r}: ephemeral is how many results stay, not {ephemeral}")
-        self.name = name
-        self.description = description
-        self.parameters = parameters or {"type": "object", "properties": {}}
-        self.ephemeral = int(ephemeral)
-        self.timeout = timeout
-        self.parallel = parallel
-        self.idempotent = idempotent
-
-    def __repr__(self) -> str:
-        return f"<Tool {self.name}({', '.join(self.parameters.get('properties', ()))})>"
 
     def validate(self, arguments: str) -> dict[str, Any]:
-        """The arguments, fresh, from the model's JSON text. ToolError says what is wrong."""
-        from .arguments import parse_arguments
-
+        """The arguments from the model's JSON text. ToolError says what is wrong with them."""
         return parse_arguments(arguments)
 
-    async def execute(
-        self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
-    ) -> Any:
+    async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
         """What the tool returns for validated arguments. Raises what it raises."""
-        raise NotImplementedError(f"{type(self).__name__} needs a method execute(args, overrides)")
+        raise NotImplementedError
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -121,109 +88,51 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None = None,
         *,
         name: str | None = None,
-        names: Names = None,
         **options: Any,
     ) -> None:
-        if isinstance(function, Tool):
-            raise TypeError(f"{function!r} is a tool already")
         functools.update_wrapper(self, function)
-        name = name or name_of(function)
-        doc, texts = parse_docstring(function.__doc__ if inspect.isroutine(function) else None)
-        super().__init__(name, doc if description is None else description, **options)
+        doc, texts = parse_docstring(getattr(function, "func", function).__doc__)  # of a partial
+        super().__init__(name or name_of(function), description or doc, **options)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"tool {name!r} is a generator function; return a list instead")
+            raise TypeError(f"tool {self.name!r} is a generator function; return a list instead")
+        parameters = parameters_of(function)
         self.function = function
-        self._overrides = NO_OVERRIDES
-        self._injected, self._plan, self._arguments = _signature(function, name, names, texts)
+        self.overrides = NO_OVERRIDES
+        self._injected = injected(parameters)
+        self._plan = plan(self._injected.values())
+        hidden = {"self", *self._injected, *getattr(function, "keywords", ())}
+        self._arguments = Arguments(self.name, parameters, hidden, texts)
         self.parameters = self._arguments.schema
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    @overload
-    def __get__(self, instance: None, owner: type[Any]) -> FunctionTool[P, R]: ...
-    @overload
-    def __get__(
-        self: FunctionTool[Concatenate[Any, P2], R2],
-        instance: object,
-        owner: type[Any] | None = None,
-    ) -> FunctionTool[P2, R2]: ...
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> Any:
+    def __get__(self, instance: object, owner: object) -> FunctionTool[..., R]:
         """A tool that is defined in a class is a method: it binds to its instance."""
-        if instance is None:
-            return self
         bound = copy.copy(self)
-        bound.function = MethodType(self.function, instance)
+        if instance is not None:
+            bound.function = MethodType(self.function, instance)
         return bound
 
-    def bind(self, overrides: Mapping[Function, Function]) -> FunctionTool[P, R]:
+    def bind(self, overrides: Overrides) -> Self:
         """This tool with dependency overrides of its own; those of an agent outrank them."""
         bound = copy.copy(self)
-        bound._overrides = {**self._overrides, **overrides}
+        bound.overrides = {**self.overrides, **overrides}
         return bound
-
-    def __eq__(self, other: object) -> bool:
-        """Two looks at one bound method are the same tool, as they are the same method."""
-        return isinstance(other, FunctionTool) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((FunctionTool, self.name))
 
     def validate(self, arguments: str) -> dict[str, Any]:
         return self._arguments.read(arguments)
 
-    async def execute(
-        self, args: dict[str, Any], overrides: Mapping[Function, Function] = NO_OVERRIDES
-    ) -> Any:
+    async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
         if not self._injected:
             return await call_function(self.function, **args)
-        resolver = Resolver({**self._overrides, **overrides}, self._plan)
-        return await run_and_close(resolver, lambda: self._run_with(resolver, args))
-
-    async def _run_with(self, resolver: Resolver, args: dict[str, Any]) -> Any:
-        ran, result, complete = False, None, None
-        try:
-            async with resolver:
-                given = {name: await resolver.get(each) for name, each in self._injected.items()}
-                try:
-                    result = await call_function(self.function, **(args | given))
-                except TaskComplete as error:  # no failure: dependencies are not to roll back
-                    complete, result = error, error.text
-                ran = True
-        except Exception as error:
-            if not ran:
-                raise
-            raise ToolError(  # the tool has had its effect: the model has to know
-                f"the tool returned {clip(as_text(result), 500)!r}, "
-                f"but closing its dependencies failed: {describe_error(error)}"
-            ) from error
-        if complete:
-            raise complete
-        return result
-
-
-_signatures: WeakKeyDictionary[Any, tuple[dict[str, Function], Plan, Arguments]]
-_signatures = WeakKeyDictionary()
-
-
-def _signature(
-    function: Function, tool: str, names: Names, texts: Mapping[str, str]
-) -> tuple[dict[str, Function], Plan, Arguments]:
-    """What a function has injected and takes. A schema costs 0.3 ms and 20 KB, so it is made once
-    for a function, however many agents make a tool of it."""
-    with suppress(TypeError):  # it cannot be a key
-        if function in _signatures:
-            return _signatures[function]
-    from .arguments import Arguments, visible  # here, as pydantic takes 60 ms to import
-
-    parameters = parameters_of(function, names)
-    given = injected(parameters)
-    hidden = {*given, *getattr(function, "keywords", ())}  # those of a partial
-    arguments = Arguments(tool, visible(tool, parameters, hidden), texts)
-    signature = given, plan(given.values(), names), arguments
-    with suppress(TypeError):
-        _signatures[function] = signature
-    return signature
+        async with Resolver({**self.overrides, **overrides}, self._plan) as resolver:
+            given = await resolver.get_all(self._injected)
+            try:
+                return await call_function(self.function, **args, **given)
+            except TaskComplete as complete:  # no failure: dependencies are not to roll back
+                done = complete
+        raise done
 
 
 @overload
@@ -233,7 +142,7 @@ def tool(
     description: str | None = None,
     *,
     name: str | None = None,
-    ephemeral: int | bool = 0,
+    ephemeral: int = 0,
     timeout: float | None = None,
     parallel: bool = True,
     idempotent: bool = False,
@@ -244,32 +153,14 @@ def tool(description: Any = None, **options: Any) -> Any:
     Without a description the docstring is it; the docstring also describes the parameters. The
     other options are those of `Tool`.
     """
-    frame = inspect.currentframe()
-    names = _names_around(frame.f_back if frame else None)
-
-    def decorate(function: Callable[..., Any]) -> FunctionTool[..., Any]:
-        return FunctionTool(function, description, names=names, **options)
-
     if callable(description):
-        return FunctionTool(description, names=names)
-    if not isinstance(description, str | None):
-        raise TypeError(f"tool() takes a function or a description, not {description!r:.80}")
-    return decorate
-
-
-def _names_around(frame: FrameType | None) -> dict[str, Any]:
-    """The local names where a tool is defined: annotations may use them."""
-    if frame is None or frame.f_locals is frame.f_globals:
-        return {}
-    in_a_class = "__qualname__" in frame.f_locals  # then the function around it counts too
-    return (_names_around(frame.f_back) if in_a_class else {}) | frame.f_locals
+        return FunctionTool(description)
+    return functools.partial(FunctionTool, description=description, **options)
 
 
 def check_unique_names(tools: Iterable[Any]) -> None:
-    """TypeError for what is no tool, ValueError for two tools of one name."""
-    if isinstance(tools, Tool) or not hasattr(tools, "__iter__"):
-        raise TypeError(f"tools= takes a list of tools, not {tools!r:.80}")
-    seen: set[str] = set()
+    """Raises TypeError for something that is no tool, ValueError for two tools of one name."""
+    seen = set[str]()
     for each in tools:
         if not isinstance(each, Tool):
             raise TypeError(f"{each!r:.80} is not a tool: decorate it with @tool")
@@ -282,13 +173,13 @@ def check_unique_names(tools: Iterable[Any]) -> None:
 
 
 def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
-    """The tool of this name. ToolError if there is none, with those of a similar name."""
+    """The tool of this name. ToolError if there is none."""
     named = {tool.name: tool for tool in tools}
-    if name in named:
-        return named[name]
-    near = get_close_matches(name[:64], named, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(named)}."
-    raise ToolError(f"There is no tool named {name!r:.80}. {hint if named else 'There are: none.'}")
+    if name not in named:
+        raise ToolError(
+            f"There is no tool named {name!r:.80}. There are: {', '.join(named) or 'none'}."
+        )
+    return named[name]
 
 
 async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any:
@@ -302,22 +193,20 @@ async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any
 async def is_approved(
     approve: Function | None, name: str, arguments: dict[str, Any], *, seconds: float
 ) -> bool:
-    """Whether `approve(name, arguments)` says True in time; True if there is nobody to ask.
+    """Whether `approve(name, arguments)` says True in time. True if there is nobody to ask.
 
     Anything else denies: an error, another value, a late answer.
     """
     if approve is None:
         return True
-    clock = asyncio.get_running_loop().time
-    end = clock() + seconds
     try:
-        question = call_function(approve, name, copy.deepcopy(arguments))
-        answer = await within(seconds, question, grace=1.0)
+        answer = await within(
+            seconds, call_function(approve, name, copy.deepcopy(arguments)), grace=0
+        )
     except Exception:
-        logger.warning("approve failed, which denies %s", name, exc_info=True)
+        logger.exception("approve failed, which denies %s", name)
         return False
-    await asyncio.sleep(0)  # a cancel that came with the answer goes before what it approved
-    return answer is True and clock() <= end
+    return answer is True
 
 
 async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -326,9 +215,8 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     A daemon thread: the threads of `asyncio.to_thread` keep the interpreter from exiting, and are
     few enough that slow tools hold each other up.
     """
-    loop = asyncio.get_running_loop()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     context = contextvars.copy_context()
-    ended = asyncio.Event()
     outcome: Future[R] = Future()
 
     def work() -> None:
@@ -339,7 +227,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
         with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
             loop.call_soon_threadsafe(ended.set)
 
-    threading.Thread(target=work, name=f"tool {name_of(function)}", daemon=True).start()
+    threading.Thread(target=work, name="tool thread", daemon=True).start()
     try:
         await ended.wait()
     except asyncio.CancelledError:

@@ -3,87 +3,81 @@
 Copy with: nothing else.
 
 A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
-left behind after `grace` seconds, with a warning; nobody waits for it for ever.
+left behind after `grace` seconds, with a warning. No wait lasts for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
-X = TypeVar("X")
 
 logger = logging.getLogger("agentloop")
 
 
 async def settle(
-    function: Callable[[X], Awaitable[T]], items: Iterable[X], *, at_once: int, grace: float
+    function: Callable[[Any], Awaitable[T]], items: Iterable[Any], *, at_once: int, grace: float
 ) -> list[T | BaseException]:
-    """What `function` returned or raised for each item, in order; one failure stops no other.
+    """Return what `function` returned or raised for each item, in order.
 
-    `at_once` of them run at a time. Cancelled, it cancels those that still run, waits for them up
-    to `grace` seconds, and raises CancelledError.
+    `at_once` of them run at a time, and a failure of one stops no other. If this is cancelled, it
+    cancels those that still run, waits for them up to `grace` seconds and raises CancelledError.
     """
-    items, loop = list(items), asyncio.get_running_loop()
-    slots = asyncio.Semaphore(at_once) if len(items) > at_once else None
-    left, all_ended = len(items), loop.create_future()
+    slots = asyncio.Semaphore(at_once)
 
-    async def one(item: X) -> T | BaseException:
-        nonlocal left
-        try:
-            if slots is None:
-                return await outcome(function(item))
-            async with slots:
-                return await outcome(function(item))
-        finally:
-            left -= 1
-            if not left and not all_ended.done():
-                all_ended.set_result(None)
+    async def one(item: Any) -> T | BaseException:
+        async with slots:
+            return await outcome(function(item))
 
-    tasks = [loop.create_task(one(item)) for item in items]
+    tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:
-        if tasks:  # asyncio.wait takes one more turn of the event loop, which is 5 us
-            await all_ended
+        if tasks:
+            await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        await reap(tasks, grace)
+        await cancel_and_wait(tasks, grace)
         raise
     return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
 
 
 async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
-    """What `work` returns, or TimeoutError after `seconds`.
+    """Return what `work` returns, or raise TimeoutError after `seconds`.
 
     Work that ends while it is being stopped counts as finished: its result comes first, and a
     cancel at the next await. Work that does not stop is left behind `grace` seconds later.
     """
     if seconds is None:
         return await work
-    task = asyncio.ensure_future(outcome(work))
-    in_time = cancelled = False
+    ended: list[T | BaseException] = []  # a task that is cancelled as it ends loses its own result
+
+    async def keep() -> None:
+        ended.append(await outcome(work))
+
+    task, in_time, cancelled = asyncio.ensure_future(keep()), False, False
     try:
         in_time = bool((await asyncio.wait([task], timeout=seconds))[0])
     except asyncio.CancelledError:
         cancelled = True
-    cancelled = await reap([task], grace) or cancelled
-    finished = task.done() and not task.cancelled()
-    if cancelled and not finished:
-        raise asyncio.CancelledError
-    if not in_time and not finished:
+    cancelled = await cancel_and_wait([task], grace) or cancelled
+    if not ended:
+        if cancelled or in_time:  # or the work has cancelled itself
+            raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
     if cancelled:
         cancel_this_task()
-    if isinstance(result := task.result(), BaseException):
+    if isinstance(result := ended[0], BaseException):
         raise result
     return result
 
 
 async def outcome(work: Awaitable[T]) -> T | BaseException:
-    """What `work` returns or raises. A task that is cancelled still ends as cancelled.
+    """Return what `work` returns or raises. A task that is cancelled still ends as cancelled.
 
-    A KeyboardInterrupt that leaves a task would stop the event loop; so it travels as a value.
+    A KeyboardInterrupt that leaves a task would stop the event loop, so it travels as a value.
     """
     try:
         return await work
@@ -93,18 +87,23 @@ async def outcome(work: Awaitable[T]) -> T | BaseException:
         return error
 
 
-async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
+async def cancel_and_wait(tasks: Collection[asyncio.Future[Any]], grace: float) -> bool:
     """Cancel tasks and wait until they have ended, but no longer than `grace` seconds.
 
-    Whether the waiting task itself was cancelled meanwhile, which does not shorten this.
+    Return whether the waiting task itself was cancelled meanwhile, which does not shorten this.
     """
-    for task in tasks:
-        task.cancel()
     loop, cancelled = asyncio.get_running_loop(), False
+    for task in tasks:
+        if task in _uncancelled:
+            _uncancelled[task] = True
+        else:
+            task.cancel()
     end = loop.time() + grace
     while pending := [task for task in tasks if not task.done()]:
         if (left := end - loop.time()) <= 0:
             logger.warning("%d task(s) did not stop within %g seconds", len(pending), grace)
+            for task in pending:
+                task.cancel()
             break
         try:
             await asyncio.wait(pending, timeout=left)
@@ -113,32 +112,50 @@ async def reap(tasks: Sequence[asyncio.Future[Any]], grace: float) -> bool:
     return cancelled
 
 
+_uncancelled: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # task: a cancel waits for it
+
+
+@contextmanager
+def uncancelled() -> Generator[None]:
+    """Hold back the cancels of `cancel_and_wait` until the block has ended, or its grace has.
+
+    A task that ends together with the block is not cancelled any more.
+    """
+    task = asyncio.current_task()
+    _uncancelled[task] = False
+    try:
+        yield
+    finally:
+        if task and _uncancelled.pop(task):
+            asyncio.get_running_loop().call_soon(task.cancel)
+
+
 def run_to_its_end(work: Coroutine[Any, Any, T], grace: float) -> T:
-    """`asyncio.run`, without its wait for ever for a task that does not stop."""
+    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop."""
     runner = asyncio.Runner()
     try:
         return runner.run(work)
     finally:
         loop = runner.get_loop()
-        loop.run_until_complete(reap([*asyncio.all_tasks(loop)], grace))
-        if asyncio.all_tasks(loop):
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-            asyncio.set_event_loop(None)
-        else:
-            runner.close()
+        loop.run_until_complete(cancel_and_wait(asyncio.all_tasks(loop), grace))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        asyncio.set_event_loop(None)
 
 
 def cancel_this_task() -> None:
-    """Let the next await raise the CancelledError that was caught just now."""
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()  # it is still one cancel, and not two
-        task.cancel()
+    """Let the next wait raise the CancelledError that was caught just now."""
+    task = asyncio.current_task()
+
+    def again() -> None:
+        if task and task.cancelling() and task not in _uncancelled:
+            task.uncancel()  # it is still one cancel, and not two
+            task.cancel()
+
+    asyncio.get_running_loop().call_soon(again)
 
 
 def was_cancelled(error: BaseException) -> bool:
     """Whether somebody cancelled this task, rather than its own code raising CancelledError."""
-    if not isinstance(error, asyncio.CancelledError):
-        return False
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())

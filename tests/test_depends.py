@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from typing_extensions import TypeAliasType
 
-from agentloop.depends import (
-    Depends,
-    Resolver,
-    current_agent,
-    current_call,
-    dependencies,
-    plan,
-    run_and_close,
-)
+from agentloop.depends import Depends
+from agentloop.errors import ToolError
+from agentloop.messages import TaskComplete
+from agentloop.tools import tool
+from agentloop.waiting import cancel_and_wait
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForCheckers
@@ -45,10 +41,23 @@ class Settings:
     def __init__(self, text: str = "a class") -> None:
         self.text = text
 
+    def __str__(self) -> str:
+        return self.text
+
 
 class Factory:
     async def __call__(self, given: Annotated[str, Depends(plain)]) -> str:
         return "from " + given
+
+
+async def get(function: Callable[..., Any], overrides: dict[Any, Any] | None = None) -> Any:
+    """What a tool is given that depends on `function`."""
+
+    @tool
+    async def give(value: Any = Depends(function)) -> Any:
+        return value
+
+    return await give.execute({}, overrides or {})
 
 
 @pytest.mark.parametrize(
@@ -58,22 +67,17 @@ class Factory:
         (coroutine, "async"),
         (generator, "generator"),
         (async_generator, "async generator"),
+        (Settings, "a class"),
         (Factory(), "from plain"),
-        (partial(Settings, "x"), None),
+        (partial(Settings, "x"), "x"),
+        (dict, "{}"),
         (lambda: coroutine(), "async"),
     ],
 )
 async def test_every_kind_of_function_can_be_a_dependency(
     function: Callable[..., Any], value: Any
 ) -> None:
-    async with Resolver({}) as resolver:
-        got = await resolver.get(function)
-    assert got == value or (value is None and got.text == "x")
-
-
-async def test_a_class_can_be_a_dependency() -> None:
-    async with Resolver({}) as resolver:
-        assert (await resolver.get(Settings)).text == "a class"
+    assert str(await get(function)) == value
 
 
 async def test_dependencies_of_dependencies_are_called_once_and_closed_last_in_first_out() -> None:
@@ -89,17 +93,14 @@ async def test_dependencies_of_dependencies_are_called_once_and_closed_last_in_f
         yield f"db({config})"
         ledger.append("close db")
 
-    async def user(
-        db: Annotated[str, Depends(db)],
-        config: str = Depends(config),
-        limit: int = 3,
+    @tool
+    async def work(
+        db: Annotated[str, Depends(db)], config: str = Depends(config), limit: int = 3
     ) -> str:
-        return f"user({db}, {config}, {limit})"
-
-    async with Resolver({}, plan([user], locals())) as resolver:
-        assert await resolver.get(user) == "user(db(config), config, 3)"
-        assert await resolver.get(db) == "db(config)"
         ledger.append("work")
+        return f"{db}, {config}, {limit}"
+
+    assert await work.execute({}) == "db(config), config, 3"
     assert ledger == ["open config", "open db", "work", "close db", "close config"]
 
 
@@ -118,42 +119,33 @@ async def test_an_override_replaces_a_dependency_wherever_it_is_asked_for() -> N
         yield f"fake({text})"
         closed.append("fake")
 
-    async with Resolver({base: fake, plain: lambda: "simple"}) as resolver:
-        assert await resolver.get(middle) == "middle(fake(simple))"
+    overrides: dict[Any, Any] = {base: fake, plain: lambda: "simple"}
+    assert await get(middle, overrides) == "middle(fake(simple))"
     assert closed == ["fake"]
 
 
-async def test_overrides_that_go_in_a_circle_are_refused() -> None:
-    def fake(text: str = Depends(middle)) -> str:
-        return text
+async def test_overrides_of_an_agent_outrank_those_of_a_tool() -> None:
+    @tool
+    async def give(value: str = Depends(base)) -> str:
+        return value
 
-    async with Resolver({base: fake}) as resolver:
-        with pytest.raises(TypeError, match="circle: middle -> fake -> middle"):
-            await resolver.get(middle)
-
-
-def test_dependencies_that_go_in_a_circle_are_refused() -> None:
-    def first(x: Any = None) -> None: ...
-    def second(x: Any = None) -> None: ...
-
-    first.__defaults__, second.__defaults__ = (Depends(second),), (Depends(first),)
-    with pytest.raises(TypeError, match="circle: first -> second -> first"):
-        plan([first])
+    bound = give.bind({base: lambda: "bound"})
+    assert await bound.execute({}) == "bound"
+    assert await bound.execute({}, {base: lambda: "the agent's"}) == "the agent's"
+    assert await give.execute({}) == "real"
 
 
-def test_a_parameter_that_nothing_fills_in_is_refused_and_named() -> None:
-    def get_db(url: str) -> str:
+def test_a_parameter_that_nothing_fills_in_is_refused_when_the_tool_is_made() -> None:
+    def get_url(host: str, port: int = 80, *args: str, **kwargs: str) -> str:
+        return host
+
+    def get_db(url: str = Depends(get_url)) -> str:
         return url
 
-    with pytest.raises(TypeError, match=r"'get_db': nothing gives its parameter 'url' a value"):
-        plan([get_db])
+    with pytest.raises(TypeError, match=r"'get_url': nothing gives its parameter 'host' a value"):
 
-
-def test_optional_and_collected_parameters_need_no_value() -> None:
-    def get_db(url: str = "", *args: str, **kwargs: str) -> str:
-        return url
-
-    assert plan([get_db]) == {get_db: {}}
+        @tool
+        def work(db: str = Depends(get_db)) -> None: ...
 
 
 def test_depends_takes_a_function_only() -> None:
@@ -161,104 +153,74 @@ def test_depends_takes_a_function_only() -> None:
         Depends("postgres")  # type: ignore[arg-type]
 
 
-def test_a_mark_inside_an_optional_type_still_injects() -> None:
-    def work(db: Annotated[str, Depends(plain)] | None = None) -> None: ...
-
-    assert dependencies(work) == {"db": plain}
+Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 
-def test_a_mark_inside_a_type_alias_injects() -> None:
-    Db = TypeAliasType("Db", Annotated[str, Depends(plain)])
+async def test_a_mark_inside_an_optional_type_or_a_type_alias_injects() -> None:
+    @tool
+    async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
+        return a, b
 
-    def work(db: Any) -> None: ...
-
-    work.__annotations__["db"] = Db
-    assert dependencies(work) == {"db": plain}
-
-
-def test_a_builtin_that_tells_no_signature_has_no_dependencies() -> None:
-    assert plan([dict]) == {dict: {}}
+    assert await work.execute({}) == ("plain", "plain")
+    assert work.parameters["properties"] == {}
 
 
-def test_an_annotation_that_is_not_there_at_run_time_is_refused_and_named() -> None:
-    def work(amount: OnlyForCheckers) -> None: ...
+async def test_a_type_for_checkers_only_does_harm_as_a_parameters_and_none_as_a_results() -> None:
+    def get_db(db: str = Depends(plain)) -> OnlyForCheckers:
+        return db  # type: ignore[return-value]
 
-    with pytest.raises(TypeError, match="'work': an annotation uses 'OnlyForCheckers'"):
-        dependencies(work)
+    def get_more(amount: OnlyForCheckers) -> None: ...
 
-
-def test_a_return_type_for_checkers_only_does_no_harm() -> None:
-    def work(db: str = Depends(plain)) -> OnlyForCheckers:
-        raise NotImplementedError
-
-    assert dependencies(work) == {"db": plain}
+    assert await get(get_db) == "plain"
+    with pytest.raises(TypeError, match="'get_more': an annotation uses 'OnlyForCheckers'"):
+        await get(get_more)
 
 
-async def test_a_generator_that_yields_nothing_is_named() -> None:
-    def get_db() -> Iterator[str]:
-        yield from ()
-
-    async def get_other() -> AsyncIterator[str]:
-        if False:
-            yield ""
-
-    for function in (get_db, get_other):
-        async with Resolver({}) as resolver:
-            with pytest.raises(RuntimeError, match=f"{function.__name__}: generator didn't yield"):
-                await resolver.get(function)
-
-
-async def test_a_generator_that_yields_twice_is_an_error() -> None:
-    def get_db() -> Iterator[str]:
-        yield "one"
-        yield "two"
-
-    async def get_other() -> AsyncIterator[str]:
-        yield "one"
-        yield "two"
-
-    for function in (get_db, get_other):
-        with pytest.raises(RuntimeError, match="generator didn't stop"):
-            async with Resolver({}) as resolver:
-                await resolver.get(function)
-
-
-async def fail_with(error: Exception, function: Callable[..., Any]) -> None:
-    async with Resolver({}) as resolver:
-        await resolver.get(function)
-        raise error
-
-
-async def test_the_error_of_the_work_reaches_every_dependency_even_if_one_swallows_it() -> None:
+async def test_no_dependency_swallows_the_error_of_a_tool() -> None:
     seen: list[str] = []
 
-    def outer() -> Iterator[None]:
+    async def get_db() -> AsyncIterator[None]:
         try:
             yield
         except ValueError as error:
-            seen.append(f"outer {error}")
-            raise
+            seen.append(f"roll back: {error}")
 
-    async def inner(_: None = Depends(outer)) -> AsyncIterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            seen.append(f"inner {error}")  # swallowed
+    @tool
+    def work(db: None = Depends(get_db)) -> None:
+        raise ValueError("boom")
 
     with pytest.raises(ValueError, match="boom"):
-        await fail_with(ValueError("boom"), inner)
-    assert seen == ["inner boom", "outer boom"]
+        await work.execute({})
+    assert seen == ["roll back: boom"]
 
 
-async def test_a_dependency_can_translate_an_error() -> None:
-    def get_db() -> Iterator[None]:
+async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran() -> None:
+    async def get_db() -> AsyncIterator[str]:
+        yield "db"
+        raise ValueError("connection lost")
+
+    with pytest.raises(ToolError, match="the tool ran, but closing.*ValueError: connection lost"):
+        await get(get_db)
+
+
+async def test_to_a_dependency_task_complete_is_no_failure() -> None:
+    seen: list[str] = []
+
+    def transaction() -> Iterator[None]:
         try:
             yield
-        except KeyError as error:
-            raise LookupError("no such row") from error
+            seen.append("commit")
+        except BaseException:
+            seen.append("roll back")
+            raise
 
-    with pytest.raises(LookupError, match="no such row"):
-        await fail_with(KeyError(3), get_db)
+    @tool
+    async def finish(_t: None = Depends(transaction)) -> None:
+        raise TaskComplete("ok")
+
+    with pytest.raises(TaskComplete):
+        await finish.execute({})
+    assert seen == ["commit"]
 
 
 async def test_what_is_open_is_closed_when_a_later_one_fails_to_open() -> None:
@@ -274,106 +236,8 @@ async def test_what_is_open_is_closed_when_a_later_one_fails_to_open() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        async with Resolver({}) as resolver:
-            await resolver.get(second)
+        await get(second)
     assert ledger == ["closed"]
-
-
-@pytest.mark.parametrize("function", [current_agent, current_call])
-def test_outside_a_tool_call_there_is_no_current_anything(function: Callable[[], Any]) -> None:
-    with pytest.raises(LookupError, match="only inside a tool call"):
-        function()
-
-
-# ---- cancelling
-
-
-class Held:
-    """A dependency that says where it is and waits until it may go on."""
-
-    def __init__(self) -> None:
-        self.closing, self.go_on = asyncio.Event(), asyncio.Event()
-        self.ledger: list[str] = []
-
-    async def get(self) -> AsyncIterator[str]:
-        try:
-            yield "held"
-        finally:
-            self.closing.set()
-            await self.go_on.wait()
-            self.ledger.append("closed")
-
-
-async def use(resolver: Resolver, held: Held, work: Callable[[], Any]) -> Any:
-    async with resolver:
-        await resolver.get(held.get)
-        return await work()
-
-
-async def test_a_cancel_while_dependencies_close_lets_them_finish_and_keeps_the_result() -> None:
-    held, resolver = Held(), Resolver({})
-
-    async def work() -> str:
-        return "result"
-
-    task = asyncio.ensure_future(run_and_close(resolver, lambda: use(resolver, held, work)))
-    await held.closing.wait()
-    task.cancel()
-    await asyncio.sleep(0)
-    assert not task.done()
-    held.go_on.set()
-    assert await task == "result"
-    assert held.ledger == ["closed"]
-
-
-async def test_a_cancel_of_the_work_closes_the_dependencies_before_it_is_passed_on() -> None:
-    held, resolver, started = Held(), Resolver({}), asyncio.Event()
-
-    async def work() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.ensure_future(run_and_close(resolver, lambda: use(resolver, held, work)))
-    await started.wait()
-    task.cancel()
-    await held.closing.wait()
-    task.cancel()  # a second one, while they close
-    await asyncio.sleep(0)
-    held.go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert held.ledger == ["closed"]
-
-
-async def test_a_dependency_that_fails_to_close_does_not_undo_a_cancel() -> None:
-    resolver, started = Resolver({}), asyncio.Event()
-
-    async def get_db() -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            raise ValueError("cannot close")
-
-    async def work() -> None:
-        async with resolver:
-            await resolver.get(get_db)
-            started.set()
-            await asyncio.Event().wait()
-
-    task = asyncio.ensure_future(run_and_close(resolver, work))
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
-async def test_what_the_work_raises_arrives_at_its_waiter(kind: type[BaseException]) -> None:
-    async def work() -> None:
-        raise kind("stop")
-
-    with pytest.raises(kind, match="stop"):
-        await run_and_close(Resolver({}), work)
 
 
 async def test_dependencies_open_and_close_in_one_context_and_task() -> None:
@@ -385,11 +249,95 @@ async def test_dependencies_open_and_close_in_one_context_and_task() -> None:
             yield
         variable.reset(token)
 
-    resolver = Resolver({})
+    @tool
+    async def work(db: None = Depends(get_db)) -> str:
+        return variable.get()
 
-    async def work() -> str:
-        async with resolver:
-            await resolver.get(get_db)
-            return variable.get()
+    assert await work.execute({}) == "inside"
 
-    assert await run_and_close(resolver, work) == "inside"
+
+# ---- cancelling
+
+
+class Held:
+    """A dependency that says where it is and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.started, self.closing, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.ledger: list[str] = []
+
+    async def get(self) -> AsyncIterator[str]:
+        try:
+            yield "held"
+        finally:
+            self.closing.set()
+            await self.go_on.wait()
+            self.ledger.append("closed")
+
+    def use(self, forever: bool) -> asyncio.Task[Any]:
+        """Run a tool that depends on this one, and that waits for ever or returns at once."""
+
+        @tool
+        async def work(_held: str = Depends(self.get)) -> str:
+            self.started.set()
+            if forever:
+                await asyncio.Event().wait()
+            return "result"
+
+        return asyncio.create_task(work.execute({}))
+
+
+async def test_a_cancel_while_dependencies_close_lets_them_finish_and_keeps_the_result() -> None:
+    held = Held()
+    task = held.use(forever=False)
+    await held.closing.wait()
+    cancelling = asyncio.create_task(cancel_and_wait([task], 60))
+    await asyncio.sleep(0)
+    held.go_on.set()
+    await cancelling
+    assert await task == "result"
+    assert held.ledger == ["closed"]
+
+
+async def test_a_cancel_of_the_work_closes_the_dependencies_before_it_is_passed_on() -> None:
+    held = Held()
+    task = held.use(forever=True)
+    await held.started.wait()
+    cancelling = asyncio.create_task(cancel_and_wait([task], 60))
+    await held.closing.wait()
+    again = asyncio.create_task(cancel_and_wait([task], 60))
+    await asyncio.sleep(0)
+    held.go_on.set()
+    await asyncio.wait([cancelling, again])
+    assert task.cancelled()
+    assert held.ledger == ["closed"]
+
+
+async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
+    held = Held()
+    task = held.use(forever=False)
+    await held.closing.wait()
+    await cancel_and_wait([task], 0.01)
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert held.ledger == []
+
+
+async def test_work_that_goes_on_after_its_dependencies_have_closed_is_cancelled_there() -> None:
+    held = Held()
+
+    async def go_on() -> None:
+        @tool
+        async def quick(_held: str = Depends(held.get)) -> None: ...
+
+        await quick.execute({})
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(go_on())
+    await held.closing.wait()
+    cancelling = asyncio.create_task(cancel_and_wait([task], 60))
+    await asyncio.sleep(0)
+    held.go_on.set()
+    await cancelling
+    assert task.cancelled()
+    assert held.ledger == ["closed"]

@@ -1,7 +1,8 @@
-"""What parse_docstring makes of the three styles, and of what is none of them."""
+"""What parse_docstring makes of the two styles that it reads, and of others."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ GOOGLE = """Finds people.
             that goes on
             for long
         limit (dict[str, int]): how many: at most
-        *rest: ignored
 
         last:
             on its own line
@@ -25,63 +25,36 @@ GOOGLE = """Finds people.
         what: was found
     """
 
-NUMPY = """
-    Finds people.
-
-    Parameters
-    ----------
-    name : str, optional
-        who, in a text
-        that goes on
-    limit, offset : int
-        how many
-
-    Returns
-    -------
-    list
-        what was found
-    """
-
 SPHINX = """Finds people.
+
+    Looks in all books.
 
     :param name: who, in a text
         that goes on
-    :param int limit: how many
+        for long
+    :param dict[str, int] limit: how many: at most
     :type name: str
-    :param dict[str, int] table: of what
+    :param last:
+        on its own line
     :returns: what was found
     :raises ValueError: never
     """
 
 
-def test_the_google_style_is_read() -> None:
-    assert parse_docstring(GOOGLE) == (
+@pytest.mark.parametrize("text", [GOOGLE, SPHINX])
+def test_the_google_and_the_sphinx_style_are_read(text: str) -> None:
+    assert parse_docstring(text) == (
         "Finds people.\n\nLooks in all books.",
         {
             "name": "who, in a text that goes on for long",
             "limit": "how many: at most",
-            "rest": "ignored",
             "last": "on its own line",
         },
     )
 
 
-def test_the_numpy_style_is_read() -> None:
-    assert parse_docstring(NUMPY) == (
-        "Finds people.",
-        {"name": "who, in a text that goes on", "limit": "how many", "offset": "how many"},
-    )
-
-
-def test_the_sphinx_style_is_read() -> None:
-    assert parse_docstring(SPHINX) == (
-        "Finds people.",
-        {"name": "who, in a text that goes on", "limit": "how many", "table": "of what"},
-    )
-
-
-def test_a_docstring_without_sections_is_all_description() -> None:
-    text = "Finds people.\n\nNote: a colon is no section,\nand Parameters is a word."
+def test_a_docstring_of_another_style_is_all_description() -> None:
+    text = "Finds people.\n\nParameters\n----------\nname : str\n    who, note: a person"
     assert parse_docstring(text) == (text, {})
 
 
@@ -92,16 +65,7 @@ def test_returns_before_the_parameters_is_no_description() -> None:
     )
 
 
-def test_no_docstring_is_an_empty_description() -> None:
-    assert parse_docstring(None) == parse_docstring("  \n ") == ("", {})
-
-
-def test_sections_without_entries_do_no_harm() -> None:
-    for text in ("Args:", "Parameters\n----", "Parameters\n----\n", ":param:", "Args:\n\n  a"):
-        assert parse_docstring(text) == ("", {})
-
-
-@given(st.text(st.sampled_from("Args:Parametersxyz -*:\n\t()p,")))
+@given(st.text(st.sampled_from("Args:paramxyz -*:\n\t()p,")))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     description, parameters = parse_docstring(text)
     assert all("\n" not in value for value in parameters.values())

@@ -126,7 +126,7 @@ POINTS = {
         "> edit check.py == 10 == 5\nMay I edit?",
         "y/n: n\n  Denied: this edit was not approved",
         "> edit pancakes.py // 4 // 2\nMay I edit?",
-        "y/n: y\n  Edited pancakes.py at line 2.",
+        "y/n: y\n  Edited pancakes.py: 1 replaced.",
         "the check passes",
         "> bash git push --force\n  Not run: allowed are only",
     ],

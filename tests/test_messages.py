@@ -163,7 +163,7 @@ def test_parts_say_what_they_need():
         ImagePart(url="u", data=b"", media_type="image/png")
     with pytest.raises(ValueError, match="media_type"):
         FilePart(data=b"x")
-    with pytest.raises(TypeError, match="content is text or TextPart"):
+    with pytest.raises(TypeError, match="content is text, or TextPart"):
         UserMessage([{"type": "text"}])  # type: ignore[list-item]
 
 
@@ -185,12 +185,3 @@ def test_what_could_not_be_read_back_is_not_written():
         deep = {"x": deep}
     with pytest.raises(ValueError, match="recursion"):
         dump_record(AssistantMessage("precious", raw=deep))
-
-
-@pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_data_in_a_buffer_is_kept_as_bytes(kind):
-    part = ImagePart(data=kind(b"pixels"), media_type="image/png")
-    message = ToolMessage("a", "look", [part])
-    assert {message} == {load_record(dump_record(message))}
-    assert part.data == b"pixels"
-    assert type(part.data) is bytes

@@ -766,7 +766,7 @@ async def test_an_answer_without_a_message_is_a_model_error(lib):
 
     async with Odd(["x"]) as server:
         model = lib.ChatOpenAI("m", base_url=server.base_url, api_key="k", max_retries=0)
-        with pytest.raises(lib.ModelError, match="no message in the reply"):
+        with pytest.raises(lib.ModelError, match="choices|no message"):
             await lib.Agent(llm=model).run("go")
 
 

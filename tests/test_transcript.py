@@ -17,6 +17,7 @@ from agentloop.messages import (
     ToolStart,
     UserMessage,
 )
+from agentloop.models.scripted import validate
 from agentloop.transcript import (
     DENIED,
     NEVER_STARTED,
@@ -26,7 +27,6 @@ from agentloop.transcript import (
     open_calls,
     seal,
     usage_of,
-    validate,
     view,
 )
 

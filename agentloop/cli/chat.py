@@ -19,8 +19,7 @@ from ..loop import ChatModel
 from ..messages import Result, RunEnd, RunStart, Stop, ToolMessage, UserMessage
 from ..mixins.cost import Cost
 from ..mixins.session import Session
-from ..saved import SESSION_DIR
-from ..store import FileStore
+from ..store import SESSION_DIR, session_path
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..tools import Tool
@@ -85,8 +84,7 @@ class Chat:
         try:
             self.agent.close()
             if self.agent.session and not self.agent.log:  # nothing was said in it
-                store = FileStore(self.agent.session_dir)
-                (store.directory / f"{self.agent.session}.jsonl").unlink(missing_ok=True)
+                session_path(self.agent.session, self.agent.session_dir).unlink(missing_ok=True)
             self._runner.close()
         finally:
             signal.signal(signal.SIGINT, self._handler)

@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from ..messages import AssistantMessage, Record, Reset, RunStart, SideRequest, Summary, UserMessage
 from ..mixins.cost import price_of
-from ..saved import one_line
 from .chat import Chat
 from .models import another_model
 from .sessions import free_names
-from .terminal import DIM
+from .terminal import DIM, cut
 from .typed import Typed
 from .view import page_of, write
 
@@ -115,7 +114,7 @@ def undo(chat: Chat, rest: str) -> None:
     for record in kept:
         chat.agent.record(record)
     chat.workspace.seen.clear()
-    said = one_line(getattr(prompt, "text", ""))
+    said = cut(" ".join(getattr(prompt, "text", "").split()), 60)
     note = "What it did to files is not undone; the session's file keeps all."
     chat.terminal.say(f'(Taken back: "{said}". {note})', DIM)
 

@@ -19,6 +19,7 @@ from textwrap import wrap
 
 from ..messages import ToolMessage
 from ..models.http import HTTPModel
+from ..models.replay import dump_to
 from .bundle import bundle, joined
 from .chat import SYSTEM_PROMPT, Chat
 from .loopback import Turn, loopback
@@ -98,7 +99,8 @@ def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> i
     terminal.say(f"\n> {TASK}", BOLD)
     root, bodies = make_project(), list[bytes]()
     with loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url:
-        llm = model_at(wire, "scripted", base_url, key, dump)
+        llm = model_at(wire, "scripted", base_url, key)
+        llm.dump = dump_to(dump) if dump else None
         with Chat(llm, root, terminal, yes=True) as chat:
             start = time.perf_counter()
             chat.answer(TASK)

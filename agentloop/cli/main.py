@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from .. import SessionLocked, __version__
 from ..events import Event
-from ..models.dumps import dump_to
+from ..models.replay import dump_to
 from . import bundle, explain, replay, sessions, view
 from .chat import Chat
 from .commands import talk

@@ -11,9 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .. import ChatAnthropic, ChatGoogle, ChatOpenAI
-from ..models.clients import LOOPBACK
-from ..models.dumps import dump_to
-from ..models.http import HTTPModel, loaded, obj, objects, text_in
+from ..models.http import LOOPBACK, HTTPModel, loaded, obj, objects, text_in
 
 DEFAULT_MODELS = {  # of another server at --base-url, it is the first that it lists
     "openai": "gpt-5-mini",
@@ -79,9 +77,9 @@ def choose(
     provider = provider or "openai"
     if provider != "openai" or at_openai:
         llm = model_at(provider, model or DEFAULT_MODELS[provider], base_url)
-        where = urlsplit(llm.base_url).netloc.rpartition("@")[2]
+        where = urlsplit(str(llm.base_url)).netloc.rpartition("@")[2]
         if provider == "openai" and not model and llm.base_url != llm.default_url:
-            [names] = asyncio.run(listings([llm.base_url], llm.api_key))
+            [names] = asyncio.run(listings([str(llm.base_url)], llm.api_key))
             if not names:
                 silent = f"{where} does not answer: does it run, and is the URL right?"
                 empty = f"{where} lists no models: name one with --model"
@@ -115,15 +113,8 @@ async def listings(urls: Sequence[str], key: str | None = None) -> list[list[str
     return await asyncio.gather(*map(listing, urls))
 
 
-def model_at(
-    provider: str,
-    model: str,
-    base_url: str | None,
-    key: str | None = None,
-    dump: str | None = None,
-) -> HTTPModel:
-    """A model of one of the three providers; `dump` is a folder for all bodies."""
+def model_at(provider: str, model: str, base_url: str | None, key: str | None = None) -> HTTPModel:
+    """A model of one of the three providers."""
     kinds: Mapping[str, type[HTTPModel]]
     kinds = {"openai": ChatOpenAI, "anthropic": ChatAnthropic, "google": ChatGoogle}
-    tap = dump_to(dump) if dump else None
-    return kinds[provider](model, base_url=base_url, api_key=key, dump=tap)
+    return kinds[provider](model, base_url=base_url, api_key=key)

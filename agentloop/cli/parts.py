@@ -87,7 +87,10 @@ def take_apart(path: str, source: str) -> Part:
                 new = Import(module, each.name) if module else Import(each.name)
                 part.packages.add(new.module.partition(".")[0])
                 part.imports |= {new} if node in at_top else set()
-    part.imports.discard(Import("typing", "TYPE_CHECKING"))
+    others = [n for n in for_checkers if not getattr(n, "level", 0)]
+    part.shared |= {f"if TYPE_CHECKING:\n    {ast.unparse(n)}" for n in others}
+    if not others:
+        part.imports.discard(Import("typing", "TYPE_CHECKING"))
     nodes = sorted([*tree.body, *later], key=lambda node: node.lineno)
     for node in reversed(nodes):
         shared = SHARED.fullmatch(line := lines[node.lineno - 1])

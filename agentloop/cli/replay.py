@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..bills import PriceOf
 from ..errors import SessionLocked
 from ..messages import (
     AssistantMessage,
@@ -22,10 +21,9 @@ from ..messages import (
     dump_record,
 )
 from ..mixins.cost import price_of
-from ..models.dumps import dump_to
-from ..models.replay import start_of_tail
-from ..saved import read_log
-from ..store import FileStore
+from ..models.replay import dump_to, tail_of
+from ..prices import PriceOf
+from ..store import SessionFile, read_log, session_path
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..transcript import closing_results, view
@@ -34,7 +32,7 @@ from .commands import talk
 from .models import NO_MODEL, NoModel, choose
 from .shown import arguments_of, outline
 from .terminal import BOLD, CYAN, DIM, RED, Log, Terminal, reason
-from .view import figures, pruned, session_path
+from .view import figures, path_of, pruned
 
 FILES_NOTE = "(The files are as they are now, not as they were at turn {}.)"
 CODING = """\
@@ -107,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     """Does what the options say; returns the exit status."""
     terminal = Terminal(sys.stdout)
     try:
-        path = session_path(options.file)
+        path = path_of(options.file)
         log = read_log(path)
         turns = [at for at, record in enumerate(log) if isinstance(record, AssistantMessage)]
         turn: int | None = options.at
@@ -163,7 +161,7 @@ def seen(
     """What the model saw in a turn: all of it as it was pruned, or what came since the last."""
     messages = view(log[: turns[number - 1]])
     if not whole:
-        return messages[start_of_tail(messages) :]
+        return tail_of(messages)
     gone = {call_id: text for call_id, (turn, text) in pruned(log).items() if turn < number}
     return [
         replace(message, content=gone[message.tool_call_id])
@@ -240,8 +238,9 @@ def go_on(
         return 2
     if options.dump:
         llm.dump = dump_to(options.dump)
-    lines = map(dump_record, [*log, *closing_results(log)])
-    FileStore(path.parent).create(options.fork, lines).close()
+    with SessionFile(session_path(options.fork, path.parent), new=True) as file:
+        for record in [*log, *closing_results(log)]:
+            file.append(dump_record(record))
     conversation = Chat(
         llm, Path.cwd(), terminal, yes=options.yes, session=options.fork, session_dir=path.parent
     )

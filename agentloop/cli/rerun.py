@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -37,7 +37,8 @@ async def rerun(agent: Loop, llm: ReplayModel) -> None:
     twin: Any = agent.fork()
     twin.llm = llm
     if getattr(getattr(twin, "compaction", None), "model", None):
-        twin.compaction = replace(twin.compaction, model=llm)  # which has its summaries too
+        twin.compaction = copy(twin.compaction)
+        twin.compaction.model = llm  # which has its summaries too
     for begin, end in runs:
         twin.log = llm.log[:begin]
         llm.number, llm.end = (sum(entry.at < at for entry in llm.entries) for at in (begin, end))

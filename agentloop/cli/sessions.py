@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..messages import AssistantMessage, UserMessage
-from ..saved import SESSION_DIR, load_log, one_line
-from ..store import FileStore
-from .terminal import Terminal
+from ..store import SESSION_DIR, SessionFile, read_log, session_path
+from .terminal import Terminal, cut
 
 
 class Kept(NamedTuple):
@@ -35,7 +34,7 @@ def stem(folder: Path) -> str:
 
 def free_names(folder: Path, session_dir: str | Path = SESSION_DIR) -> Iterator[str]:
     """Names for a new session of the folder, numbered on from the last."""
-    numbers = (int(name.rpartition("-")[2]) for name in _names(folder, session_dir))
+    numbers = (int(path.stem.rpartition("-")[2]) for path in _paths(folder, session_dir))
     return (f"{stem(folder)}-{n}" for n in count(max(numbers, default=0) + 1))
 
 
@@ -43,7 +42,7 @@ def begin(folder: Path, session_dir: str | Path = SESSION_DIR) -> str:
     """The name of a new session of the folder, whose file is there from now on. OSError."""
     for name in free_names(folder, session_dir):
         try:
-            FileStore(session_dir).create(name, []).close()
+            SessionFile(session_path(name, session_dir), new=True).close()
             return name
         except FileExistsError:  # another chat in this folder has just begun
             continue
@@ -52,17 +51,18 @@ def begin(folder: Path, session_dir: str | Path = SESSION_DIR) -> str:
 
 def kept(folder: Path | None, session_dir: str | Path = SESSION_DIR) -> list[Kept]:
     """The folder's sessions in which something was said, newest first; None: those of no folder."""
-    store, found = FileStore(session_dir), list[Kept]()
-    for name, modified in _names(folder, session_dir).items():
+    found = list[Kept]()
+    for path in _paths(folder, session_dir):
+        name, modified = path.stem, path.stat().st_mtime
         try:
-            log = load_log(store.read(name))
+            log = read_log(path)
         except (OSError, ValueError) as error:
             found.append(Kept(name, modified, 0, str(error)))
             continue
         turns = sum(isinstance(record, AssistantMessage) for record in log)
         said = (r.text for r in log if isinstance(r, UserMessage) and not r.hidden)
         if log:
-            found.append(Kept(name, modified, turns, one_line(next(said, ""))))
+            found.append(Kept(name, modified, turns, cut(" ".join(next(said, "").split()), 60)))
     return sorted(found, key=lambda each: -each.modified)
 
 
@@ -79,10 +79,12 @@ def show(folder: Path, terminal: Terminal) -> None:
         terminal.line(f"{each.name}  {when}  {turns:>9}  {each.title}")
 
 
-def _names(folder: Path | None, session_dir: str | Path) -> dict[str, float]:
-    """The sessions of the folder, or of none, and when each was written to."""
+def _paths(folder: Path | None, session_dir: str | Path) -> list[Path]:
+    """The sessions of the folder, or of none."""
     start = re.escape(stem(folder)) if folder else ".+-[0-9a-f]{6}"
     is_folders = re.compile(start + r"-\d{1,9}").fullmatch
-    listed = FileStore(session_dir).list()
-    wanted = bool(folder)
-    return {each.name: each.modified for each in listed if bool(is_folders(each.name)) == wanted}
+    return [
+        path
+        for path in Path(session_dir).expanduser().glob("*.jsonl")
+        if bool(is_folders(path.stem)) == bool(folder)
+    ]

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
-from ..bills import PriceOf, cost_of
 from ..messages import (
     AssistantMessage,
     Content,
@@ -37,9 +36,9 @@ from ..messages import (
     text_of,
 )
 from ..mixins.cost import price_of
-from ..mixins.ephemeral import Ephemeral, Epochs
-from ..saved import SESSION_DIR, read_log
-from ..store import FileStore, is_name
+from ..mixins.ephemeral import placeholder, prune
+from ..prices import PriceOf, cost_of
+from ..store import SESSION_NAME, read_log, session_path
 from ..tokens import message_tokens
 from ..transcript import closing_results
 from .terminal import RED, Terminal, reason
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     """Writes the page; returns the exit status."""
     terminal = Terminal(sys.stdout)
     try:
-        path = session_path(options.file)
+        path = path_of(options.file)
         output = Path(options.output or f"{path.stem}.html")
         if output.exists() and output.samefile(path):
             raise ValueError("-o names the session itself, which would be lost")
@@ -81,11 +80,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def session_path(name: str) -> Path:
+def path_of(name: str) -> Path:
     """The file of a session that was named by its path, or by its name. FileNotFoundError."""
     path = Path(name)
-    if not path.is_file() and is_name(name):
-        path = FileStore(SESSION_DIR).directory / f"{name}.jsonl"
+    if not path.is_file() and SESSION_NAME.fullmatch(name):
+        path = session_path(name)
     if not path.is_file():
         raise FileNotFoundError(f"there is no session {name}: name its file, or one of those kept")
     return path
@@ -220,16 +219,13 @@ def pruned(log: Sequence[Record]) -> dict[str, tuple[int, str]]:
 
     As `Ephemeral` prunes with its defaults: a log does not say how it was set.
     """
-    epochs = Epochs(Ephemeral.ephemeral_write_price, Ephemeral.ephemeral_read_price)
-    found: dict[str, tuple[int, str]] = {}
-    turn = 0
-    for at, record in enumerate(log):
-        epochs.take(log, at)
-        if isinstance(record, AssistantMessage):
-            for call_id in list(epochs.hidden)[len(found) :]:
-                found[call_id] = (turn, epochs.hidden[call_id].text)
-            turn += 1
-    return found
+    results = {record.tool_call_id: record for record in log if isinstance(record, ToolMessage)}
+    turns = [at for at, record in enumerate(log) if isinstance(record, AssistantMessage)]
+    hidden, _ = prune(log)
+    return {
+        call_id: (turns.index(at), placeholder(results[call_id]).text)
+        for call_id, at in hidden.items()
+    }
 
 
 def read_offloaded(folder: str | Path | None, name: str) -> str | None:

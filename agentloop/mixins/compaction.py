@@ -1,46 +1,43 @@
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
-Copy with: the core, turns.py.
+Copy with: the core, tokens.py.
 
 The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the user's own messages since the newest
-prompt, the newest turns and what the model has not seen yet stay word for word. A summary that
-comes to nothing changes nothing; what still does not fit then loses its oldest turns. All of it
-stays in the log.
+provider's cache. The system prompt, the first task, the user's words since the newest prompt, the
+newest turns and what the model has not seen yet stay word for word. A summary that fails changes
+nothing; what still does not fit then loses its oldest turns. All of it stays in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from ..errors import ContextWindowExceeded
-from ..events import CompactionEvent, UsageEvent
-from ..loop import Loop
+from ..events import CompactionEvent
+from ..loop import ChatModel, Loop, Request
 from ..messages import (
     AssistantMessage,
     Message,
     Record,
-    Request,
     RunStart,
     SideRequest,
     Stop,
     Summary,
-    SystemMessage,
     ToolMessage,
     UserMessage,
 )
 from ..results import as_content
-from ..tokens import context_window, estimate
+from ..settings import Settings
+from ..tokens import context_window, estimate, message_tokens, tool_tokens
 from ..tools import in_thread
-from ..turns import beginning, first_unseen, gain, new_prompt, place_to_cut, turn_starts
-
-if TYPE_CHECKING:
-    from ..loop import ChatModel
+from ..transcript import is_own, newest_prompt
 
 logger = logging.getLogger("agentloop")
 
@@ -61,8 +58,7 @@ FAILED = {"compaction": "failed"}
 SHORT_RESULT = 2_000  # characters of each tool result, when the conversation itself is too long
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompactionConfig:
+class CompactionConfig(Settings):
     """When and how to compact: at `threshold_ratio` of `context_window` tokens.
 
     context_window: None is what the package genai-prices says of the model, if it is installed,
@@ -74,26 +70,13 @@ class CompactionConfig:
     timeout: seconds that a summary may take.
     """
 
-    threshold_ratio: float = 0.80
-    context_window: int | None = None
-    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
-    keep_turns: int = 2
-    model: ChatModel | None = field(default=None, repr=False)
-    timeout: float = 120.0
+    threshold_ratio: Annotated[float, Field(gt=0, le=1)] = 0.80
+    context_window: PositiveInt | None = None
+    summary_prompt: Annotated[str, Field(pattern=r"\S")] = SUMMARY_PROMPT
+    keep_turns: Annotated[int, Field(ge=0)] = 2
+    model: ChatModel | None = None
+    timeout: PositiveFloat = 120.0
     enabled: bool = True
-
-    def __post_init__(self) -> None:
-        window_is_wrong = self.context_window is not None and not self.context_window >= 1
-        if not 0 < self.threshold_ratio <= 1 or window_is_wrong:
-            raise ValueError(
-                f"threshold_ratio is a share from 0 to 1 of a context_window of tokens, not {self}"
-            )
-        if type(self.keep_turns) is not int or self.keep_turns < 0 or not self.timeout > 0:
-            raise ValueError("keep_turns is a whole number from 0 on, and timeout above 0 seconds")
-        if not self.summary_prompt.strip():
-            raise ValueError("summary_prompt is empty: say what the summary has to hold")
-        if not (self.model is None or hasattr(self.model, "ainvoke")):
-            raise TypeError(f"model= takes a model, such as ChatOpenAI(...), not {self.model!r}")
 
 
 class Compaction(Loop):
@@ -106,138 +89,178 @@ class Compaction(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if type(self.compaction) not in (CompactionConfig, type(None)):
-            raise TypeError(
-                f"compaction= takes CompactionConfig(...) or None, not {self.compaction!r}"
-            )
+        self._rate = 1.0  # of reported to estimated tokens
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
         if config is None or not config.enabled or request.purpose != "step":
             return await super().call_model(request)
-        size = self.meter(request.model).tokens(request)
-        if size >= config.threshold_ratio * (config.context_window or SMALLEST_WINDOW):
-            request = await self._make_room(request, size, config)
+        request = await self._make_room(request, config)
         try:
-            return await super().call_model(request)
+            reply = await super().call_model(request)
         except ContextWindowExceeded as error:
             # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
-            retry = await self._summarize(shorter, new_prompt(self.log), size, config)
-            if (retry := retry or await self._leave_out(request, size, size // 2)) is None:
+            places = cuts(self.log, unseen=True)
+            retry = await self._summarize(shorter, max(places, default=0), config)
+            if (retry := retry or await self._leave_out(request, self._size(request) // 2)) is None:
                 raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
-        return await super().call_model(retry)
+            reply = await super().call_model(request := retry)
+        if reply.usage and reply.usage.input_tokens:
+            reported = reply.usage.input_tokens / max(tokens_in(request), 1)
+            self._rate = min(max(reported, 0.5), 2.0)
+        return reply
 
     async def compact(self) -> bool:
-        """Summarize now what is older than the newest turns, however little; whether it was done.
+        """Summarize now what is older than the newest turns, however little; True if it was done.
 
         For between two runs. Listeners get a CompactionEvent. AgentBusy: a run is going on.
         """
-        self._refuse_if_busy()
+        self.refuse_if_busy()
         config = self.compaction or CompactionConfig()
         request = Request(await self.context(), self._offer())
-        keep, size = place_to_cut(self.log, config.keep_turns, 1), self.meter().tokens(request)
-        return await self._summarize(request, keep, size, config) is not None
+        keep = place_to_cut(self.log, config.keep_turns, 1)
+        return await self._summarize(request, keep, config) is not None
 
-    async def _make_room(self, request: Request, size: int, config: CompactionConfig) -> Request:
-        """The request to send instead of one of `size` tokens, if that is too long.
+    async def _make_room(self, request: Request, config: CompactionConfig) -> Request:
+        """The request to send instead of one that is too long.
 
         An estimate refuses nothing: what is still too long is sent, and the provider says so.
         """
-        known = config.context_window or await self._window_of(request.model or self.llm)
-        window = known or UNKNOWN_WINDOW
+        size = self._size(request)
+        if size < config.threshold_ratio * (config.context_window or SMALLEST_WINDOW):
+            return request
+        model = (request.model or self.llm).model
+        window = config.context_window or int(await in_thread(window_of, model))
         if size < (limit := config.threshold_ratio * window):
             return request
-        if known is None:
-            warn_of_unknown_window(name_of_model(request.model or self.llm))
         keep = place_to_cut(self.log, config.keep_turns, round(MIN_GAIN * window))
-        if summarized := await self._summarize(request, keep, size, config):
-            request, size = summarized, self.meter(request.model).tokens(summarized)
-        if size < (limit if summarized else window):
+        summarized = await self._summarize(request, keep, config)
+        request = summarized or request
+        if self._size(request) < (limit if summarized else window):
             return request
-        return await self._leave_out(request, size, round(ROOM * window)) or request
+        return await self._leave_out(request, round(ROOM * window)) or request
+
+    def _size(self, request: Request) -> int:
+        """The estimated input tokens of a request, at the rate that the provider last reported."""
+        return round(self._rate * tokens_in(request))
 
     async def _summarize(
-        self, request: Request, keep: int, size: int, config: CompactionConfig
+        self, request: Request, keep: int, config: CompactionConfig
     ) -> Request | None:
         """The request that goes on from a summary of the log up to record `keep`.
 
         None if there is nothing to summarize, or if it came to nothing.
         """
-        if keep == 0 or failures(self.log) >= ATTEMPTS:
+        if keep <= beginning(self.log) or failures(self.log) >= ATTEMPTS:
             return None
         ask = UserMessage(config.summary_prompt, hidden=True)
-        rides_the_cache = config.model is None and request.tool_choice == "auto"
-        choice, model = "auto" if rides_the_cache else "none", config.model or request.model
-        side = Request([*request.messages, ask], request.tools, choice, "compaction", model)
+        model = config.model or request.model
+        side = Request([*request.messages, ask], request.tools, "auto", "compaction", model)
+        reply, problem = AssistantMessage(), Exception("it was empty, cut off or too long")
         try:
             async with asyncio.timeout(config.timeout):
                 reply = await super().call_model(side)
         except Stop:
             raise
         except Exception as error:
-            logger.warning("the conversation could not be summarized: %s", error)
-            self.record(SideRequest(extra=FAILED))
-            return None
-        if reply.usage is not None:
-            self.emit(UsageEvent(reply.usage, reply.model))
-        replaced = gain(self.log, keep)
+            problem = error
+        summary = Summary(reply.text, keep, reply.usage, reply.model)
         is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
-        if not is_whole or estimate(reply.text) >= replaced:
-            logger.warning("the summary was empty, cut off or too long: nothing is replaced by it")
-            self.record(SideRequest(reply.usage, extra=FAILED, model=reply.model))
-            return None
-        self.record(Summary(reply.text, keep, reply.usage, model=reply.model))
-        return await self._go_on(request, size, reply.text)
+        if is_whole and estimate(reply.text) < gain(self.log, keep):
+            self.add(summary)
+            return await self._go_on(request, reply.text)
+        logger.warning("the conversation could not be summarized: %s", problem)
+        self.add(SideRequest(reply.usage, reply.model, extra=FAILED))
+        return None
 
-    async def _leave_out(self, request: Request, size: int, target: int) -> Request | None:
+    async def _leave_out(self, request: Request, target: int) -> Request | None:
         """The request without the oldest turns, down to `target` tokens; None if there are none."""
-        begin, end = beginning(self.log), first_unseen(self.log)
-        cuts = [at for at in (*turn_starts(self.log, begin, end), end) if at > begin]
-        if not cuts:
+        if not (places := cuts(self.log)):
             return None
-        fits = (at for at in cuts if size - gain(self.log, at) <= target)
+        size = self._size(request)
+        fits = (at for at in places if size - gain(self.log, at) <= target)
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
-        content = summaries[-1] if summaries else LEFT_OUT
-        self.record(Summary(content, next(fits, cuts[-1])))
-        return await self._go_on(request, size, content)
+        content = [LEFT_OUT, *summaries][-1]
+        self.record(Summary(content, next(fits, places[-1])))
+        return await self._go_on(request, content)
 
-    async def _go_on(self, before: Request, size: int, summary: str) -> Request:
+    async def _go_on(self, before: Request, summary: str) -> Request:
         request = replace(before, messages=await self.context())
-        still_there = {id(message) for message in request.messages}
-        dropped = [
-            message
-            for message in before.messages
-            if id(message) not in still_there and not isinstance(message, SystemMessage)
-        ]
-        tokens = self.meter(request.model).tokens(request)
-        self.emit(CompactionEvent(summary, size, tokens, dropped))
+        dropped = [message for message in before.messages if message not in request.messages]
+        self.emit(CompactionEvent(summary, self._size(before), self._size(request), dropped))
         return request
-
-    async def _window_of(self, model: ChatModel) -> int | None:
-        name = name_of_model(model)
-        if ("window", name) not in self._cache:  # in a thread: that package takes long to import
-            self._cache["window", name] = await in_thread(context_window, name)
-        window: int | None = self._cache["window", name]
-        return window
-
-
-def name_of_model(model: ChatModel) -> str:
-    return str(getattr(model, "model", None) or "")  # one's own may have none
 
 
 @cache
-def warn_of_unknown_window(model: str) -> None:
+def window_of(model: str) -> int:
+    """The context window of a model; UNKNOWN_WINDOW with a warning if nobody knows."""
+    if window := context_window(model):
+        return window
     logger.warning(
         "the context window of %r is not known and taken as %s tokens: set "
         "compaction=CompactionConfig(context_window=...), or install genai-prices",
         model,
         f"{UNKNOWN_WINDOW:,}",
     )
+    return UNKNOWN_WINDOW
+
+
+def tokens_in(request: Request) -> int:
+    return tokens_of(request.messages) + tool_tokens(request.tools)
+
+
+def tokens_of(records: Iterable[Record | Message]) -> int:
+    """The estimated tokens of the messages among some records."""
+    return sum(message_tokens(record) for record in records if isinstance(record, Message))
+
+
+def beginning(log: Sequence[Record]) -> int:
+    """The first record in view: the last summary's `keep`, or what follows the first task."""
+    for record in reversed(log):
+        if isinstance(record, Summary):
+            return record.keep
+    return next((at + 1 for at, record in enumerate(log) if isinstance(record, UserMessage)), 0)
+
+
+def cuts(log: Sequence[Record], unseen: bool = False) -> list[int]:
+    """The places up to which a log can be summarized: where turns begin, and behind the last one.
+
+    A turn is a reply, with what was said to it before and its results. What the model has not seen
+    yet is not cut off, but with `unseen` the results of the last turn may be.
+    """
+    places, start, has_calls = list[int](), 0, False
+    for at, record in enumerate(log):
+        if isinstance(record, AssistantMessage):
+            places.append(start)
+            has_calls = bool(record.tool_calls)
+        if isinstance(record, AssistantMessage | ToolMessage):
+            start = at + 1
+    if unseen or not has_calls:
+        places.append(start)
+    return [at for at in places if at > beginning(log)]
+
+
+def gain(log: Sequence[Record], at: int) -> int:
+    """The estimated tokens that leave the view if a summary stands for what is before record `at`.
+
+    The user's words since the newest prompt stay.
+    """
+    begin, prompt = beginning(log), newest_prompt(log)
+    return tokens_of(log[begin:at]) - tokens_of(filter(is_own, log[max(begin, prompt) : at]))
+
+
+def place_to_cut(log: Sequence[Record], keep_turns: int, min_gain: int) -> int:
+    """The record up to which to summarize, for `min_gain` tokens at least: 0 if it is not worth it.
+
+    That keeps `keep_turns` turns and what is unseen, or fewer turns if they are all there is.
+    """
+    places = cuts(log)[-1 - keep_turns :]
+    return next((at for at in places if gain(log, at) >= min_gain), 0)
 
 
 def failures(log: Sequence[Record]) -> int:
-    """How many summaries of this run have failed since the last one that did not."""
+    """The number of summaries of this run that have failed since the last one that did not."""
     count = 0
     for record in reversed(log):
         if isinstance(record, Summary | RunStart):

@@ -1,6 +1,6 @@
-"""Says what an agent's requests used and cost: per request, per model, per run, and in all.
+"""Says what an agent's requests used and cost: per model, per run, and in all.
 
-Copy with: the core, bills.py.
+Copy with: the core, prices.py.
 
     class MyAgent(Cost, Agent): ...
 
@@ -8,48 +8,44 @@ Copy with: the core, bills.py.
     agent.usage, agent.cost, agent.run_bill, agent.model_bills
 
 All is added up from the log when it is asked for, so a session knows it after a restart. Without
-`prices`, those that the optional package genai-prices brings with it are used, in US dollars;
-nothing is ever downloaded. A request whose price is not known costs None, not zero, and so does
-what it is a part of; tokens are counted all the same.
+`prices`, those of the optional package genai-prices are used, in US dollars; nothing is downloaded.
+A request whose price is not known costs None, not zero, and so does what it is a part of; its
+tokens are counted all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
-from functools import lru_cache
+from dataclasses import dataclass
 from importlib import import_module
-from math import inf
-from typing import Any
 
-from ..bills import Bill, PriceOf, add_up, bills, newest_run
-from ..events import UsageEvent
 from ..loop import Loop
-from ..messages import AssistantMessage, Part, Result, SideRequest, Summary, Usage
+from ..messages import Part, Result, SideRequest, Usage
+from ..prices import Bill, PriceOf, bill, is_request
+from ..transcript import newest_run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Price:
-    """Money for a million tokens; what is read from a cache or written to it costs as `input` does
-    unless it has a price of its own."""
+    """Money for a million tokens.
+
+    Input that is read from a cache, or written to one, costs as `input` does unless it has a price
+    of its own.
+    """
 
     input: float
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
 
-    def __post_init__(self) -> None:
-        prices = astuple(self)
-        if None in prices[:2] or not all(p is None or 0 <= p < inf for p in prices):
-            raise ValueError(f"a price is money for a million tokens, 0 or more; not {self}")
-
     def cost(self, usage: Usage) -> float:
-        """What so many tokens cost, each counted once."""
-        plain, read, written = split_input(usage)
-        read_price = self.input if self.cached_input is None else self.cached_input
-        write_price = self.input if self.cache_write is None else self.cache_write
-        money = plain * self.input + read * read_price + written * write_price
-        return (money + usage.output_tokens * self.output) / 1_000_000
+        """The money for so many tokens, each counted once."""
+        money = usage.input_tokens * self.input + usage.output_tokens * self.output
+        if self.cached_input is not None:
+            money += usage.cached_input_tokens * (self.cached_input - self.input)
+        if self.cache_write is not None:
+            money += usage.cache_write_tokens * (self.cache_write - self.input)
+        return money / 1_000_000
 
 
 class Cost(Loop):
@@ -61,73 +57,54 @@ class Cost(Loop):
 
     prices: Mapping[str, Price] | PriceOf | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        price_of(self.prices)
-
     @property
     def cost(self) -> float | None:
-        """What all requests so far cost; None if that is not known of one."""
+        """The money for all requests so far; None if that of one is not known."""
         return self.bill.cost
 
     @property
     def bill(self) -> Bill:
         """All requests so far."""
-        return add_up(bills(self.log, price_of(self.prices)))
+        return bill(self.log, price_of(self.prices))
 
     @property
     def run_bill(self) -> Bill:
         """The requests of the newest run."""
-        return add_up(bills(newest_run(self.log), price_of(self.prices)))
+        return bill(newest_run(self.log), price_of(self.prices))
 
     @property
     def model_bills(self) -> dict[str, Bill]:
-        """All requests so far by the model that answered; "" is one without a name."""
-        items = bills(self.log, price_of(self.prices))
-        models = dict.fromkeys(model for model, _ in items)
-        return {name: add_up(item for item in items if item[0] == name) for name in models}
+        """All requests so far by the model that answered; "" stands for one without a name."""
+        requests = [*filter(is_request, self.log)]
+        return {
+            name or "": bill([r for r in requests if r.model == name], price_of(self.prices))
+            for name in dict.fromkeys(r.model for r in requests)
+        }
 
 
 def price_of(prices: Mapping[str, Price] | PriceOf | None = None) -> PriceOf:
-    """A function that gives the money for (model, Usage), or None. TypeError: these are no prices.
-
-    Without prices it is the one that asks genai-prices.
-    """
-    if prices is None:
-        return genai_price
-    if callable(prices):
-        return prices
-    values: Any = getattr(prices, "values", lambda: [None])()
-    if not all(isinstance(price, Price) for price in values):
-        raise TypeError(f"prices= takes {{model: Price(...)}} or a function, not {prices!r:.80}")
+    """A function that gives the money for (model, Usage), or None; without prices, genai_price."""
+    if prices is None or callable(prices):
+        return prices or genai_price
     return lambda model, usage: prices[model].cost(usage) if model in prices else None
 
 
-@lru_cache(4096)
 def genai_price(model: str, usage: Usage) -> float | None:
     """US dollars by the package genai-prices; None if it is not there or does not know the model.
 
     It could fetch newer prices (`UpdatePrices`); that is not done here.
     """
-    plain, read, written = split_input(usage)
     try:
         package = import_module("genai_prices")
         tokens = package.Usage(
-            input_tokens=plain + read + written,
-            cache_read_tokens=read,
-            cache_write_tokens=written,
+            input_tokens=usage.input_tokens,
+            cache_read_tokens=usage.cached_input_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
             output_tokens=usage.output_tokens,
         )
         return float(package.calc_price(tokens, model).total_price)
-    except (ImportError, LookupError):
+    except (ImportError, LookupError, ValueError):
         return None
-
-
-def split_input(usage: Usage) -> tuple[int, int, int]:
-    """The input tokens at the full price, read from a cache, and written to one."""
-    read = min(usage.cached_input_tokens, usage.input_tokens)
-    written = min(usage.cache_write_tokens, usage.input_tokens - read)
-    return usage.input_tokens - read - written, read, written
 
 
 async def run_counted(agent: Loop, sub: Loop, prompt: str | Sequence[Part]) -> Result:
@@ -139,8 +116,5 @@ async def run_counted(agent: Loop, sub: Loop, prompt: str | Sequence[Part]) -> R
     try:
         return await sub.run(prompt)
     finally:
-        for record in sub.log[start:]:
-            if isinstance(record, AssistantMessage | Summary | SideRequest):
-                agent.record(SideRequest(record.usage, model=record.model))
-                if record.usage is not None:
-                    agent.emit(UsageEvent(record.usage, record.model))
+        for request in filter(is_request, sub.log[start:]):
+            agent.add(SideRequest(request.usage, request.model))

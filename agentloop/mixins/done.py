@@ -2,21 +2,19 @@
 
 Copy with: the core.
 
-A done tool is one that raises TaskComplete. Bring your own, or get the built-in `done`. After plain
-text the model is nudged to go on or to call it, three times at most.
+A done tool is a function that raises TaskComplete. Bring your own, or get the built-in `done`.
+After plain text the model is nudged to go on or to call it, three times at most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
-
-from pydantic_core import to_json
 
 from ..loop import Loop
 from ..messages import Result, TaskComplete
-from ..tools import FunctionTool, Tool, tool
+from ..tools import Tool, tool
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
 DONE_NUDGE = "You have not finished: go on with the task, or call the {tool} tool if it is done."
@@ -25,8 +23,8 @@ DONE_NUDGE = "You have not finished: go on with the task, or call the {tool} too
 class DoneTool(Loop):
     """Ends a run when a done tool is called.
 
-    require_done_tool: whether plain text is no answer; if not, it ends a run as usual.
-    output_type: what `Result.value` is to be (a BaseModel, a dataclass, `list[int]`, ...); the
+    require_done_tool: plain text is no answer. If False, it ends a run as usual.
+    output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...); the
         built-in `done` then takes it as its arguments, validated, and is required.
     done_nudge: what the model is told after plain text; `{tool}` is the done tool's name.
     """
@@ -35,30 +33,23 @@ class DoneTool(Loop):
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.output_type is not None and any(tool.name == "done" for tool in self.tools):
-            raise ValueError("output_type= brings its own tool named 'done': rename or drop yours")
-
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        if self._must_be_done() and (self.output_type is not None or not _done_names(tools)):
-            return [*tools, done_tool(self.output_type)]
-        return tools
+        if self.output_type is None and (not self.require_done_tool or done_names(tools)):
+            return tools
+        return [*tools, done_tool(self.output_type)]
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
-        if answer is None or answer.stop_reason != "completed" or not self._must_be_done():
+        required = self.require_done_tool or self.output_type is not None
+        if answer is None or answer.stop_reason != "completed" or not required:
             return answer
-        names = ["done"] if self.output_type is not None else _done_names(self.toolset())
+        names = done_names(self.toolset())
         self.nudge(self.done_nudge.replace("{tool}", " or ".join(names)))
         return None
 
-    def _must_be_done(self) -> bool:
-        return self.require_done_tool or self.output_type is not None
 
-
-@lru_cache
+@cache
 def done_tool(output_type: Any = None) -> Tool:
     """The built-in done tool: it takes a message, or what `output_type` says."""
 
@@ -66,21 +57,19 @@ def done_tool(output_type: Any = None) -> Tool:
         raise TaskComplete(message)
 
     def hand_over(result: Any) -> None:
-        raise TaskComplete(to_json(result).decode(), value=result)
+        raise TaskComplete(result, value=result)
 
-    hand_over.__name__ = "output_type"  # what an error is about
     hand_over.__annotations__["result"] = output_type
-    named = tool(DONE_DESCRIPTION, name="done")
-    return named(done) if output_type is None else named(hand_over)
+    function: Any = done if output_type is None else hand_over
+    return tool(DONE_DESCRIPTION, name="done")(function)
 
 
-def _done_names(tools: Sequence[Tool]) -> list[str]:
-    return [tool.name for tool in tools if is_done_tool(tool)]
+def done_names(tools: Sequence[Tool]) -> list[str]:
+    """The names of the done tools: `done`, and those whose function names TaskComplete."""
+    return [tool.name for tool in tools if tool.name == "done" or "TaskComplete" in words_of(tool)]
 
 
-def is_done_tool(tool: Tool) -> bool:
-    """Whether a tool is named `done`, or its function says TaskComplete."""
+def words_of(tool: Tool) -> tuple[str, ...]:
+    """The global names that a tool's function uses."""
     code = getattr(getattr(tool, "function", None), "__code__", None)
-    return tool.name == "done" or (
-        isinstance(tool, FunctionTool) and code is not None and "TaskComplete" in code.co_names
-    )
+    return getattr(code, "co_names", ())

@@ -1,166 +1,117 @@
 """Shows the model only the newest results of tools whose results go stale.
 
-Copy with: the core.
+Copy with: the core, tokens.py.
 
 `@tool("...", ephemeral=2)` keeps at least the newest two results of that tool visible. Older ones
 become a short placeholder in what the model sees; the log keeps them whole. A result that the model
 has not seen yet is never hidden.
 
-Hiding a result breaks the prefix that the provider has cached, so stale results are carried until
-that has cost as much as hiding them would, and then go all at once: the rent-or-buy rule, which
-needs no forecast and costs at most about twice what the best choice in hindsight does.
+Hiding a result breaks the prefix that the provider has cached. So stale results are carried until
+that has cost as much as hiding them would, and then go all at once. This is the rent-or-buy rule:
+it needs no forecast and costs at most about twice what the best choice in hindsight does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import NonNegativeFloat
 
 from ..events import PruneEvent
 from ..loop import Loop
-from ..messages import (
-    AssistantMessage,
-    Message,
-    Record,
-    Summary,
-    TextPart,
-    ToolMessage,
-    UserMessage,
-)
+from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage
 from ..tokens import message_tokens
-from ..transcript import LogReader
 
 
 class Ephemeral(Loop):
     """Replaces old results of tools made with `ephemeral=N` by placeholders.
 
-    ephemeral_write_price: what a token costs that the provider has not in its cache.
-    ephemeral_read_price: what one costs that it has. Only the two prices' ratio counts; with equal
-        ones, stale results go at once.
-    ephemeral_per_turn: whether they go at once in any case.
+    ephemeral_write_price: the price of a token that the provider has not in its cache.
+    ephemeral_read_price: the price of one that it has. Only the ratio of the two counts; where it
+        is 1 or less, stale results go at once.
+    ephemeral_per_turn: True lets them go at once in any case.
     """
 
-    ephemeral_write_price: float = 1.25
-    ephemeral_read_price: float = 0.1
+    ephemeral_write_price: NonNegativeFloat = 1.25
+    ephemeral_read_price: NonNegativeFloat = 0.1
     ephemeral_per_turn: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.ephemeral_read_price >= 0 and self.ephemeral_write_price >= 0):
-            raise ValueError("ephemeral_write_price and ephemeral_read_price are prices, from 0 on")
 
     async def context(self) -> list[Message]:
         messages = await super().context()
+        if not any(isinstance(message, ToolMessage) and message.ephemeral for message in messages):
+            return messages
         prices = self.ephemeral_write_price, self.ephemeral_read_price
-        epochs = self.reader(Epochs, *((0.0, 0.0) if self.ephemeral_per_turn else prices))
-        hidden = epochs.hidden
-        if due := epochs.due():
-            self.emit(PruneEvent([stale.message.tool_call_id for stale in due]))
-            hidden = hidden | {stale.message.tool_call_id: stale.placeholder for stale in due}
-        return hide(messages, hidden) if hidden else messages
+        hidden, due = prune(self.log, *((0, 0) if self.ephemeral_per_turn else prices))
+        if due:
+            self.emit(PruneEvent(due))
+        return hide(messages, {*hidden, *due})
 
 
-def stale_results(
+def prune(
     log: Sequence[Record], write_price: float = 1.25, read_price: float = 0.1
-) -> set[str]:
-    """The call ids of the results to hide in the next request; what is hidden once stays so."""
-    epochs = Epochs(write_price, read_price)
-    epochs.catch_up(log)
-    return {*epochs.hidden, *(stale.message.tool_call_id for stale in epochs.due())}
+) -> tuple[dict[str, int], list[str]]:
+    """The ids of the results that are hidden, and those of the results to hide in the next request.
+
+    Each reply in the log stands for a request with all that was before it. A hidden result's id
+    has the place of the reply whose request was the first without it.
+    """
+    sizes: list[int] = []  # of each record as the model sees it, in tokens
+    results: dict[int, ToolMessage] = {}  # by place
+    newest: defaultdict[str, list[int]] = defaultdict(list)  # places of results, by tool
+    stale: dict[int, int] = {}  # the other places, and the tokens that hiding saves there
+    hidden: dict[int, int] = {}  # places of results, and of replies
+    begin, reply = 0, 0  # of what is in view, and of what the model has not seen
+    carried, broken = 0, False  # carried: token-turns of what was stale since a cut
+
+    def due() -> tuple[list[int], bool]:
+        """What is stale and was seen, and True if it goes now."""
+        old = [at for at in stale if begin <= at < reply]
+        behind = sum(sizes[min(old, default=0) : reply]) - sum(sizes[at] for at in old)
+        return old, broken or carried * read_price >= behind * (write_price - read_price)
+
+    for at, record in enumerate(log):
+        sizes.append(message_tokens(record) if isinstance(record, Message) else 0)
+        if isinstance(record, AssistantMessage):
+            old, cut = due()
+            carried += sum(stale[place] for place in old)
+            for place in old if cut else ():
+                sizes[place] -= stale.pop(place)
+                hidden[place] = at
+                carried = 0
+            reply, broken = at, False
+        elif isinstance(record, Summary):
+            begin, carried, broken = record.keep, 0, True
+        elif isinstance(record, ToolMessage) and record.ephemeral:
+            results[at], places = record, newest[record.tool_name]
+            places.append(at)
+            while len(places) > record.ephemeral:
+                place = places.pop(0)
+                saved = sizes[place] - message_tokens(placeholder(results[place]))
+                if saved > 0 or write_price <= read_price:
+                    stale[place] = saved
+    ids = {at: result.tool_call_id for at, result in results.items()}
+    old, cut = due()
+    return {ids[at]: hidden[at] for at in hidden}, [ids[at] for at in old if cut]
 
 
-def hide(messages: Sequence[Message], hidden: Mapping[str, ToolMessage]) -> list[Message]:
+def hide(messages: Sequence[Message], ids: set[str]) -> list[Message]:
     """The messages, with placeholders instead of the results of the calls of these ids."""
     return [
-        hidden[message.tool_call_id]
-        if isinstance(message, ToolMessage) and message.tool_call_id in hidden
+        placeholder(message)
+        if isinstance(message, ToolMessage) and message.tool_call_id in ids
         else message
         for message in messages
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Ageing:
-    """A result that goes stale one day, the log's record number `at`."""
-
-    at: int
-    message: ToolMessage
-    placeholder: ToolMessage
-    saved: int  # tokens, once it is hidden
-
-
-class Epochs(LogReader):
-    """Which results are hidden, by call id, as requests were made along the log."""
-
-    def __init__(self, write_price: float, read_price: float) -> None:
-        super().__init__()
-        self._prices = write_price, read_price
-        self.hidden: dict[str, ToolMessage] = {}
-        self._results: defaultdict[str, list[Ageing]] = defaultdict(list)  # the visible ones
-        self._sizes: list[int] = []  # of each record as the model sees it, in tokens
-        self._reply = 0  # where the newest one stands: the model has seen what is before it
-        self._carried = 0  # token-turns of what was stale, since the last cut
-        self._broken = False  # a summary has changed the prefix, so a cut now costs nothing
-
-    def take(self, log: Sequence[Any], at: int) -> None:
-        record = log[at]
-        if not self._sizes:
-            if not (isinstance(record, ToolMessage) and record.ephemeral):
-                return  # nothing can go stale yet
-            self._sizes = [0] * at
-        if isinstance(record, AssistantMessage):
-            self._request(at)
-        is_message = isinstance(record, UserMessage | AssistantMessage | ToolMessage)
-        self._sizes.append(message_tokens(record) if is_message else 0)
-        if isinstance(record, ToolMessage) and record.ephemeral:
-            small = replace(record, content=placeholder(record))
-            saved = self._sizes[at] - message_tokens(small)
-            self._results[record.tool_name].append(Ageing(at, record, small, saved))
-        elif isinstance(record, Summary):
-            self._carried, self._broken = 0, True
-            for name, results in self._results.items():
-                self._results[name] = [result for result in results if result.at >= record.keep]
-
-    def due(self) -> list[Ageing]:
-        """The results to hide in the next request."""
-        stale, (write_price, read_price) = self._stale(), self._prices
-        if self._broken or not stale:
-            return stale
-        first = min(result.at for result in stale)
-        behind = sum(self._sizes[first : self._reply]) - sum(self._sizes[one.at] for one in stale)
-        return stale if self._carried * read_price >= behind * (write_price - read_price) else []
-
-    def _stale(self) -> list[Ageing]:
-        """What is not among the newest of its tool, and has been seen."""
-        classic = self._prices[0] <= self._prices[1]
-        return [
-            result
-            for results in self._results.values()
-            if results
-            for result in results[: -results[-1].message.ephemeral]
-            if result.at < self._reply and (result.saved > 0 or classic)
-        ]
-
-    def _request(self, at: int) -> None:
-        """One has gone out, with all of the log before record `at`."""
-        for stale in (due := self.due()):
-            self.hidden[stale.message.tool_call_id] = stale.placeholder
-            self._sizes[stale.at] -= stale.saved
-            self._results[stale.message.tool_name].remove(stale)
-        self._carried = 0 if due else self._carried + sum(one.saved for one in self._stale())
-        self._reply, self._broken = at, False
-
-
-def placeholder(message: ToolMessage) -> str:
-    """What stands for a hidden result: how much of what was there, and where it still is."""
-    parts = () if isinstance(message.content, str) else message.content
-    others = sum(not isinstance(part, TextPart) for part in parts)
-    attached = f" and {others} attachment{'s' * (others != 1)}" * bool(others)
+def placeholder(message: ToolMessage) -> ToolMessage:
+    """The result with a text that says how much stood there, and where it still is."""
     name = (message.extra or {}).get("offloaded")
     again = f' read_offloaded(name="{name}") reads it again.' * bool(name)
-    return (
-        f"[An older result of {message.tool_name} stood here: {len(message.text):,} characters"
-        f"{attached}. Newer results follow.{again}]"
+    text = (
+        f"[An older result of {message.tool_name} stood here: {len(message.text):,} characters. "
+        f"Newer results follow.{again}]"
     )
+    return replace(message, content=text)

@@ -11,15 +11,13 @@ log, so a summary never contains or replaces it.
 from __future__ import annotations
 
 import logging
-import stat
-from codecs import utf_8_decode
 from collections.abc import Sequence
-from dataclasses import field
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic import PositiveInt
 
 from ..loop import Loop
-from ..messages import Message, SystemMessage, UserMessage
+from ..messages import Message, UserMessage
 from ..tokens import BYTES_PER_TOKEN
 
 logger = logging.getLogger("agentloop")
@@ -27,94 +25,59 @@ logger = logging.getLogger("agentloop")
 MEMORY_INTRO = "Keep in mind what these files say:"
 
 
-class MemoryFile(NamedTuple):
-    """A file as far as it was read: its name, the beginning of its text, its size in bytes."""
-
-    name: str
-    text: str
-    size: int
-
-
 class Memory(Loop):
     """Puts the text of some files in front of every conversation.
 
     memory: the files, in this order. Those that do not exist are left out.
     memory_dir: the directory that relative names start from.
-    memory_tokens: how much of them is shown, all together; longer files lose their end.
-    memory_message: what they come to; None without any text.
+    memory_tokens: how much of them is shown, all together; the rest is left out, with a note.
     """
 
     memory: Sequence[str | Path] = ("AGENTS.md",)
     memory_dir: str | Path = "."
-    memory_tokens: int = 8_000
-    memory_message: UserMessage | None = field(default=None, init=False)
+    memory_tokens: PositiveInt = 8_000
 
     def __post_init__(self) -> None:
-        if isinstance(self.memory, str | Path):
-            raise TypeError(f"memory= takes a list of files, such as [{str(self.memory)!r}]")
-        if type(self.memory_tokens) is not int or self.memory_tokens < 1:
-            raise ValueError(f"memory_tokens is a whole number above 0, not {self.memory_tokens}")
-        self.read_memory()  # before super(), which may open a session: this may fail
+        self._memory = self._read_files()  # before super(), which may open a session
         super().__post_init__()
 
     def read_memory(self) -> None:
         """Read the files again. ValueError: one cannot be read. AgentBusy: a run is going on."""
-        self._refuse_if_busy()
-        found = [read_file(name, Path(self.memory_dir), self.memory_tokens) for name in self.memory]
-        text = memory_text([file for file in found if file is not None], self.memory_tokens)
-        pinned = {"pinned": True}
-        self.memory_message = UserMessage(text, hidden=True, extra=pinned) if text else None
+        self.refuse_if_busy()
+        self._memory = self._read_files()
 
     async def context(self) -> list[Message]:
         messages = await super().context()
-        if self.memory_message is None:
-            return messages
-        at = sum(isinstance(message, SystemMessage) for message in messages[:1])
-        return [*messages[:at], self.memory_message, *messages[at:]]
+        at = bool(self.system_prompt)
+        return [*messages[:at], *self._memory, *messages[at:]]
+
+    def _read_files(self) -> list[UserMessage]:
+        files = [(Path(name).as_posix(), self.memory_dir / Path(name)) for name in self.memory]
+        texts = {name: read_text(path) for name, path in files}
+        text = memory_text(texts, self.memory_tokens)
+        return [UserMessage(text, True, {"pinned": True})] if text else []
 
 
-def read_file(name: str | Path, directory: Path, tokens: int) -> MemoryFile | None:
-    """As much of a file as can be shown; None if there is none. ValueError: it is not readable."""
-    path = directory / Path(name).expanduser()
+def read_text(path: Path) -> str:
+    """The text of a file, or "" if there is none. ValueError: it cannot be read."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is a directory, a pipe or a device")
-        with path.open("rb") as stream:
-            data = stream.read(tokens * BYTES_PER_TOKEN)
-        whole = len(data) >= status.st_size
-        text = utf_8_decode(data, "strict", whole)[0].removeprefix("\ufeff").strip()
+        return path.expanduser().read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
         logger.info("there is no memory file %s", path)
-        return None
+        return ""
     except (OSError, ValueError) as error:
         raise ValueError(f"the memory file {path} cannot be read as UTF-8 text: {error}") from error
-    shown = path.relative_to(directory) if path.is_relative_to(directory) else Path(name)
-    return MemoryFile(shown.as_posix(), text, len(text.encode()) if whole else status.st_size)
 
 
-def memory_text(files: Sequence[MemoryFile], tokens: int) -> str:
-    """The files under their names, no text twice; of their text, `tokens` tokens at most."""
-    texts = {file.text: file for file in reversed(files) if file.text}  # the first of its name
-    kept = [file for file in files if texts.get(file.text) is file]
-    room = shares([file.size for file in kept], tokens * BYTES_PER_TOKEN)
-    blocks = [block(file, limit) for file, limit in zip(kept, room, strict=True)]
-    return "\n\n".join([MEMORY_INTRO, *blocks]) if blocks else ""
-
-
-def block(file: MemoryFile, limit: int) -> str:
-    """A file's name and the first `limit` bytes of its text."""
-    text, note = file.text, ""
-    if limit < file.size:
-        text = text.encode()[:limit].decode(errors="ignore").rstrip()
-        note = f"\n[{file.name} goes on: it has {file.size:,} bytes, and its end is not shown.]"
-    return f"## {file.name}\n\n{text}{note}"
-
-
-def shares(sizes: Sequence[int], total: int) -> list[int]:
-    """`total` split among these sizes: the small ones are met, and the large ones get the same."""
-    room = dict[int, int]()
-    for done, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
-        room[at] = min(sizes[at], total // (len(sizes) - done))
-        total -= room[at]
-    return [room[at] for at in range(len(sizes))]
+def memory_text(texts: dict[str, str], tokens: int) -> str:
+    """The texts under their names, each text once, and of them all the first `tokens` tokens."""
+    blocks, seen, room = [MEMORY_INTRO], {""}, tokens * BYTES_PER_TOKEN
+    for name, text in texts.items():
+        if text not in seen:
+            seen.add(text)
+            data = text.encode()
+            shown = data[:room].decode(errors="ignore")
+            room -= min(room, len(data))
+            note = f"\n[{name} goes on: it has {len(data):,} bytes, and its end is not shown.]"
+            blocks.append(f"## {name}\n\n{shown}{note * (shown != text)}")
+    return "\n\n".join(blocks) if blocks[1:] else ""

@@ -1,117 +1,107 @@
 """Keeps an agent's log in a file that outlives its process, and goes on from it.
 
-Copy with: the core, store.py, saved.py.
+Copy with: the core, store.py.
 
     class MyAgent(Session, Agent): ...
 
-    agent = MyAgent(llm=..., session="monday")
+    with MyAgent(llm=..., session="monday") as agent: ...
 
 A record is in the file when `record` returns, so a killed process loses nothing that anybody was
-told of; it is on the disk before the next model call, and when a run ends. A line that cannot be
-read stands in the log as an `Unknown` record of type "unreadable", with the line's number.
+told of. It is on the disk before the next model call, and when a run ends. To keep sessions in
+another place, such as a database, override `open_session` and `write_line`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import field
+import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from ..loop import Loop
-from ..messages import AssistantMessage, Record, Request, Reset, RunEnd, Unknown, dump_record
-from ..runs import recording
-from ..saved import SESSION_DIR, load_log
-from ..store import FileStore, Journal, SessionStore
+from ..loop import Loop, Request
+from ..messages import AssistantMessage, Record, Reset, RunEnd, Usage, UserMessage, dump_record
+from ..store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
+from ..transcript import usage_of
+
+writing = threading.RLock()  # keeps the order of records that several threads make
 
 
 class Session(Loop):
-    """Continues the session of a name, and writes every record to it.
+    """Continues the session of a name, and writes each record to it.
 
-    session: its name; None keeps nothing.
-    session_dir: the directory of the session files.
-    session_fsync: whether to wait for the disk; without, a power cut may lose the newest records.
-    session_store: another place than a directory.
-    journal: the open session, from the store.
-    saved: how many records of the log are in it.
-    saving: whether one is being written just now.
+    `session_file` is the open file, or None. `saved` records of the log are in the session.
+
+    session: the name of the session to continue or begin, or None to keep nothing.
+    session_dir: the folder of the session files.
+    session_fsync: wait for the disk. Otherwise a power cut may lose the newest records.
     """
 
     session: str | None = None
     session_dir: str | Path = SESSION_DIR
     session_fsync: bool = True
-    session_store: SessionStore | None = None
-    journal: Journal | None = field(default=None, init=False)
-    saved: int = field(default=0, init=False)
-    saving: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
+        self.session_file: SessionFile | None = None
+        self.log = []
         try:
-            if self.session is not None:  # before super(): other mixins may look at the log there
-                store = self._store()
-                self.journal = store.open(self.session)
-                log = load_log(store.read(self.session))
-                self.log, self.saved = log, len(log)
+            if self.session is not None:  # before super(): other mixins look at the log there
+                self.log += load_log(self.open_session(self.session))
+            self.saved = len(self.log)
             super().__post_init__()
         except BaseException:
             self.close()
             raise
 
+    def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
+        """Open a session, and return its lines.
+
+        SessionLocked: it is open elsewhere. FileExistsError: it is to be new, and is not.
+        """
+        path = session_path(name, self.session_dir)
+        self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
+        return read_lines(path)
+
+    def write_line(self, line: bytes) -> None:
+        """Add a line to the session. OSError: it is not added; the next call tries again."""
+        if self.session_file is not None:
+            self.session_file.append(line)
+
     def record(self, record: Record) -> None:
-        if self.journal is None:
+        if self.session is None:
             super().record(record)
             return
-        line = dump_record(record)  # what cannot be written raises here, and is in neither
-        with recording:
-            saved = self.saved
-            if isinstance(record, Reset):
-                self.saved = 0  # the log begins anew
+        line = dump_record(record)  # ValueError: it cannot be written, and is in no log
+        if isinstance(record, Reset):  # the log begins anew, unless the disk is full
+            self.write_line(line)
             super().record(record)
-            try:
-                self._save(record, line)
-            except BaseException:
-                if isinstance(record, Reset):
-                    self.saved = saved  # it does not
-                raise
-        if isinstance(record, RunEnd):
-            self.journal.sync()
+            self.saved = 1
+        else:
+            super().record(record)
+            self._save()
+        if isinstance(record, RunEnd) and self.session_file is not None:
+            self.session_file.sync()
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if self.journal is not None:
-            self.journal.sync()
+        if self.session_file is not None:
+            self.session_file.sync()
         return await super().call_model(request)
 
-    def fork(self, at: int | str | None = None, session: str | None = None) -> Self:
-        """A copy up to record `at`, or up to the snapshot of that label.
+    def fork(self, at: int | None = None, session: str | None = None) -> Self:
+        """A copy up to record `at`: in memory, or a session with a new name.
 
-        It is in memory only, or a new session. FileExistsError: there is one of this name.
+        FileExistsError: there is a session with this name.
         """
-        twin = super().fork(place_of(self.log, at) if isinstance(at, str) else at)
+        twin = super().fork(at)
+        twin.session, twin.session_file, twin.saved = session, None, 0
         if session is not None:
-            twin.session = session
-            twin.journal = self._store().create(session, map(dump_record, twin.log))
-            twin.saved = len(twin.log)
+            twin.open_session(session, new=True)
+            twin._save()
         return twin
-
-    def __copy__(self) -> Self:
-        """A copy in memory only, as `fork` makes it: two agents cannot write one session."""
-        twin = super().__copy__()
-        twin.session, twin.journal, twin.saving, twin.log = None, None, False, self.log[:]
-        return twin
-
-    def snapshot(self, label: str) -> int:
-        """Mark this place in the log, for `fork(at=label)`. Returns its number, which does too."""
-        self.record(Unknown({"type": "snapshot", "label": label, "at": time.time()}))
-        return len(self.log)
 
     def close(self) -> None:
         """Let go of the session, so that others can open it. After that nothing can be recorded."""
-        if self.journal is not None:
-            try:
-                self._save()
-            finally:
-                self.journal.close()
+        if self.session_file is not None:
+            self.session_file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -119,32 +109,33 @@ class Session(Loop):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _save(self, record: Record | None = None, line: bytes = b"") -> None:
-        """Write what the log has and the session has not: one record; more after a full disk.
-
-        `line` is `record`. What a signal handler records while another is being written comes
-        after that.
-        """
-        while self.journal is not None and not self.saving and self.saved < len(self.log):
-            self.saving = True
-            try:
-                for each in self.log[self.saved :]:
-                    self.journal.append(line if each is record else dump_record(each))
-                    self.saved += 1
-            finally:
-                self.saving = False
-
-    def _store(self) -> SessionStore:
-        return self.session_store or FileStore(self.session_dir, fsync=self.session_fsync)
+    def _save(self) -> None:
+        """Write the records that are not in the session yet: after a full disk several."""
+        with writing:
+            while self.session is not None and self.saved < len(self.log):
+                self.write_line(dump_record(self.log[self.saved]))
+                self.saved += 1
 
 
-def place_of(log: Sequence[Record], label: str) -> int:
-    """The place behind the newest snapshot of this label. ValueError: there is none."""
-    places = {
-        str(record.data.get("label")): at
-        for at, record in enumerate(log, 1)
-        if isinstance(record, Unknown) and record.data.get("type") == "snapshot"
-    }
-    if label not in places:
-        raise ValueError(f"there is no snapshot {label!r}; there are: {list(places)}")
-    return places[label]
+class SessionInfo(NamedTuple):
+    """A session in a list: its first prompt as the title, Unix time of its last change, tokens."""
+
+    name: str
+    title: str
+    modified: float
+    usage: Usage
+
+
+def sessions(session_dir: str | Path = SESSION_DIR) -> list[SessionInfo]:
+    """The sessions of a folder, newest first. The title of an unreadable one says why it is."""
+    found: list[SessionInfo] = []
+    for path in Path(session_dir).expanduser().glob("*.jsonl"):
+        log, modified = list[Record](), path.stat().st_mtime
+        try:
+            log = read_log(path)
+            prompts = (r.text for r in log if isinstance(r, UserMessage) and not r.hidden)
+            title = " ".join(next(prompts, "").split())[:60]
+        except (OSError, ValueError) as error:
+            title = str(error)
+        found.append(SessionInfo(path.stem, title, modified, usage_of(log)))
+    return sorted(found, key=lambda info: -info.modified)

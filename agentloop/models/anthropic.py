@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and every server that speaks it.
 
-Copy with: messages.py, events.py, errors.py, transcript.py, models/http.py, models/clients.py.
+Copy with: messages.py, events.py, errors.py, models/http.py.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -12,9 +12,9 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadRequest
 from ..messages import (
     AssistantMessage,
     Content,
@@ -22,15 +22,15 @@ from ..messages import (
     ImagePart,
     Message,
     Part,
-    Request,
     SystemMessage,
     TextPart,
     ToolCall,
+    ToolChoice,
     ToolMessage,
     Usage,
-    UserMessage,
 )
 from .http import (
+    JSON,
     Deltas,
     HTTPModel,
     as_json,
@@ -38,9 +38,7 @@ from .http import (
     given,
     loaded,
     obj,
-    objects,
     stop_reason,
-    text_in,
     wire_name,
 )
 
@@ -56,7 +54,8 @@ ANTHROPIC_STOP_REASONS = {
     "pause_turn": "pause",
     "model_context_window_exceeded": "context_overflow",
 }
-NOTHING = "(empty)"  # what stands where the API wants some text and there is none
+PIECES = {"text", "thinking", "signature", "partial_json", "content"}  # texts in deltas
+NOTHING = "(empty)"  # stands where the API wants some text and there is none
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -64,10 +63,10 @@ class ChatAnthropic(HTTPModel):
     """A model behind the Messages API. Settings that are None are not sent.
 
     `max_tokens` bounds the output with its thinking. `thinking` is a budget in tokens or, for
-    models that do without one, the API's own object, such as {"type": "adaptive"}; a thinking
-    model can't be forced to call a tool. `cache` marks the prompt for the provider's cache: tools,
-    system prompt, and the conversation up to here. `betas` are features to switch on by header.
-    Newer values of `version` know no `temperature`.
+    models that do without one, the API's own object, such as {"type": "adaptive"}; the API does
+    not force a thinking model to call a tool. `cache` marks the prompt for the provider's cache:
+    tools, system prompt, and the conversation up to here. `betas` are features to switch on by
+    header. Newer values of `version` know no `temperature`.
     """
 
     max_tokens: int = 16_000
@@ -78,64 +77,63 @@ class ChatAnthropic(HTTPModel):
     betas: Sequence[str] = ()
     version: str = "2023-06-01"
 
-    key_variable: ClassVar[str] = "ANTHROPIC_API_KEY"
-    url_variable: ClassVar[str] = "ANTHROPIC_BASE_URL"
-    default_url: ClassVar[str] = "https://api.anthropic.com"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.base_url = self.base_url.removesuffix("/v1")
-        if isinstance(self.thinking, int) and self.thinking >= self.max_tokens:
-            raise ValueError(f"thinking={self.thinking} needs a max_tokens above it")
+    key_variable = "ANTHROPIC_API_KEY"
+    url_variable = "ANTHROPIC_BASE_URL"
+    default_url = "https://api.anthropic.com"
 
     def headers(self) -> dict[str, str]:
-        betas = ",".join(self.betas) or None
-        headers = {"anthropic-version": self.version, "anthropic-beta": betas}
-        return given(headers | {"x-api-key": self.api_key})
+        return given(
+            {
+                "x-api-key": self.api_key,
+                "anthropic-version": self.version,
+                "anthropic-beta": ",".join(self.betas) or None,
+            }
+        )
 
     def path(self, stream: bool) -> str:
-        return "/v1/messages"
+        return "/messages" if str(self.base_url).endswith("/v1") else "/v1/messages"
 
-    def body(self, request: Request, stream: bool) -> dict[str, Any]:
-        system = [m.content for m in request.messages if isinstance(m, SystemMessage)]
-        body: dict[str, Any] = {
+    def body(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        stream: bool,
+    ) -> JSON:
+        system = "\n\n".join(m.content for m in messages if isinstance(m, SystemMessage))
+        written = write_anthropic_messages(messages)
+        thinking: Any = self.thinking or None
+        if isinstance(thinking, int):
+            thinking = {"type": "enabled", "budget_tokens": thinking}
+        if thinking and thinking["type"] == "enabled" and not _may_think(written):
+            thinking = None  # another provider began this turn
+        body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "system": [block for text in system for block in _write_text(text)] or None,
-            "messages": write_anthropic_messages(request.messages),
+            "system": _write_content(system) or None,
+            "messages": written,
             "temperature": self.temperature,
-            "thinking": self._thinking() or None,
+            "thinking": thinking,
             "stream": stream or None,
         }
-        if request.tools:
-            body["tools"] = [write_anthropic_tool(tool) for tool in request.tools]
-            body["tool_choice"] = self._tool_choice(request.tool_choice)
-        if self._thinking().get("type") == "enabled" and not _may_think(body["messages"]):
-            del body["thinking"]
+        if tools:
+            body["tools"] = [
+                {"name": t.name, "description": t.description, "input_schema": t.parameters}
+                for t in tools
+            ]
+            body["tool_choice"] = self._tool_choice(tool_choice)
         if self.cache:
             mark_for_cache(body)
         return given(body)
 
-    def _thinking(self) -> dict[str, Any]:
-        if self.thinking and isinstance(self.thinking, int):
-            return {"type": "enabled", "budget_tokens": self.thinking}
-        return dict(self.thinking or {})
-
-    def _tool_choice(self, choice: str) -> dict[str, Any] | None:
-        thinks = self._thinking().get("type") in ("enabled", "adaptive")
-        if thinks and choice not in ("auto", "none"):
-            raise BadRequest(
-                f"tool_choice={choice!r}: a model of Anthropic's can't be forced to call a tool "
-                "while it thinks. Use tool_choice='auto', or a model without thinking="
-            )
+    def _tool_choice(self, choice: ToolChoice) -> JSON | None:
         kinds = {"auto": "auto", "required": "any", "none": "none"}
-        out: dict[str, Any] = {"type": kinds.get(choice, "tool")}
-        out |= {} if choice in kinds else {"name": choice}
-        if self.parallel_tool_calls is not None and choice != "none":
-            out["disable_parallel_tool_use"] = not self.parallel_tool_calls
-        return None if out == {"type": "auto"} else out
+        out: JSON = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+        if self.parallel_tool_calls is None or choice == "none":
+            return None if choice == "auto" else out
+        return out | {"disable_parallel_tool_use": not self.parallel_tool_calls}
 
-    def read(self, data: dict[str, Any]) -> AssistantMessage:
+    def read(self, data: JSON) -> AssistantMessage:
         return read_anthropic_reply(data)
 
     def accumulator(self, deltas: Deltas) -> AnthropicChunks:
@@ -145,129 +143,112 @@ class ChatAnthropic(HTTPModel):
 # ---- the request
 
 
-def write_anthropic_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     """Messages as the Messages API takes them. BadRequest: a part that it cannot carry.
 
-    The results of one turn and what the user says after them are one message.
+    Roles alternate, and the user begins: the results of one turn and what the user says after them
+    are one message.
     """
-    out: list[dict[str, Any]] = []
+    out: list[JSON] = [{"role": "user", "content": []}]
     for message in messages:
+        role = "user"
         if isinstance(message, AssistantMessage):
-            blocks = _write_anthropic_assistant(message)
-            if blocks and not out:
-                _append_to_anthropic(out, "user", _write_text(NOTHING))
-            _append_to_anthropic(out, "assistant", blocks)
+            role, blocks = "assistant", _write_assistant(message)
         elif isinstance(message, ToolMessage):
-            _append_to_anthropic(out, "user", [_write_result(message)])
-        elif isinstance(message, UserMessage):
-            blocks = _write_anthropic_content(message.content)
-            if not out or out[-1]["role"] == "assistant":
-                blocks = blocks or _write_text(NOTHING)
-            _append_to_anthropic(out, "user", blocks)
-    if out and out[-1]["role"] == "assistant" and "text" in (last := out[-1]["content"][-1]):
-        out[-1]["content"][-1] = last | {"text": last["text"].rstrip()}
+            blocks = [_write_result(message)]
+        else:
+            blocks = [] if isinstance(message, SystemMessage) else _write_content(message.content)
+        if out[-1]["role"] == role:
+            out[-1]["content"] += blocks
+        elif blocks or role == "user":
+            out.append({"role": role, "content": blocks})
+    for written in out:
+        written["content"] = written["content"] or _write_content(NOTHING)
     return out
 
 
-def _append_to_anthropic(
-    out: list[dict[str, Any]], role: str, blocks: list[dict[str, Any]]
-) -> None:
-    if out and out[-1]["role"] == role:
-        out[-1]["content"] += blocks
-    elif blocks:
-        out.append({"role": role, "content": blocks})
-
-
-def _write_anthropic_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
-    """The message's blocks as the API sent them, with the calls as the message has them."""
-    raw = obj(message.raw)
-    blocks = objects(raw.get("content")) if raw.get("provider") == "anthropic" else []
-    calls = [_write_anthropic_call(call) for call in message.tool_calls]
-    places = [block for block in blocks if block.get("type") == "tool_use"]
-    if _join(blocks, "text") != message.content or len(places) != len(calls):
-        # made elsewhere, or changed since
-        thoughts = [b for b in blocks if b.get("type") in ("thinking", "redacted_thinking")]
-        return [*filter(_is_sendable, thoughts), *_write_text(message.content), *calls]
-    rest = iter(calls)
-    out = [block | next(rest) if block.get("type") == "tool_use" else block for block in blocks]
+def _write_assistant(message: AssistantMessage) -> list[JSON]:
+    """The blocks that the API sent, or those of the text and the calls if one has changed them."""
+    calls: list[JSON] = [
+        {
+            "type": "tool_use",
+            "id": _write_id(call.id),
+            "name": wire_name(call.name),
+            "input": call.parsed or {},
+        }
+        for call in message.tool_calls
+    ]
+    raw, out = obj(message.raw), [*_write_content(message.content), *calls]
+    if raw.get("provider") != "anthropic":
+        return out
+    blocks = raw["content"]
+    places = [block["type"] for block in blocks].count("tool_use")
+    if _join(blocks, "text") == message.content and places == len(calls):
+        rest = iter(calls)
+        out = [block | next(rest) if block["type"] == "tool_use" else block for block in blocks]
     return [*filter(_is_sendable, out)]
 
 
-def _is_sendable(block: dict[str, Any]) -> bool:
-    """The API refuses blank text, even its own, and thoughts that were cut off unsigned."""
-    kind = block.get("type")
-    needs = {"text": "text", "thinking": "signature"}
-    return kind not in needs or bool(text_in(block.get(needs[kind])).strip())
+def _is_sendable(block: JSON) -> bool:
+    """False for blank text, even the API's own, and for thoughts cut off before their signature."""
+    needed = {"text": "text", "thinking": "signature"}.get(block["type"])
+    return not needed or bool((block.get(needed) or "").strip())
 
 
-def _write_anthropic_call(call: ToolCall) -> dict[str, Any]:
-    name, arguments = wire_name(call.name), call.parsed or {}
-    return {
-        "type": "tool_use",
-        "id": _write_anthropic_id(call.id),
-        "name": name,
-        "input": arguments,
-    }
-
-
-def _write_anthropic_id(call_id: str) -> str:
+def _write_id(call_id: str) -> str:
     """The id if Anthropic takes it: other providers' may be longer, or hold other characters."""
-    good = re.fullmatch("[a-zA-Z0-9_-]{1,64}", call_id)
-    return call_id if good else hashlib.sha256(call_id.encode()).hexdigest()[:40]
+    if re.fullmatch("[a-zA-Z0-9_-]{1,64}", call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
-def _write_result(message: ToolMessage) -> dict[str, Any]:
-    blocks = _write_anthropic_content(message.content)
-    out: dict[str, Any] = {
-        "type": "tool_result",
-        "tool_use_id": _write_anthropic_id(message.tool_call_id),
-    }
-    if message.is_error and all(block["type"] == "text" for block in blocks):
-        out["is_error"] = True  # refused with other blocks, and without any
-        blocks = blocks or _write_text(NOTHING)
-    return out | {"content": blocks} if blocks else out
+def _write_result(message: ToolMessage) -> JSON:
+    blocks = _write_content(message.content) or _write_content(NOTHING)
+    # the API refuses an error with an image in it
+    failed = message.is_error and all(block["type"] == "text" for block in blocks)
+    call_id = _write_id(message.tool_call_id)
+    return given(
+        {
+            "type": "tool_result",
+            "tool_use_id": call_id,
+            "content": blocks,
+            "is_error": failed or None,
+        }
+    )
 
 
-def _write_anthropic_content(content: Content) -> list[dict[str, Any]]:
-    parts: Sequence[Part] = [TextPart(content)] if isinstance(content, str) else content
-    return [block for part in parts for block in _write_anthropic_part(part)]
+def _write_content(content: Content) -> list[JSON]:
+    """Blocks with the content; none for blank text, which the API refuses."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    return [block for part in content for block in _write_part(part)]
 
 
-def _write_anthropic_part(part: Part) -> list[dict[str, Any]]:
+def _write_part(part: Part) -> list[JSON]:
     if isinstance(part, TextPart):
-        return _write_text(part.text)
-    if isinstance(part, ImagePart):
-        return [{"type": "image", "source": _source(part)}]
-    if isinstance(part, FilePart):
-        title = {"title": part.name} if part.name else {}
-        return [{"type": "document", "source": _source(part), **title}]
-    raise BadRequest(f"the Messages API cannot carry {part!r:.80}")
-
-
-def _write_text(text: str) -> list[dict[str, Any]]:
-    """One block, or none: blank text would be refused."""
-    return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _source(part: ImagePart | FilePart) -> dict[str, Any]:
+        return _write_content(part.text)
+    if not isinstance(part, ImagePart | FilePart):
+        raise BadRequest(f"the Messages API cannot carry {part!r:.80}")
     kind, data = part.media_type or "", part.data or b""
-    if found := re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "", re.DOTALL):
-        return {"type": "base64", "media_type": found[1], "data": found[2]}
-    if part.url:
-        return {"type": "url", "url": part.url}
-    if isinstance(part, FilePart) and kind.startswith("text/"):
-        return {"type": "text", "media_type": "text/plain", "data": data.decode(errors="replace")}
-    if isinstance(part, FilePart) and kind != "application/pdf":
-        raise BadRequest(f"the Messages API takes PDF and text files, not {kind}")
-    return {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
+    source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
+    if found := re.fullmatch("data:([^;,]+);base64,(.*)", part.url or ""):
+        source |= {"media_type": found[1], "data": found[2]}
+    elif part.url:
+        source = {"type": "url", "url": part.url}
+    elif kind.startswith("text/"):
+        source = {"type": "text", "media_type": "text/plain", "data": data.decode(errors="replace")}
+    return [
+        given(
+            {
+                "type": "image" if isinstance(part, ImagePart) else "document",
+                "source": source,
+                "title": getattr(part, "name", None),
+            }
+        )
+    ]
 
 
-def write_anthropic_tool(tool: Tool) -> dict[str, Any]:
-    """A tool as the Messages API takes it."""
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-
-
-def mark_for_cache(body: dict[str, Any]) -> None:
+def mark_for_cache(body: JSON) -> None:
     """Ask to cache the request up to its tools, system prompt, last and last but one user message.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
@@ -280,94 +261,63 @@ def mark_for_cache(body: dict[str, Any]) -> None:
             blocks[-1] = blocks[-1] | {"cache_control": {"type": "ephemeral"}}
 
 
-def _may_think(messages: list[dict[str, Any]]) -> bool:
-    """Whether the turn that goes on here began with thinking, or is a new one.
-
-    Another provider's turn did not, and the API takes no budget until it is over.
-    """
-    first = ""
+def _may_think(messages: Sequence[JSON]) -> bool:
+    """True if the turn that goes on here began with thinking: else the API takes no budget yet."""
+    first = "thinking"
     for message in reversed(messages):
         kind = message["content"][0]["type"]
-        if message["role"] == "user" and kind != "tool_result":
+        if message["role"] == "assistant":
+            first = kind
+        elif kind != "tool_result":
             break
-        first = kind if message["role"] == "assistant" else first
-    return first in ("", "thinking", "redacted_thinking")
+    return "thinking" in first
 
 
 # ---- the reply
 
 
-def read_anthropic_reply(data: dict[str, Any]) -> AssistantMessage:
-    """The message in a reply. BadResponse: there is none."""
-    if not isinstance(data.get("content"), list):
-        raise BadResponse("no content in the reply")
-    content = objects(data["content"])
-    calls = tuple(
-        _read_anthropic_call(block) for block in content if block.get("type") == "tool_use"
+def read_anthropic_reply(data: JSON) -> AssistantMessage:
+    """The message in a reply. LookupError or TypeError: there is none."""
+    blocks = [
+        given(block) if block["type"] in ("text", "tool_use") else block
+        for block in data["content"]
+    ]
+    calls = tuple(  # a block keeps their place, the message has the rest
+        ToolCall(str(block.pop("id", "")), block.pop("name"), as_json(block.pop("input", None)))
+        for block in blocks
+        if block["type"] == "tool_use"
     )
-    thinking = [block for block in content if block.get("type") == "thinking"]
+    text = _join(blocks, "text")
     stop = stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls)
-    text = _join(content, "text")
-    if stop == "refused" and not text.strip():
-        text = text_in(obj(data.get("stop_details")).get("explanation"))
+    if stop == "refused":
+        text = text or obj(data.get("stop_details")).get("explanation", "")
     message = AssistantMessage(
         content=text,
         tool_calls=calls,
-        thinking=_join(thinking, "thinking") or None,
-        usage=read_anthropic_usage(data.get("usage")),
+        thinking=_join(blocks, "thinking") or None,
+        usage=read_anthropic_usage(obj(data.get("usage"))),
         stop_reason=stop,
     )
-    raw = {"provider": "anthropic", "content": [_opaque(block) for block in content]}
-    whole = replace(message, raw=raw)
-    # what the message says by itself is not kept twice
-    return (
-        message
-        if _write_anthropic_assistant(message) == _write_anthropic_assistant(whole)
-        else whole
+    whole = replace(message, raw={"provider": "anthropic", "content": blocks})
+    # most replies need no blocks of their own: the message says it all
+    return message if _write_assistant(message) == _write_assistant(whole) else whole
+
+
+def _join(blocks: Sequence[JSON], kind: str) -> str:
+    return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
+
+
+def read_anthropic_usage(counts: JSON) -> Usage | None:
+    """Tokens: those read from the cache or written to it are part of the input."""
+    fields = (
+        "input_tokens",
+        "output_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
     )
-
-
-def _join(blocks: list[dict[str, Any]], name: str) -> str:
-    return "".join(text_in(block.get(name)) for block in blocks if block.get("type") == name)
-
-
-def _read_anthropic_call(block: dict[str, Any]) -> ToolCall:
-    name, arguments = text_in(block.get("name")), as_json(block.get("input"))
-    return ToolCall(text_in(block.get("id")), name, arguments)
-
-
-def _opaque(block: dict[str, Any]) -> dict[str, Any]:
-    """A block as it goes back. A call leaves only its place here: the message has the rest."""
-    if block.get("type") == "tool_use":
-        block = {key: block[key] for key in block if key not in ("id", "name", "input")}
-    if block.get("type") in ("tool_use", "text"):
-        block = given(block)
-    if isinstance(block.get("input"), str):  # of a server's tool: it has to be an object
-        block["input"] = {}
-    return block
-
-
-def read_anthropic_usage(usage: Any) -> Usage | None:
-    """Tokens: what was read from the cache or written to it is part of the input."""
-    if not (counts := obj(usage)):
-        return None
-    read = count(counts.get("cache_read_input_tokens"))
-    written = count(counts.get("cache_creation_input_tokens"))
-    return Usage(
-        input_tokens=count(counts.get("input_tokens")) + read + written,
-        output_tokens=count(counts.get("output_tokens")),
-        cached_input_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=count(obj(counts.get("output_tokens_details")).get("thinking_tokens")),
-    )
-
-
-DELTAS = {  # what a delta adds to: the type of its block, and the field
-    "text_delta": ("text", "text"),
-    "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("thinking", "signature"),
-    "input_json_delta": ("tool_use", "partial_json"),
-}
+    fresh, output, read, written = (count(counts.get(field)) for field in fields)
+    thinking = count(obj(counts.get("output_tokens_details")).get("thinking_tokens"))
+    return Usage(fresh + read + written, output, read, written, thinking) if counts else None
 
 
 class AnthropicChunks:
@@ -376,57 +326,32 @@ class AnthropicChunks:
     def __init__(self, deltas: Deltas) -> None:
         self.complete = False
         self._deltas = deltas
-        self._message: dict[str, Any] = {}
-        self._usage: dict[str, Any] = {}
-        self._blocks: list[dict[str, Any]] = []
-        self._open: dict[str, int] = {}  # the block that is being written, by index
-        self._pieces: dict[tuple[int, str], list[str]] = {}  # of a block's field
+        self._message: JSON = {}
+        self._usage: JSON = {}
+        self._blocks: list[JSON] = []
 
-    def add(self, event: dict[str, Any]) -> None:
-        kind, index = event.get("type"), str(event.get("index"))
-        if kind == "message_start":
-            self._message = dict(obj(event.get("message")))
-            self._add_usage(self._message.get("usage"))
-        elif kind == "content_block_start":
-            self._start(index, obj(event.get("content_block")))
+    def add(self, event: JSON) -> None:
+        kind = event.get("type")
+        piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
+        if kind == "content_block_start":
+            self._blocks.append(piece)
         elif kind == "content_block_delta":
-            self._add_delta(index, obj(event.get("delta")))
-        elif kind == "message_delta":
-            self._message |= obj(event.get("delta"))
-            self._add_usage(event.get("usage"))
+            block = self._blocks[-1]  # they come one by one
+            for name in PIECES & piece.keys():
+                block[name] = (block.get(name) or "") + piece[name]
+            if "citation" in piece:
+                block["citations"] = [*(block.get("citations") or ()), piece["citation"]]
+        else:  # message_start, message_delta
+            self._message |= piece
+            # counts are totals so far; those that an event leaves out stay as they were
+            self._usage |= given(obj(event.get("usage") or piece.get("usage")))
         self.complete = self.complete or kind == "message_stop"
+        self._deltas.text(piece.get("text", ""))
+        self._deltas.thinking(piece.get("thinking", ""))
 
-    def _add_usage(self, usage: Any) -> None:
-        """Counts are totals so far; those that an event leaves out stay as they were."""
-        self._usage |= {key: value for key, value in obj(usage).items() if value is not None}
-
-    def _start(self, index: str, block: dict[str, Any]) -> None:
-        self._open[index] = len(self._blocks)
-        self._blocks.append(dict(block))
-        self._show(block, block.get("type"))
-
-    def _show(self, piece: dict[str, Any], kind: Any) -> None:
-        if kind in ("text", "thinking"):
-            show = self._deltas.text if kind == "text" else self._deltas.thinking
-            show(text_in(piece.get(kind)))
-
-    def _add_delta(self, index: str, delta: dict[str, Any]) -> None:
-        kind, field = DELTAS.get(text_in(delta.get("type")), ("text", ""))
-        if index not in self._open:
-            self._start(index, {"type": kind})
-        at = self._open[index]
-        if "citation" in delta:
-            block = self._blocks[at]
-            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
-        if field:
-            self._pieces.setdefault((at, field), []).append(text_in(delta.get(field)))
-            self._show(delta, field)
-
-    def reply(self) -> dict[str, Any]:
-        for (at, name), pieces in self._pieces.items():
-            block, text = self._blocks[at], "".join(pieces)
-            if name != "partial_json":
-                block[name] = text_in(block.get(name)) + text
-            elif text.strip():  # it stays text if it is no object
-                block["input"] = found if isinstance(found := loaded(text), dict) else text
+    def reply(self) -> JSON:
+        for block in self._blocks:
+            if text := block.pop("partial_json", "").strip():
+                # cut off, it stays text for a call of ours, and no server tool takes that
+                block["input"] = loaded(text) or (text if block["type"] == "tool_use" else {})
         return self._message | {"content": self._blocks, "usage": self._usage}

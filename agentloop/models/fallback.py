@@ -9,7 +9,6 @@ Each model retries on its own first: give those before the last few retries.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,17 +22,14 @@ if TYPE_CHECKING:
     from ..loop import ChatModel
     from ..tools import Tool
 
-logger = logging.getLogger("agentloop")
-
 DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 
 
 class Fallback:
-    """The first of some models that is up. None is asked after another has shown a delta.
+    """The first of some models that is up. No other is asked after one has shown a delta.
 
-    errors: what counts as down; a request that is refused as such is not tried elsewhere.
-    cooldown: seconds for which a model that was down is passed over, or longer if it says so. If
-    all are, they are asked all the same, in their order.
+    errors: those that count as down; a request that is refused as such is not tried elsewhere.
+    cooldown: seconds for which a model that was down is asked last, or longer if it says so.
     """
 
     def __init__(
@@ -46,7 +42,7 @@ class Fallback:
         if not models:
             raise ValueError("Fallback needs models to choose from")
         self.models, self.errors, self.cooldown, self.clock = models, errors, cooldown, clock
-        self._down_until = [float("-inf")] * len(models)
+        self._down_until: dict[int, float] = {}  # by the model's number
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self.models))})"
@@ -54,12 +50,12 @@ class Fallback:
     @property
     def model(self) -> str:
         """The name of the model that is asked first at the moment."""
-        return self.models[self._up()[0]].model
+        return self.models[self._order()[0]].model
 
-    def _up(self) -> Sequence[int]:
-        """The numbers of the models to ask, in order."""
+    def _order(self) -> list[int]:
+        """The numbers of the models: those that were down lately are asked last."""
         now, numbers = self.clock(), range(len(self.models))
-        return [number for number in numbers if self._down_until[number] <= now] or numbers
+        return sorted(numbers, key=lambda number: self._down_until.get(number, now) > now)
 
     async def ainvoke(
         self,
@@ -73,32 +69,29 @@ class Fallback:
 
         Raises the last error, with those before it in its notes.
         """
-        shown = False
+        shown, notes = False, list[str]()
 
         def show(delta: TextDeltaEvent | ThinkingDeltaEvent) -> None:
             nonlocal shown
             shown = True
-            if on_delta is not None:
+            if on_delta:
                 on_delta(delta)
 
-        listener = show if on_delta is not None else None
-        notes: list[str] = []
-        *others, last = self._up()
-        for number in (*others, last):
+        numbers = self._order()
+        while True:
+            number = numbers.pop(0)
             model = self.models[number]
             try:
                 reply = await model.ainvoke(
-                    messages, tools, tool_choice=tool_choice, on_delta=listener
+                    messages, tools, tool_choice=tool_choice, on_delta=show if on_delta else None
                 )
                 return reply if reply.model else replace(reply, model=model.model)
             except ModelError as error:
                 for note in notes:
                     error.add_note(note)
-                if isinstance(error, self.errors):
+                if is_down := isinstance(error, self.errors):
                     wait = max(self.cooldown, error.retry_after or 0.0)
                     self._down_until[number] = self.clock() + wait
-                if shown or number == last or not isinstance(error, self.errors):
+                if shown or not (is_down and numbers):
                     raise
-                logger.info("%r is down, so the next is asked: %s", model, error)
                 notes.append(f"before it, {model!r}: {type(error).__name__}: {error}")
-        raise AssertionError("there is a last model")

@@ -1,27 +1,26 @@
-"""Plays a recording or a session again, at no cost, and fails at the first request that differs.
+"""Keeps what models are asked and what they answer in files, and plays that again at no cost.
 
-Copy with: messages.py, events.py, errors.py, transcript.py, store.py, saved.py.
+Copy with: messages.py, events.py, transcript.py, store.py, errors.py.
 
-    llm = ReplayModel("run.jsonl")  # what RecordingModel wrote, or Session
-
-A recording has each request whole. A session has what came since the reply before: results,
-prompts. That is what a replay compares.
+    llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
+    llm = ReplayModel("run.jsonl")  # answers from it; fails at the first request that differs
+    llm = ReplayModel("session.jsonl")  # a session has what came since the reply before
+    llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))  # the bodies as they went, to look into
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import logging
 import re
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from ..errors import ModelError
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
 from ..messages import (
     AssistantMessage,
@@ -32,41 +31,90 @@ from ..messages import (
     Summary,
     SystemMessage,
     ToolChoice,
-    from_dict,
-    to_dict,
+    dump_record,
+    load_record,
 )
-from ..saved import read_log
-from ..transcript import View
+from ..store import read_log
+from ..transcript import view, with_unique_ids
 
 if TYPE_CHECKING:
+    from ..loop import ChatModel
     from ..tools import Tool
 
-logger = logging.getLogger("agentloop")
-
-RECORDING = {"type": "recording", "schema": 1}  # the first line of one
+RECORDING = b'{"type":"recording","schema":1}\n'  # the first line of one
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
 DIFF_LINES = 60
 
-JSON: TypeAlias = dict[str, Any]
+
+def dump_to(folder: str | Path) -> Callable[[str, str], None]:
+    """For the `dump=` of a model: writes each body into the folder, for the owner's eyes.
+
+    They are 0001-request.json, 0001-response.json (.sse if it was a stream), and so on. The model
+    has taken its key out of them.
+    """
+
+    def dump(request: str, response: str) -> None:
+        Path(folder).mkdir(0o700, parents=True, exist_ok=True)
+        number = len([*Path(folder).glob("*-request.json")]) + 1
+        kind = "json" if response.lstrip()[:1] in "{[" else "sse"
+        append(Path(folder, f"{number:04}-request.json"), request.encode())
+        append(Path(folder, f"{number:04}-response.{kind}"), response.encode())
+
+    return dump
+
+
+def append(path: Path, content: bytes) -> None:
+    """Add to a file that its owner alone can read."""
+    path.touch(0o600)
+    with path.open("ab") as file:
+        file.write(content)
+
+
+class RecordingModel:
+    """Asks `llm`, and writes each request with its reply to a new file, for the owner's eyes.
+
+    A line is in it before the reply is returned. A request that failed is not in it.
+    FileExistsError: there is such a file.
+    """
+
+    def __init__(self, llm: ChatModel, path: str | Path) -> None:
+        self.llm, self.path = llm, Path(path)
+        self.path.touch(0o600, exist_ok=False)
+        append(self.path, RECORDING)
+
+    @property
+    def model(self) -> str:
+        return self.llm.model
+
+    async def ainvoke(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        tool_choice: ToolChoice = "auto",
+        on_delta: OnDelta | None = None,
+    ) -> AssistantMessage:
+        reply = await self.llm.ainvoke(messages, tools, tool_choice=tool_choice, on_delta=on_delta)
+        reply = with_unique_ids(reply, set(), new=True)  # which the agent then has, too
+        line = request_of(messages, tools, tool_choice)
+        line["reply"] = from_json(dump_record(replace(reply, model=reply.model or self.model)))
+        append(self.path, to_json(line, inf_nan_mode="strings") + b"\n")
+        return reply
 
 
 class ReplayMismatch(AssertionError):
-    """A request is not the recorded one: its `number` from 1, the message's `index`, the `diff`."""
-
-    def __init__(self, text: str, number: int, index: int | None = None, diff: str = "") -> None:
-        super().__init__(f"{text}\n{diff}" if diff else text)
-        self.number, self.index, self.diff = number, index, diff
+    """A request is not the recorded one, or there are too many or too few."""
 
 
 class Entry(NamedTuple):
-    """A request and what came of it.
+    """A request, as text to compare, and what came of it.
 
     at: the reply's place in a session. side: it asked for a summary, with a prompt at its end that
     is in no session.
     """
 
-    request: list[JSON]
-    answer: AssistantMessage | ModelError
+    request: str
+    reply: AssistantMessage
     at: int = 0
     side: bool = False
 
@@ -74,26 +122,23 @@ class Entry(NamedTuple):
 class ReplayModel:
     """Answers from a recording or from a session file, and compares each request with that in it.
 
-    strict: raise ReplayMismatch at the first that differs, and at each request after it; else go
-    on with the answers in their order, and note the differences in `mismatches`.
+    A request that differs raises ReplayMismatch.
     ignore: a regular expression; what it matches is not compared (times, temporary folders).
 
     Agents that share one have to ask in the recorded order. ValueError: the file is neither.
     """
 
-    def __init__(self, path: str | Path, *, strict: bool = True, ignore: str | None = None) -> None:
-        self.path, self.strict = Path(path), strict
-        self.ignore = re.compile(ignore or "(?!)", re.MULTILINE)
-        self.mismatches: list[ReplayMismatch] = []
+    def __init__(self, path: str | Path, *, ignore: str | None = None) -> None:
+        self.path, self.ignore = Path(path), ignore or "(?!)"
+        lines = self.path.read_bytes().splitlines(keepends=True)
         self.log: list[Record] = []
-        lines = self.path.read_bytes().splitlines()
-        if lines and lines[0].startswith(b'{"type":"recording"'):
-            self.entries = read_recording(lines)
+        if lines[:1] == [RECORDING]:
+            self.entries = [read_line(line) for line in lines[1:] if b'"reply":' in line]
         else:
-            self.log = read_log(self.path)
+            self.log = read_log(path)
             self.entries = read_session(self.log)
         self.number, self.end = 0, len(self.entries)  # of the last request, and of the last to come
-        models = (getattr(entry.answer, "model", None) for entry in self.entries)
+        models = (entry.reply.model for entry in self.entries)
         self.model = next(filter(None, models), "replay")
 
     async def ainvoke(
@@ -104,85 +149,46 @@ class ReplayModel:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        if self.strict and self.mismatches:
-            raise self.mismatches[0]  # whoever caught it before
-        self.number += 1
-        if self.number > self.end:
-            text = f"request {self.number} is one more than there are in {self.path.name}"
-            self.mismatches.append(ReplayMismatch(text, self.number))
-            raise self.mismatches[-1]
-        entry = self.entries[self.number - 1]
-        start = start_of_tail(messages) if self.log else 0
-        asked = [shown_of(to_dict(m)) for m in messages[start : len(messages) - entry.side]]
-        if not self.log:
-            offered = ((tool.name, tool.description, tool.parameters) for tool in tools)
-            start, asked = -1, [offer_of(offered, tool_choice), *asked]
-        self._compare(entry, asked, start)
-        if isinstance(entry.answer, ModelError):
-            raise entry.answer
-        if on_delta is not None:
-            if entry.answer.thinking:
-                on_delta(ThinkingDeltaEvent(entry.answer.thinking))
-            if entry.answer.text:
-                on_delta(TextDeltaEvent(entry.answer.text))
-        return entry.answer
+        number, name = self.number + 1, self.path.name
+        if number > self.end:
+            raise ReplayMismatch(f"request {number} is one more than there are in {name}")
+        recorded, reply, _, side = self.entries[self.number]
+        asked = request_of(messages, tools, tool_choice)
+        if self.log:
+            asked = request_of(tail_of(messages[: len(messages) - side]))
+        texts = recorded, request_text(asked)
+        old, new = (re.sub(self.ignore, "…", text, flags=re.M) for text in texts)
+        if old != new:
+            hint = " (there, a summary was asked for)" * side
+            sides = old.split("\n"), new.split("\n")
+            diff = difflib.unified_diff(*sides, "recorded", "asked", lineterm="", n=2)
+            text = f"request {number} differs from {name}{hint}"
+            raise ReplayMismatch("\n".join([text, *islice(diff, DIFF_LINES)]))
+        self.number = number
+        if on_delta and reply.thinking:
+            on_delta(ThinkingDeltaEvent(reply.thinking))
+        if on_delta and reply.text:
+            on_delta(TextDeltaEvent(reply.text))
+        return reply
 
     def assert_done(self) -> None:
-        """Raise ReplayMismatch if a request differed, or if recorded ones were not made."""
-        if self.mismatches:
-            raise self.mismatches[0]
+        """Raise ReplayMismatch if recorded requests were not made, or not as they were."""
         if left := self.end - self.number:
             text = f"{left} of {len(self.entries)} requests in {self.path.name} were not made"
-            first = self.number + 1
-            raise ReplayMismatch(f"{text}; the first of them is request {first}", first)
-
-    def _compare(self, entry: Entry, asked: Sequence[JSON], start: int) -> None:
-        """Raise or note a ReplayMismatch if a request differs. It begins with message `start`."""
-        texts = (
-            [self.ignore.sub("…", rendered(message)) for message in side]
-            for side in (entry.request, asked)
-        )
-        for index, (old, new) in enumerate(zip_longest(*texts, fillvalue=""), start):
-            if old == new:
-                continue
-            where = f"message {index}" if index >= 0 else "its tools or tool_choice"
-            hint = " (there, a summary was asked for)" * entry.side
-            text = f"request {self.number} differs from {self.path.name}{hint} in {where}"
-            mismatch = ReplayMismatch(text, self.number, index, diff_of(old, new))
-            self.mismatches.append(mismatch)
-            if self.strict:
-                raise mismatch
-            logger.warning("%s", mismatch)
-            return
+            raise ReplayMismatch(f"{text}; the first of them is request {self.number + 1}")
 
 
 # ---- files
 
 
-def read_recording(lines: Sequence[bytes]) -> list[Entry]:
-    """The requests of a recording. ValueError: a line cannot be read."""
-    kinds = [ModelError]
-    for kind in kinds:
-        kinds += kind.__subclasses__()
-    errors = {kind.__name__: kind for kind in kinds}
-    entries: list[Entry] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            data: JSON = from_json(line)
-            if number > 1:
-                failed = "error" in data and errors.get(data["error"], ModelError)(data["text"])
-                offer = offer_of(data["tools"], data["tool_choice"])
-                request = [offer, *map(shown_of, data["messages"])]
-                entries.append(Entry(request, failed or from_dict(data["reply"])))
-            elif data != RECORDING:
-                raise ValueError("it is of another schema")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"line {number} of the recording cannot be read: {error}") from None
-    return entries
+def read_line(line: bytes) -> Entry:
+    """The request of a line in a recording, and its reply."""
+    data = from_json(line)
+    return Entry(request_text(data), load_record(to_json(data["reply"])))
 
 
 def read_session(log: Sequence[Record]) -> list[Entry]:
-    """What was asked in a session, as far as it says that, and what was answered.
+    """The requests of a session, as far as it has them, and what was answered.
 
     Messages before the first run were loaded, and not asked for. A summary between two runs was
     asked for by hand: the next run begins with it. A Summary without a model is of turns that were
@@ -190,58 +196,50 @@ def read_session(log: Sequence[Record]) -> list[Entry]:
     """
     in_a_run = not any(isinstance(record, RunStart) for record in log)
     entries: list[Entry] = []
-    seen = View()
     for at, record in enumerate(log):
         if isinstance(record, RunStart | RunEnd):
             in_a_run = isinstance(record, RunStart)
-        answer = record if isinstance(record, AssistantMessage) else None
+        reply = record
         if isinstance(record, Summary) and (record.model or record.usage):
-            answer = AssistantMessage(record.content, usage=record.usage, model=record.model)
-        if answer and in_a_run:
-            messages = seen.messages()
-            tail = [shown_of(to_dict(m)) for m in messages[start_of_tail(messages) :]]
-            entries.append(Entry(tail, answer, at, answer is not record))
-        seen.take(log, at)
+            reply = AssistantMessage(record.content, usage=record.usage, model=record.model)
+        if in_a_run and isinstance(reply, AssistantMessage):
+            text = request_text(request_of(tail_of(view(log[:at]))))
+            entries.append(Entry(text, reply, at, reply is not record))
     return entries
 
 
 # ---- comparing
 
 
-def start_of_tail(messages: Sequence[Message]) -> int:
-    """Where the messages begin that came since the last reply. What is pinned first is no part."""
-    start = 0
-    for at, message in enumerate(messages):
-        extra: JSON = getattr(message, "extra", None) or {}
-        pinned = at == start and extra.get("pinned")
-        if pinned or isinstance(message, AssistantMessage | SystemMessage):
-            start = at + 1
-    return start
+def tail_of(messages: Sequence[Message]) -> list[Message]:
+    """The messages that came since the last reply. What is pinned first is no part."""
+    tail: list[Message] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage | SystemMessage):
+            tail = []
+        elif tail or not (message.extra or {}).get("pinned"):
+            tail.append(message)
+    return tail
 
 
-def shown_of(message: JSON) -> JSON:
-    """What a model is shown of a message; not how long it took, nor what is noted with it."""
-    return {name: message[name] for name in SHOWN if name in message}
+def request_of(
+    messages: Sequence[Message], tools: Sequence[Tool] = (), tool_choice: ToolChoice = "auto"
+) -> dict[str, Any]:
+    """A request as a recording has it."""
+    return {
+        "messages": [from_json(dump_record(message)) for message in messages],
+        "tools": [(tool.name, tool.description, tool.parameters) for tool in tools],
+        "tool_choice": tool_choice,
+    }
 
 
-def offer_of(tools: Iterable[Sequence[Any]], tool_choice: ToolChoice) -> JSON:
-    """The tools of a request (name, description, parameters) as the first thing in it."""
-    lines = [f"{name}: {to_json(about).decode()}" for name, *about in tools]
-    return {"tool_choice": tool_choice, "content": "\n".join(lines)}
-
-
-def rendered(shown: JSON) -> str:
-    """A message for people: a line for each field, then its content as it stands."""
-    fields = {name: value for name, value in shown.items() if name != "content"}
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
-    content = shown.get("content", "")
-    return "\n".join([*lines, content if isinstance(content, str) else json.dumps(content)])
-
-
-def diff_of(recorded: str, asked: str) -> str:
-    """A unified diff from the first difference on, its end left out if it is long."""
-    old, new = recorded.split("\n"), asked.split("\n")
-    same = next(at for at, (a, b) in enumerate(zip_longest(old, new)) if a != b)
-    old, new = (lines[max(0, same - 2) :][:1000] for lines in (old, new))  # more takes minutes
-    lines = difflib.unified_diff(old, new, "recorded", "asked", lineterm="", n=2)
-    return "\n".join([*lines][:DIFF_LINES])
+def request_text(request: dict[str, Any]) -> str:
+    """A request for people: its tools, then what a model is shown of each message."""
+    lines = [f"tool_choice: {request['tool_choice']}"]
+    tools = request["tools"]
+    lines += [
+        f"{name}: {about} {json.dumps(kinds, sort_keys=True)}" for name, about, kinds in tools
+    ]
+    for message in request["messages"]:
+        lines += [f"{name}:\n{message[name]}" for name in SHOWN if message.get(name)]
+    return "\n".join(lines)

@@ -1,29 +1,38 @@
 """A chat model that plays a script: for tests, lessons, and your own tests. Offline.
 
-Copy with: messages.py, events.py, transcript.py, errors.py.
+Copy with: the core.
 
     model = ScriptedModel(call("add", a=2, b=3), "It is 5.")
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from inspect import isawaitable
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import pairwise, repeat
+from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
 from ..errors import BadRequest
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..messages import AssistantMessage, Message, Request, ToolCall, ToolChoice, dump_record
-from ..transcript import common_prefix, validate
+from ..loop import Request
+from ..messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolChoice,
+    ToolMessage,
+    UserMessage,
+)
+from ..tools import Tool
 
-if TYPE_CHECKING:
-    from ..tools import Tool
-
+WORDS = r"[^ ]* |[^ ]+$"  # a stream brings a text in these pieces
 Reply: TypeAlias = str | ToolCall | Sequence[ToolCall] | AssistantMessage | BaseException
-Script: TypeAlias = Callable[[Sequence[Message], Sequence["Tool"]], "Reply | Awaitable[Reply]"]
+Script: TypeAlias = Callable[[Sequence[Message], Sequence[Tool]], "Reply | Awaitable[Reply]"]
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
@@ -42,8 +51,8 @@ class ScriptedModel:
     def __init__(self, *script: Reply | Script, model: str = "scripted") -> None:
         self.model = model
         self.requests: list[Request] = []
-        self._every = script[0] if len(script) == 1 and callable(script[0]) else None
-        self._script = list(script)
+        always = len(script) == 1 and callable(script[0])
+        self._script = repeat(script[0]) if always else iter(script)
 
     async def ainvoke(
         self,
@@ -57,17 +66,14 @@ class ScriptedModel:
         self.requests.append(Request(tuple(messages), tuple(tools), tool_choice))
         if problems := validate(messages):
             raise BadRequest("; ".join(problems), status=400)
-        if self._every is None and number >= len(self._script):
-            raise IndexError(
-                f"the script has {len(self._script)} replies; this is request {number + 1}"
-            )
-        step = self._every or self._script[number]
+        if (step := next(self._script, None)) is None:
+            raise IndexError(f"the script has {number} replies; this is request {number + 1}")
         answer = step(messages, tools) if callable(step) else step
         reply = _message(await answer if isawaitable(answer) else answer, number)
         if on_delta is not None:
-            for piece in _pieces(reply.thinking or ""):
+            for piece in re.findall(WORDS, reply.thinking or ""):
                 on_delta(ThinkingDeltaEvent(piece))
-            for piece in _pieces(reply.text):
+            for piece in re.findall(WORDS, reply.text):
                 on_delta(TextDeltaEvent(piece))
         return reply
 
@@ -79,16 +85,9 @@ def _message(reply: Any, number: int) -> AssistantMessage:
         return reply
     if isinstance(reply, str):
         return AssistantMessage(reply)
-    calls = [reply] if isinstance(reply, ToolCall) else list(reply)
-    named = [
-        ToolCall(c.id or f"call_{number}_{i}", c.name, c.arguments) for i, c in enumerate(calls)
-    ]
+    calls: list[ToolCall] = [reply] if isinstance(reply, ToolCall) else reply
+    named = (replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(calls))
     return AssistantMessage(tool_calls=tuple(named))
-
-
-def _pieces(text: str) -> Iterable[str]:
-    """The text word by word, as a stream would bring it."""
-    return [piece + " " for piece in text.split(" ")[:-1]] + text.split(" ")[-1:] if text else []
 
 
 def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
@@ -99,14 +98,47 @@ def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
     """
     found: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):
-        at = common_prefix(before.messages, after.messages)
         if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
             found.append(f"request {number} offers other tools, or another tool_choice")
-        elif at < len(before.messages):
-            was = dump_record(before.messages[at]).decode()
-            now = dump_record(after.messages[at]).decode() if at < len(after.messages) else "gone"
-            found.append(f"request {number}, messages[{at}]:\n  was {was:.500}\n  now {now:.500}")
+            continue
+        for at, was in enumerate(before.messages):
+            now = after.messages[at] if at < len(after.messages) else "gone"
+            if was != now:
+                found.append(f"request {number}, messages[{at}]:\n  was {was}\n  now {now}")
+                break
     if len(found) > breaks:
-        raise AssertionError(
-            f"the prefix broke {len(found)} times, not {breaks}:\n" + "\n".join(found)
-        )
+        shown = "\n".join(found)
+        raise AssertionError(f"the prefix broke {len(found)} times, not {breaks}:\n{shown}")
+
+
+def validate(messages: Sequence[Message]) -> list[str]:
+    """What a provider would refuse in these messages, a line each; [] if nothing."""
+    problems: list[str] = []
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        where = f"messages[{at}]: "
+        if isinstance(message, ToolMessage):
+            if waiting[:1] == [message.tool_call_id]:
+                waiting.pop(0)
+            else:
+                problems.append(f"{where}no call before it waits for {message.tool_call_id!r} next")
+            continue
+        if waiting:
+            problems.append(f"{where}calls without a result before it: {', '.join(waiting)}")
+            waiting = []
+        if isinstance(message, SystemMessage) and at:
+            problems.append(f"{where}a system message that is not the first message")
+        if isinstance(message, AssistantMessage):
+            if not message.text.strip() and not message.tool_calls:
+                problems.append(f"{where}an assistant message with neither text nor calls")
+            for call in message.tool_calls:
+                if not call.id or call.id in seen:
+                    problems.append(f"{where}call id {call.id!r} is empty or used before")
+                seen.add(call.id)
+                waiting.append(call.id)
+    if waiting:
+        problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
+    if not messages or not isinstance(messages[-1], UserMessage | ToolMessage):
+        problems.append("the last message is not from the user or a tool")
+    return problems

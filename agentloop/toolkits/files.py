@@ -4,9 +4,7 @@ Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
-The tools are functions of this module that get their folder by `Depends(workspace)`. So
-`ws.bind(read, grep)` offers some of them, or tools of your own that ask for a Workspace too, and
-`dependency_overrides={workspace: lambda: Workspace(tmp_path)}` moves them all into a test's folder.
+The tools are methods, so `[ws.read, ws.grep]` offers some of them.
 """
 
 from __future__ import annotations
@@ -16,52 +14,35 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
-import stat
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from subprocess import DEVNULL, PIPE, STDOUT, Popen
+from typing import Any
 
-from ..depends import Depends
 from ..errors import ToolError
-from ..tools import FunctionTool, Tool, in_thread, is_approved, tool
-from ..waiting import within
+from ..tools import Tool, in_thread, is_approved, tool
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
-WRITE_DENIED = (
-    "Denied: this {} was not approved, and nothing was changed. Do not just try it again."
-)
-MAX_READ = 50_000  # bytes that one `read` returns
-MAX_LINE = 2_000  # bytes of one line that it shows
-MAX_SCAN = 200_000_000  # bytes that it goes through to get there
-MAX_EDIT = 10_000_000  # bytes of a file that `edit` and `write` replace
+MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
+MAX_READ = 50_000  # characters that one `read` returns
+MAX_LINE = 2_000  # characters of one line that it shows
 MAX_FOUND = 200  # lines that `glob` and `grep` return
-MAX_NAMES = 1000  # files of a folder, or lines of a file, that are compared to find a near one
 SEARCH_SECONDS = 20.0
-SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-
-_GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores what may follow the name
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_FOLDER = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_DIRECTORY", 0)
-_TO_READ = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | getattr(os, "O_BINARY", 0)
-
-
-class File(NamedTuple):
-    """What a file was at one moment. `stamp` is different after each change."""
-
-    data: bytes
-    mode: int
-    stamp: tuple[int, ...]
+SKIPPED = ".git,.hg,.svn,node_modules,__pycache__,.venv,venv,.tox"
+RIPGREP = shlex.split(
+    "--no-config --no-messages --hidden --sort=path --crlf --line-number --with-filename "
+    f"--max-columns=300 --max-columns-preview --path-separator=/ --glob=!{{{SKIPPED}}}"
+)
+GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores what may follow the name
 
 
 class Workspace:
-    """A folder that tools work in.
+    """A folder, and the tools that work in it.
 
     root: the folder. It has to exist.
     approve: called with a tool's name and its arguments before `write` and `edit`; plain (it runs
@@ -82,442 +63,258 @@ class Workspace:
         approve: Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None = None,
         approve_timeout: float = 300.0,
     ) -> None:
-        self.root = Path(root).resolve(strict=True)
-        if not self.root.is_dir():
-            raise NotADirectoryError(f"a workspace is a folder, and {str(root)!r} is none")
+        self.root = Path(root).resolve()
+        os.listdir(self.root)  # raises now if it is no folder
         self.approve, self.approve_timeout = approve, approve_timeout
-        self.seen: dict[Path, tuple[int, ...]] = {}  # the stamps of what the model knows
+        self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
 
     @property
     def tools(self) -> list[Tool]:
-        """All tools of this module, at work in this folder."""
-        return self.bind(read, glob, grep, write, edit)
+        """All tools of this folder."""
+        return [self.read, self.glob, self.grep, self.write, self.edit]
 
-    def bind(self, *tools: FunctionTool[..., Any]) -> list[Tool]:
-        """These tools, with this workspace where they ask for one."""
-        return [each.bind({workspace: lambda: self}) for each in tools]
+    @tool(idempotent=True, timeout=60)
+    def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
+        """Reads a text file. Each line comes with its number and a tab in front.
 
-    # ---- what the tools are made of
+        Args:
+            path: The file, relative to the workspace root.
+            offset: The number of the first line to read; the file begins with line 1.
+            limit: How many lines to read at most.
+        """
+        with self._at(path) as target:
+            data = self._load(target)
+        self.seen[target] = hash(data)
+        text, first = data.decode(errors="replace").replace("\r\n", "\n"), max(1, offset)
+        lines = text.removesuffix("\n").split("\n") if text else []
+        shown = "\n".join(
+            f"{number:6}\t{line[:MAX_LINE]}{f'[... of {len(line):,}]' * (len(line) > MAX_LINE)}"
+            for number, line in enumerate(lines[first - 1 :][: max(1, limit)], first)
+        )
+        if len(shown) > MAX_READ:
+            shown = shown[: shown.rindex("\n", 0, MAX_READ)]
+        following = first + shown.count("\n") + 1
+        if following <= len(lines):
+            shown += f"\n[More follows: read on with offset={following}.]"
+        return shown or f"[{path} is empty, or has no line {first}.]"
 
-    def resolve(self, path: str) -> Path:
-        """Where a path leads, its links followed. ToolError if that is not in the workspace."""
-        foreign = os.sep == "/" and ("\\" in path or re.match("[A-Za-z]:", path))
-        if foreign or path.startswith("~"):
-            raise ToolError(f"{path!r:.200}: no backslash, drive or leading ~ here. {RULE}")
-        with explained(path):
+    @tool(idempotent=True, timeout=SEARCH_SECONDS)
+    async def glob(self, pattern: str, path: str = ".") -> str:
+        """Lists files by name, one path a line, such as those that match "src/**/*.py".
+
+        Skips .git, node_modules, .venv and the like, unless `path` is in them.
+
+        Args:
+            pattern: *, ?, [abc], {a,b}; ** is any number of folders. Without a /, at any depth.
+            path: The folder to look in, relative to the workspace root.
+        """
+        return await self._search(path, pattern)
+
+    @tool(idempotent=True, timeout=SEARCH_SECONDS)
+    async def grep(
+        self, pattern: str, path: str = ".", glob: str = "", ignore_case: bool = False
+    ) -> str:
+        """Searches text files for a regular expression: a line of "path:line:text" for each match.
+
+        A search that takes 20 seconds is stopped: then search less, or more simply.
+
+        Args:
+            pattern: The regular expression. It is matched line by line.
+            path: The file or folder to search, relative to the workspace root.
+            glob: Search only files with names like this, such as "*.py".
+            ignore_case: Whether upper and lower case are the same.
+        """
+        return await self._search(path, glob, "(?i)" * ignore_case + pattern)
+
+    @tool(parallel=False)
+    async def write(self, path: str, content: str) -> str:
+        """Writes a whole file, and makes its folders. To change a part of one, use edit.
+
+        A file that is there already has to be read first.
+
+        Args:
+            path: The file, relative to the workspace root.
+            content: Its whole new text.
+        """
+        with self._at(path, new=True) as target:
+            before, data = self._load(target), content.encode()
+            if before and self.seen.get(target) != hash(before):
+                raise ToolError(f"{path} exists, and is not as you last read it: read it first.")
+            await self._change("write", target, before, data, content=content)
+            return (
+                f"{'Overwrote' if before else 'Created'} {self._name(target)}: {len(data):,} bytes."
+            )
+
+    @tool(parallel=False)
+    async def edit(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
+        """Replaces text in a file. The old text has to be there exactly once.
+
+        Args:
+            path: The file, relative to the workspace root.
+            old_text: What to replace, exactly as in the file: white space too, no line numbers.
+            new_text: What to put in its place.
+            replace_all: Replace it wherever it is.
+        """
+        if not old_text:
+            raise ToolError(
+                "old_text is empty: take a line that is there, or make a file with write."
+            )
+        with self._at(path) as target:
+            before = self._load(target)
+            text = before.decode(errors="surrogateescape")  # other bytes stay what they are
+            crlf = text.count("\r\n") * 2 > text.count("\n")  # `read` does not show it
+            old, new = (re.sub("\r?\n", "\r\n" if crlf else "\n", s) for s in (old_text, new_text))
+            if not (places := text.count(old)):
+                first = old.strip().split("\n")[0].strip()
+                like = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() == first]
+                hint = f"Its first line is like line {like[0]}. " if like else ""
+                raise ToolError(
+                    f"old_text is not in {path} as it is. {hint}Read the file and copy what is "
+                    "there, white space too."
+                )
+            if places > 1 and not replace_all:
+                raise ToolError(
+                    f"old_text is in {path} {places} times: take in more of the lines around it, "
+                    "or set replace_all."
+                )
+            data = text.replace(old, new).encode(errors="surrogateescape")
+            arguments = {"old_text": old_text, "new_text": new_text, "replace_all": replace_all}
+            await self._change("edit", target, before, data, **arguments)
+            return f"Edited {self._name(target)}: {places} replaced."
+
+    @contextmanager
+    def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
+        """The place where a path leads, its links followed: in the folder, or it is a ToolError.
+
+        Something is there, or it may be `new`. An error of the system in the block becomes a
+        ToolError too.
+        """
+        try:
             target = Path(os.path.realpath(self.root / path))
-        if not target.is_relative_to(self.root):
-            raise ToolError(f"{path!r:.200} leads out of the workspace. {RULE}")
-        return target
+            foreign = path.startswith("~") or ("\\" in path and os.sep == "/")
+            if foreign or not target.is_relative_to(self.root):
+                raise ToolError(f"{path!r:.200} leads out of the workspace. {RULE}")
+            if not (new or target.exists()):
+                raise ToolError(f"There is no {self._name(target)}. Look for it with glob. {RULE}")
+            yield target
+        except (OSError, ValueError) as error:
+            raise ToolError(f"{path!r:.200}: {error}") from error
 
-    def name(self, target: Path) -> str:
+    def _name(self, target: Path) -> str:
         """A file's path as the model should write it."""
         return target.relative_to(self.root).as_posix()
 
-    @contextmanager
-    def open(self, target: Path) -> Generator[tuple[BinaryIO, os.stat_result]]:
-        """A file to read. ToolError if there is none, or if it is a folder, a pipe or a device."""
-        try:
-            with _folder_of(target, self.root) as (prefix, folder):
-                file = os.open(prefix + target.name, _TO_READ, dir_fd=folder)
-        except FileNotFoundError:
-            raise ToolError(self.missing(target)) from None
-        with os.fdopen(file, "rb") as stream:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                raise ToolError(f"{self.name(target)} is no regular file (a pipe or a device).")
-            yield stream, status
-
-    def load(self, target: Path) -> File | None:
-        """A file that is to be changed, or None if there is none. ToolError if it must not be."""
-        if any(map(_GIT.fullmatch, target.relative_to(self.root).parts)):
-            raise ToolError(f"{self.name(target)} is git's own: it can be read, and not changed.")
+    def _load(self, target: Path) -> bytes:
+        """The bytes of a file, none if it is not there. ToolError if it is no file of text."""
         if not target.exists():
-            return None
-        with self.open(target) as (stream, status):
-            data = stream.read(MAX_EDIT + 1)
-        if len(data) > MAX_EDIT:
-            raise ToolError(f"{self.name(target)} is too large to change: {status.st_size:,} bytes")
-        if not status.st_mode & 0o222:
-            raise ToolError(f"{self.name(target)} is read-only.")
-        return File(data, stat.S_IMODE(status.st_mode), _stamp(status))
-
-    def store(self, target: Path, data: bytes, before: File | None) -> None:
-        """Replaces a file at once or not at all; ToolError if it is not what it was `before`.
-
-        Nothing is awaited in here: no cancel and no other call of this event loop comes between.
-        """
-        with _folder_of(target, self.root, make=True) as (prefix, folder):
-            temporary = f"{prefix}.{secrets.token_hex(8)}.tmp"
-            file = os.open(temporary, _CREATE, before.mode if before else 0o666, dir_fd=folder)
-            try:
-                with os.fdopen(file, "wb") as stream:
-                    stream.write(data)
-                    stream.flush()
-                    os.fsync(file)
-                    stamp = _stamp(os.fstat(file))
-                if before:
-                    os.chmod(temporary, before.mode, dir_fd=folder)
-                if self.load(target) != before:
-                    raise ToolError(f"{self.name(target)} has just changed on disk: read it again.")
-                os.replace(temporary, prefix + target.name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
-        self.seen[target] = stamp
-
-    async def ask(self, name: str, **arguments: Any) -> None:
-        """ToolError unless `approve` says True, in time; nothing if there is nobody to ask."""
-        if not await is_approved(self.approve, name, arguments, seconds=self.approve_timeout):
-            raise ToolError(WRITE_DENIED.format(name))
-
-    def existing(self, path: str) -> Path:
-        """As `resolve`; ToolError if nothing is there."""
-        target = self.resolve(path)
-        with explained(path):
-            if not target.exists():
-                raise ToolError(self.missing(target))
-        return target
-
-    def missing(self, target: Path) -> str:
-        """What to say if there is no such file: which ones have a name like it."""
-        near: list[str] = []
-        with suppress(OSError):
-            near = get_close_matches(target.name, os.listdir(target.parent)[:MAX_NAMES])
-        names = ", ".join(self.name(target.with_name(each)) for each in near)
-        hint = f"Did you mean: {names}?" if names else f"Look for it with glob. {RULE}"
-        return f"There is no {self.name(target)}. {hint}"
-
-
-def workspace() -> Workspace:
-    """The dependency that the tools ask for. It is always replaced, or it says how."""
-    raise LookupError(
-        "no workspace is set: use tools=Workspace('path').tools, or "
-        "dependency_overrides={workspace: lambda: Workspace('path')}"
-    )
-
-
-InWorkspace = Annotated[Workspace, Depends(workspace)]
-
-
-# ---- the tools
-
-
-@tool(idempotent=True, timeout=60)
-def read(path: str, offset: int = 1, limit: int = 2000, *, ws: InWorkspace) -> str:
-    """Reads a text file. Each line comes with its number and a tab in front.
-
-    Args:
-        path: The file, relative to the workspace root.
-        offset: The number of the first line to read; the file begins with line 1.
-        limit: How many lines to read at most.
-    """
-    target, offset = ws.resolve(path), max(1, offset)
-    shown, size = list[str](), 0
-    with explained(path), ws.open(target) as (stream, status):
-        if b"\0" in stream.read(8192):
-            raise ToolError(f"{path} is a binary file of {status.st_size:,} bytes.")
-        stream.seek(0)
-        for number, line in enumerate(islice(_raw_lines(stream), offset - 1, None), offset):
-            if len(shown) >= max(1, limit) or size > MAX_READ:
-                shown.append(f"[More follows: read on with offset={number}.]")
-                break
-            size += len(line)
-            shown.append(f"{number:6}\t{line.decode(errors='replace')}")
-        if stream.tell() >= MAX_SCAN:
-            shown.append(f"[Not read on after {MAX_SCAN:,} bytes of the file: use grep.]")
-    ws.seen[target] = _stamp(status)
-    if any("\ufffd" in line for line in shown):
-        shown.append("[\ufffd stands for bytes that are not UTF-8; edit leaves them as they are.]")
-    return "\n".join(shown) or f"[The file is empty, or has no line {offset}.]"
-
-
-@tool(idempotent=True)
-async def glob(pattern: str, path: str = ".", *, ws: InWorkspace) -> str:
-    """Lists files by name, one path a line, such as those that match "src/**/*.py".
-
-    Skips .git, node_modules, .venv and the like, unless `path` is in them.
-
-    Args:
-        pattern: *, ?, [abc], {a,b}; ** is any number of folders. Without a /, at any depth.
-        path: The folder to look in, relative to the workspace root.
-    """
-    if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
-        raise ToolError(f"{pattern!r:.200}: a pattern goes down from `path`. {RULE}")
-    start = ws.name(ws.existing(path))
-    command = _finder(start, pattern, "", False)
-    return await _search(command, ws.root, f"files like {pattern!r:.200} there")
-
-
-@tool(idempotent=True)
-async def grep(
-    pattern: str, path: str = ".", glob: str = "", ignore_case: bool = False, *, ws: InWorkspace
-) -> str:
-    """Searches text files for a regular expression: a line of "path:line:text" for each match.
-
-    Args:
-        pattern: The regular expression. It is matched line by line.
-        path: The file or folder to search, relative to the workspace root.
-        glob: Search only files with names like this, such as "*.py".
-        ignore_case: Whether upper and lower case are the same.
-    """
-    start = ws.name(ws.existing(path))
-    if not pattern:
-        raise ToolError("The pattern is empty: to list files, use glob.")
-    command = _finder(start, glob, pattern, ignore_case)
-    if program := shutil.which("rg"):
-        options = ["--ignore-case"] * ignore_case + [f"--glob={glob}"] * bool(glob)
-        command = [program, *RIPGREP, *options, f"--regexp={pattern}", "--", start]
-    return await _search(command, ws.root, f"lines like {pattern!r:.200} there")
-
-
-@tool(parallel=False)
-async def write(path: str, content: str, *, ws: InWorkspace) -> str:
-    """Writes a whole file, and makes its folders. To change a part of one, use edit.
-
-    A file that is there already has to be read first.
-
-    Args:
-        path: The file, relative to the workspace root.
-        content: Its whole new text.
-    """
-    target = ws.resolve(path)
-    with explained(path):
-        before, data = ws.load(target), content.encode()
-        if before and before.data and ws.seen.get(target) != before.stamp:
-            known = "has changed on disk since you read it" if target in ws.seen else "exists"
-            raise ToolError(f"{path} {known}: read it before you overwrite it.")
-        if before and before.data == data:
-            return f"{path} has this content already."
-        await ws.ask("write", path=ws.name(target), content=content)
-        ws.store(target, data, before)
-    return f"{'Overwrote' if before else 'Created'} {ws.name(target)}: {len(data):,} bytes."
-
-
-@tool(parallel=False)
-async def edit(
-    path: str, old_text: str, new_text: str, replace_all: bool = False, *, ws: InWorkspace
-) -> str:
-    """Replaces text in a file. The old text has to be there exactly once.
-
-    Args:
-        path: The file, relative to the workspace root.
-        old_text: What to replace, exactly as in the file: white space too, no line numbers.
-        new_text: What to put in its place.
-        replace_all: Replace it wherever it is.
-    """
-    if not old_text or old_text == new_text:
-        problem = "is the same as new_text" if old_text else "is empty (write makes new files)"
-        raise ToolError(f"Nothing to do: old_text {problem}.")
-    target = ws.resolve(path)
-    with explained(path):
-        before = ws.load(target)
-        if before is None:
-            raise ToolError(ws.missing(target))
-        if b"\0" in before.data:
-            raise ToolError(f"{path} is a binary file of {len(before.data):,} bytes.")
-        text = before.data.decode(errors="surrogateescape")  # other bytes stay what they are
-        old, new = _with_line_ends_of(text, old_text, new_text)
-        places = [at.start() for at in islice(re.finditer(re.escape(old), text), 10)]
-        if not places:
-            raise ToolError(await in_thread(_not_found, path, text, old))
-        lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places)
-        lines += ", ..." * (len(places) == 10)
-        if not replace_all and text.find(old, places[0] + 1) >= 0:  # they may overlap
+            return b""
+        name, size = self._name(target), target.stat().st_size
+        if not target.is_file():  # opening a pipe or a device may wait for ever
             raise ToolError(
-                f"old_text is in {path} more than once, at lines {lines}: "
-                "take in more of the lines around it, or set replace_all."
+                f"{name} is no file but a folder, a pipe or a device: list folders with glob."
             )
-        arguments = {"old_text": old_text, "new_text": new_text, "replace_all": replace_all}
-        await ws.ask("edit", path=ws.name(target), **arguments)
-        changed = ws.seen.get(target, before.stamp) != before.stamp
-        ws.store(target, text.replace(old, new).encode(errors="surrogateescape"), before)
-    note = " It had changed on disk since you read it: the rest may not be what you know."
-    return f"Edited {ws.name(target)} at line {lines}.{note * changed}"
+        if size > MAX_FILE:
+            raise ToolError(f"{name} is too large: {size:,} bytes. Search it with grep.")
+        if b"\0" in (data := target.read_bytes())[:8192]:
+            raise ToolError(f"{name} is a binary file of {size:,} bytes.")
+        return data
+
+    async def _change(
+        self, tool: str, target: Path, before: bytes, data: bytes, **arguments: Any
+    ) -> None:
+        """Asks, then replaces a file at once or not at all, if it is still what it was `before`.
+
+        Nothing is awaited after the answer: no cancel and no other call of this event loop comes
+        between.
+        """
+        name = self._name(target)
+        if any(map(GIT.fullmatch, name.split("/"))):
+            raise ToolError(f"{name} is git's own: it can be read, and not changed.")
+        if target.exists() and not target.stat().st_mode & 0o222:
+            raise ToolError(f"{name} is read-only.")
+        arguments = {"path": name, **arguments}
+        if not await is_approved(self.approve, tool, arguments, seconds=self.approve_timeout):
+            raise ToolError(
+                f"Denied: this {tool} was not approved, and nothing was changed. Do not just try "
+                "it again."
+            )
+        if os.path.realpath(target) != str(target) or self._load(target) != before:
+            raise ToolError(f"{name} has just changed on disk: read it again.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            temporary.write_bytes(data)
+            if target.exists():
+                shutil.copymode(target, temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        if not before or self.seen.get(target) == hash(before):
+            self.seen[target] = hash(data)
+
+    async def _search(self, path: str, glob: str, pattern: str = "") -> str:
+        """The first lines that a search prints. Its process is killed when they are enough."""
+        with self._at(path) as target:
+            start = self._name(target)
+            if pattern and (program := shutil.which("rg")):
+                options = [f"--glob={glob}"] * bool(glob) + [f"--regexp={pattern}", "--", start]
+                command = [program, *RIPGREP, *options]
+            else:
+                code = f"{inspect.getsource(_find)}\nimport json, sys\nsys.tracebacklimit = 0\n"
+                code += "_find(*json.loads(sys.argv[1]))"
+                given = json.dumps([start, glob or "*", pattern, SKIPPED.split(",")])
+                command = [sys.executable, "-I", "-S", "-Xutf8", "-c", code, given]
+            process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
+        try:
+            lines = await in_thread(_first_lines, process)
+        finally:
+            process.kill()
+        if len(lines) > MAX_FOUND:
+            lines[-1] = f"[There are more than these {MAX_FOUND}: be more specific.]"
+        return "\n".join(lines) or f"There is nothing like {pattern or glob!r:.200} in {start}."
 
 
-# ---- how they do it
+def _first_lines(process: Popen[bytes]) -> list[str]:
+    """The lines that a process prints, one more than are shown."""
+    with process:
+        raw = list(islice(process.stdout or (), MAX_FOUND + 1))
+        process.kill()
+    return [line.decode(errors="replace").rstrip("\r\n").removeprefix("./") for line in raw]
 
 
-@contextmanager
-def explained(path: str) -> Generator[None]:
-    """Says what the system has against a path, without the folders outside of the workspace."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ToolError(f"{path!r:.200}: {reason}.") from error
-
-
-@contextmanager
-def _folder_of(target: Path, root: Path, make: bool = False) -> Generator[tuple[str, int | None]]:
-    """How to name what is in target's folder: a prefix, and the `dir_fd` that goes with it.
-
-    Goes there from the root step by step and follows no link: `resolve` has followed them all, so
-    one that is there now was put there since. Windows has no `dir_fd`, and gets the whole path.
-    """
-    if target == root or target.is_dir():
-        raise ToolError(f"{target.name} is a folder: list it with glob.")
-    if os.open not in os.supports_dir_fd:
-        if make:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        yield f"{target.parent}{os.sep}", None
-        return
-    folder = os.open(root, _FOLDER)
-    try:
-        for part in target.relative_to(root).parts[:-1]:
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=folder)
-            outer, folder = folder, os.open(part, _FOLDER, dir_fd=folder)
-            os.close(outer)
-        yield "", folder
-    finally:
-        os.close(folder)
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines without their ends. Long ones are cut, so that no line fills the memory."""
-    while stream.tell() < MAX_SCAN and (line := stream.readline(MAX_LINE)):
-        piece, cut = line, 0
-        while not piece.endswith(b"\n") and (piece := stream.readline(1 << 16)):
-            cut += len(piece.rstrip(b"\r\n"))
-            if stream.tell() >= MAX_SCAN:
-                break
-        yield line.rstrip(b"\r\n") + f"[... {cut:,} more bytes]".encode() * bool(cut)
-
-
-def _with_line_ends_of(text: str, old: str, new: str) -> tuple[str, str]:
-    """Old and new text with CRLF if the file has it: `read` shows lines without their ends."""
-    plain = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    crlf = plain[0].replace("\n", "\r\n"), plain[1].replace("\n", "\r\n")
-    if text.count("\r\n") * 2 > text.count("\n") and crlf[0] in text:
-        return crlf
-    return (old, new) if old in text or plain[0] not in text else plain
-
-
-def _not_found(path: str, text: str, old: str) -> str:
-    """What to tell of an old text that is not there: where something like it is."""
-    lines = [line.strip() for line in text.split("\n")]
-    wanted = [line.strip() for line in old.strip().split("\n")]
-    like = [i for i, line in enumerate(lines) if line == wanted[0]][:MAX_NAMES]
-    if same := [i + 1 for i in like if lines[i : i + len(wanted)] == wanted]:
-        where = ", ".join(map(str, same[:5]))
-        mixed = 0 < text.count("\r\n") < text.count("\n")
-        how = r"some end with \r\n, some with \n: edit line by line" if mixed else "copy it exactly"
-        return f"old_text is at line {where} of {path}, but with other white space: {how}."
-    longest = max(wanted, key=len)[:200]
-    near = get_close_matches(longest, [line[:200] for line in lines[:MAX_NAMES]])
-    hints = [f"\nline {lines.index(line) + 1}: {line}" for line in near if line in lines]
-    found = "Near it are:" + "".join(hints) if hints else "Read it again."
-    return f"old_text is not in {path}. {found}"
-
-
-RIPGREP = [
-    *("--no-config", "--no-messages", "--hidden", "--sort=path", "--crlf", "-nH"),
-    *("--max-columns=300", "--max-columns-preview", "--path-separator=/"),
-    *(f"--glob=!{name}" for name in SKIPPED),
-]
-
-
-def _finder(start: str, glob: str, pattern: str, ignore_case: bool) -> list[str]:
-    """A command that runs `_find` in a process of its own."""
-    arguments = json.dumps([start, glob, pattern, ignore_case, MAX_FOUND, SKIPPED])
-    code = f"import json, sys\n{inspect.getsource(_find)}\n_find(*json.loads(sys.argv[1]))"
-    return [sys.executable, "-I", "-S", "-W", "ignore", "-c", code, arguments]
-
-
-def _find(
-    start: str, glob: str, pattern: str, ignore_case: bool, limit: int, skipped: list[str]
-) -> None:
+def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> None:
     """Prints the files below `start` that match `glob`, or their lines that match `pattern`.
 
     Follows no link. Runs where it can be killed: a regular expression may take for ever.
     """
     import os
     import re
-    import sys
     from contextlib import suppress
+    from pathlib import Path
 
-    def translated(glob: str) -> str:
-        return re.sub(r"\*\*/?|\{[^{}]*\}|\[[^]]+\]|.", piece, glob, flags=re.DOTALL)
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+    known[","] = "|" if "{" in glob else ","
 
     def piece(match: re.Match[str]) -> str:
         text = match[0]
-        if len(text) > 1 and text[0] == "{":
-            return f"(?:{'|'.join(map(translated, text[1:-1].split(',')))})"
-        if len(text) > 1 and text[0] == "[":
-            return text.replace("[!", "[^")
-        known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-        return known.get(text) or re.escape(text)
+        return known.get(text) or (text.replace("[!", "[^") if text[1:] else re.escape(text))
 
-    def show(text: str) -> None:
-        nonlocal limit
-        sys.stdout.buffer.write(text.encode(errors="surrogateescape") + b"\n")
-        sys.stdout.buffer.flush()
-        if (limit := limit - 1) < 0:
-            sys.exit()
-
-    def search(path: str) -> None:
-        if os.path.islink(path) or not os.path.isfile(path):
-            return
-        number, name = 1, os.path.normpath(path).replace(os.sep, "/")
-        with suppress(OSError), open(path, "rb") as file:
-            if b"\0" in file.read(8192):
-                return
-            file.seek(0)
-            while line := file.readline(1 << 20):
-                text = line.decode(errors="replace").rstrip("\r\n")
-                if match := regex.search(text):
-                    show(f"{name}:{number}:{text[max(0, match.start() - 100) :][:300]}")
-                number += line.endswith(b"\n")
-
-    try:
-        regex = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
-        wanted = re.compile(translated(glob if "/" in glob else f"**/{glob or '*'}"), re.DOTALL)
-    except (re.error, OverflowError, RecursionError) as error:
-        sys.exit(f"this is no regular expression or pattern: {error}")
-    if pattern and os.path.isfile(start):
-        search(start)
-    for folder, folders, files in os.walk(start):
-        folders[:] = sorted(set(folders).difference(skipped))
-        for file in sorted(files):
-            path = os.path.join(folder, file)
-            name = os.path.normpath(path).replace(os.sep, "/")
-            below = name if pattern else os.path.relpath(path, start).replace(os.sep, "/")
-            if wanted.fullmatch(below):
-                search(path) if pattern else show(name)
-
-
-async def _search(command: Sequence[str], folder: Path, what: str) -> str:
-    """The first lines that a search prints; a search that takes long is killed."""
-    lines, error = list[str](), b""
-    with explained(what):
-        process = Popen(command, cwd=folder, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    try:
-        error = await within(SEARCH_SECONDS, in_thread(_take_lines, process, lines), grace=1.0)
-    except TimeoutError:
-        lines.append(f"[Stopped after {SEARCH_SECONDS:g} seconds: search less, or more simply.]")
-    finally:
-        process.kill()
-    if error and not lines:
-        raise ToolError(error.decode(errors="replace").strip())
-    return "\n".join(lines) or f"There are no {what}."
-
-
-def _take_lines(process: Popen[bytes], lines: list[str]) -> bytes:
-    """Puts what a process prints into `lines`, until there are enough; returns its complaints."""
-    with process:
-        for line in process.stdout or ():
-            if len(lines) == MAX_FOUND:
-                lines.append(f"[There are more than these {MAX_FOUND}: be more specific.]")
-                process.kill()
-                return b""
-            lines.append(line.decode(errors="replace").rstrip("\r\n").removeprefix("./"))
-        error = process.stderr.read(1000) if process.stderr else b""
-    return error if process.returncode else b""
+    glob = glob if "/" in glob else f"**/{glob}"
+    wanted = re.compile(re.sub(r"\*\*/?|\[[^]]+\]|.", piece, glob))
+    regex = re.compile(pattern)
+    for folder, folders, files in os.walk(start) if os.path.isdir(start) else [("", [], [start])]:
+        folders[:] = sorted({*folders}.difference(skipped))
+        for path in sorted(Path(folder, file) for file in files):
+            name = path.as_posix()
+            if not wanted.fullmatch(name if pattern else path.relative_to(start).as_posix()):
+                continue
+            if not pattern:
+                print(name)
+            elif os.path.isfile(path) and not os.path.islink(path):
+                with suppress(OSError), path.open(newline="\n", errors="replace") as lines:
+                    for number, line in enumerate(lines, 1):
+                        if "\0" in line:
+                            break
+                        if match := regex.search(text := line.rstrip("\r\n")):
+                            text = text[max(0, match.start() - 100) :][:300]
+                            print(f"{name}:{number}:{text}")

@@ -6,7 +6,6 @@ Copy with: tools.py and what it names.
 
 What keeps a command from doing harm is a container or a user account without rights. What is in
 here keeps an agent from hanging, from filling the memory, and from seeing your keys by accident.
-`dependency_overrides={shell: lambda: Shell(tmp_path)}` moves the tool into a test's folder.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
-from ..depends import Depends
 from ..errors import ToolError
 from ..tools import Tool, in_thread, is_approved, tool
 from ..waiting import within
@@ -46,7 +44,6 @@ SECRET_VALUE = re.compile(
     r"(?i)://([^/\s@]+|[^/\s:@]*:\S+)@|\b(password|pwd|sig)=|\bBearer \S|-----BEGIN |"
     r"(^|[\s='\"])(sk-|gh[oprsu]_|github_pat_|glpat-|xox\w-|AKIA|ASIA|AIza|eyJ)[\w-]{8}"
 )
-KEEP_FOLDER = """trap {} EXIT; eval "$1\""""  # a command's own EXIT trap takes its place
 
 
 class Shell:
@@ -80,9 +77,8 @@ class Shell:
         approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.root = self.cwd = Path(root).resolve(strict=True)
-        if not self.root.is_dir():
-            raise NotADirectoryError(f"a shell starts in a folder, and {str(root)!r} is none")
+        self.root = self.cwd = Path(root).resolve()
+        os.listdir(self.root)  # raises now if it is no folder
         if isinstance(allow, str):
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.allow, self.env = allow, dict(env or {})
@@ -91,7 +87,39 @@ class Shell:
     @property
     def tools(self) -> list[Tool]:
         """The tool `bash`, at work in this shell."""
-        return [bash.bind({shell: lambda: self})]
+        return [self.bash]
+
+    @tool(parallel=False)
+    async def bash(self, command: str, timeout: float = 120.0) -> str:
+        """Runs a shell command and returns what it prints. There is no input: use options like -y.
+
+        The next command starts in the folder where this one ended. Variables do not last, and
+        nothing runs on in the background. Long output loses its middle. This is not a sandbox: a
+        command acts on the real system, with the rights of the user who runs this program.
+
+        Args:
+            command: The command, as for bash -c.
+            timeout: After so many seconds it is killed.
+        """
+        if not 0 < timeout <= MAX_TIMEOUT:
+            raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
+        self.check(command)
+        arguments = {"command": command, "timeout": timeout}
+        if not await is_approved(self.approve, "bash", arguments, seconds=self.approve_timeout):
+            raise ToolError(COMMAND_DENIED)
+        with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            folder = Path(temporary, "folder")
+            output, code = await self._run(command, timeout, folder)
+            with suppress(OSError, ValueError):
+                here = Path(os.fsdecode(folder.read_bytes()).rstrip("\r\n"))
+                if here.is_relative_to(self.root):
+                    self.cwd = here
+                else:
+                    output += f"\n[The next command starts in {self.cwd} again, not in {here}.]"
+        if code is None:
+            raise ToolError(f"{output}\n[Killed: not finished after {timeout:g} seconds.]")
+        how = f"Exit code {code}" if code > 0 else f"Killed by signal {-code}"
+        return output + f"\n[{how}.]" * bool(code)
 
     def check(self, command: str) -> None:
         """ToolError unless the patterns allow a command."""
@@ -105,90 +133,42 @@ class Shell:
             return
         raise ToolError(f"Not run: allowed are only {list(self.allow)}, and {problem}.")
 
-    async def run(self, command: str, timeout: float) -> str:
-        """What a command prints, and how it ended. What it leaves running is killed."""
+    async def _run(self, command: str, timeout: float, folder: Path) -> tuple[str, int | None]:
+        """What a command prints, and its exit code: None if it was killed when its time was over.
+
+        What it leaves running is killed. `folder` is the file that gets the folder where it ended.
+        """
         if not self.cwd.is_dir():
             self.cwd = self.root
-        with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            folder = Path(temporary, "cwd")
-            output = _Output()
-            reading = asyncio.ensure_future(in_thread(output.read))
-            process = code = None
-            try:
-                process = self._start(command, folder, output.writing_end)
-                code = await within(timeout, in_thread(process.wait), grace=1.0)
-            except TimeoutError:
-                pass
-            finally:
-                if process:
-                    _kill_group(process)
-                output.end()
-                await asyncio.wait([reading], timeout=DRAIN_SECONDS)
-            text = output.text()
-            if code is None:
-                raise ToolError(f"{text}\n[Killed: not finished after {timeout:g} seconds.]")
-            return "\n".join([text, *self._notes(code, folder)])
-
-    def _start(self, command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
         program = shutil.which("bash") or shutil.which("sh")
-        keep_folder = KEEP_FOLDER.format(shlex.quote(f"pwd -P > {shlex.quote(str(folder))}"))
-        line = [program, "-c", keep_folder, "bash", command] if program else command
+        # a command's own EXIT trap takes the place of this one
+        keep_folder = f'trap {shlex.quote(f"pwd -P > {shlex.quote(str(folder))}")} EXIT; eval "$1"'
+        reading_end, writing_end = os.pipe()
+        mark = secrets.token_bytes(16)
+        reading = asyncio.ensure_future(in_thread(_head_and_tail, reading_end, mark))
+        process = code = None
         try:
-            return subprocess.Popen(
-                line,
+            process = subprocess.Popen(
+                [program, "-c", keep_folder, "bash", command] if program else command,
                 shell=not program,  # Windows without a bash: the shell that is there
                 cwd=self.cwd,
                 env=clean_environment() | self.env,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=writing_end,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            code = await within(timeout, in_thread(process.wait), grace=1.0)
+        except TimeoutError:
+            pass
         except (OSError, ValueError) as error:
             raise ToolError(f"The command cannot be started: {error}") from error
-
-    def _notes(self, code: int, folder: Path) -> list[str]:
-        """How it ended, and where: that is where the next command starts."""
-        how = f"Exit code {code}" if code > 0 else f"Killed by signal {-code}"
-        notes = [f"[{how}.]"] * bool(code)
-        with suppress(OSError, ValueError):
-            here = Path(os.fsdecode(folder.read_bytes()).rstrip("\r\n"))
-            if here.is_relative_to(self.root) and here.is_dir():
-                self.cwd = here
-            else:
-                notes.append(f"[The next command starts in {self.cwd} again, not in {here}.]")
-        return notes
-
-
-def shell() -> Shell:
-    """The dependency that `bash` asks for. It is always replaced, or it says how."""
-    raise LookupError(
-        "no shell is set: use tools=Shell('path').tools, or "
-        "dependency_overrides={shell: lambda: Shell('path')}"
-    )
-
-
-@tool(parallel=False)
-async def bash(
-    command: str, timeout: float = 120.0, *, sh: Annotated[Shell, Depends(shell)]
-) -> str:
-    """Runs a shell command and returns what it prints. There is no input: use options like --yes.
-
-    The next command starts in the folder where this one ended. Variables do not last, and nothing
-    runs on in the background. Long output loses its middle. This is not a sandbox: a command acts
-    on the real system, with the rights of the user who runs this program.
-
-    Args:
-        command: The command, as for bash -c.
-        timeout: After so many seconds it is killed.
-    """
-    if not 0 < timeout <= MAX_TIMEOUT:
-        raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
-    sh.check(command)
-    arguments = {"command": command, "timeout": timeout}
-    if not await is_approved(sh.approve, "bash", arguments, seconds=sh.approve_timeout):
-        raise ToolError(COMMAND_DENIED)
-    return await sh.run(command, timeout)
+        finally:
+            if process:
+                _kill_group(process)
+            with open(writing_end, "wb") as pipe:
+                pipe.write(mark)
+        return await within(DRAIN_SECONDS, reading, grace=0), code
 
 
 def clean_environment() -> dict[str, str]:
@@ -200,35 +180,24 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-class _Output:
+def _head_and_tail(pipe: int, mark: bytes) -> str:
     """The start and the end of what comes before a mark: what escapes may hold the pipe open."""
+    data, left_out, half = bytearray(), 0, MAX_OUTPUT // 2
+    with open(pipe, "rb", buffering=0) as stream:
+        while mark not in data:
+            left_out += _cut_the_middle(data)
+            data += stream.read(1 << 16)
+    del data[data.index(mark) :]
+    left_out += _cut_the_middle(data)
+    note = f"\n[... {left_out:,} bytes are left out ...]\n".encode() * bool(left_out)
+    return (data[:half] + note + data[half:]).decode(errors="replace").rstrip() or "[No output.]"
 
-    def __init__(self) -> None:
-        self.data, self.cut = bytearray(), 0
-        self.mark = secrets.token_bytes(16)
-        self.reading_end, self.writing_end = os.pipe()
 
-    def end(self) -> None:
-        with suppress(OSError), open(self.writing_end, "wb", buffering=0) as pipe:
-            pipe.write(self.mark)
-
-    def read(self) -> None:
-        with open(self.reading_end, "rb", buffering=0) as pipe:
-            while self.mark not in self.data and (chunk := pipe.read(1 << 16)):
-                self._cut_the_middle()
-                self.data += chunk
-        self.data = self.data.partition(self.mark)[0]
-        self._cut_the_middle()
-
-    def _cut_the_middle(self) -> None:
-        if (size := len(self.data) - MAX_OUTPUT) > 0:
-            del self.data[MAX_OUTPUT // 2 : MAX_OUTPUT // 2 + size]
-            self.cut += size
-
-    def text(self) -> str:
-        half, note = MAX_OUTPUT // 2, f"\n[... {self.cut:,} bytes are left out ...]\n".encode()
-        kept = self.data[:half] + note * bool(self.cut) + self.data[half:]
-        return kept.decode(errors="replace").rstrip() or "[No output.]"
+def _cut_the_middle(data: bytearray) -> int:
+    """Leaves MAX_OUTPUT bytes, from the start and from the end; returns how many it takes out."""
+    too_many = max(0, len(data) - MAX_OUTPUT)
+    del data[MAX_OUTPUT // 2 : MAX_OUTPUT // 2 + too_many]
+    return too_many
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -238,5 +207,5 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
             line = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
             subprocess.run(line, capture_output=True, timeout=5, check=False)
     else:
-        with suppress(ProcessLookupError, PermissionError):  # all gone; macOS: only zombies left
+        with suppress(OSError):  # all gone; macOS: only zombies are left
             os.killpg(process.pid, signal.SIGKILL)

@@ -10,7 +10,7 @@ waits until carrying old results has cost as much as a cut would, and then hides
 Try: make the tool ephemeral=1. What stands behind a result that is hidden, and when does it wait?
 """
 
-from agentloop import Ephemeral, Loop, RequestEvent, ScriptedModel, tool
+from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, tool
 from agentloop.models.scripted import call
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
@@ -21,6 +21,10 @@ def take(item: str, amount: int) -> str:
     """Take some of an item. Returns what is in the pantry then."""
     PANTRY[item] -= amount
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
+
+
+class Pruning(Meter, Ephemeral):
+    """Hides old results. Meter tells of each request what it has in common with the last one."""
 
 
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
@@ -41,9 +45,9 @@ def requests(kind, **settings):
 
 if __name__ == "__main__":
     runs = {
-        "all is sent": requests(Loop),
-        "hidden each turn": requests(Ephemeral, ephemeral_per_turn=True),
-        "hidden when it pays": requests(Ephemeral),
+        "all is sent": requests(Meter),
+        "hidden each turn": requests(Pruning, ephemeral_per_turn=True),
+        "hidden when it pays": requests(Pruning),
     }
     print("".join(f"{name:>30}" for name in runs))
     print("      kept of    tokens  again" * 3)

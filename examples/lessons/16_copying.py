@@ -29,8 +29,8 @@ model = ScriptedModel(call("stock", item="eggs"), "There are 12 eggs.")
 print(Agent(llm=model, tools=[stock]).run_sync("How many eggs are there?"))
 print("agentloop is imported:", "agentloop" in sys.modules)
 """
-LOOP = "        for _ in range(self.max_iterations):\n"
-NEW_LINE = '            print("the loop goes round")\n'
+LOOP = "            for _ in range(self.max_iterations):\n"
+NEW_LINE = '                print("the loop goes round")\n'
 
 
 def python(*arguments, folder):

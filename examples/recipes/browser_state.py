@@ -7,8 +7,9 @@ carrying it along; the log keeps all of them. A test brings a browser of its own
 
 from typing import Annotated
 
-from agentloop import Agent, Depends, Loop, RequestEvent, ScriptedModel, tool
+from agentloop import Agent, Depends, Loop, ScriptedModel, tool
 from agentloop.models.scripted import call
+from agentloop.tokens import message_tokens
 
 
 class Browser:
@@ -34,21 +35,11 @@ async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str
 
 def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
     """The tokens of each request of a run."""
-    sizes: list[int] = []
-
-    def listen(event: object) -> None:
-        if isinstance(event, RequestEvent):
-            sizes.append(event.tokens)
-
     window = Browser()
-    agent = kind(
-        llm=ScriptedModel(*[call("click", link=1)] * clicks, "Found it."),
-        tools=[click],
-        dependency_overrides={browser: lambda: window},
-        listeners=[listen],
-    )
+    model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.")
+    agent = kind(llm=model, tools=[click], dependency_overrides={browser: lambda: window})
     agent.run_sync("Find the cheapest kettle.")
-    return sizes
+    return [sum(map(message_tokens, request.messages)) for request in model.requests]
 
 
 if __name__ == "__main__":

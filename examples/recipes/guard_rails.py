@@ -7,7 +7,7 @@ ever. Replies are masked as they come, since a run that ends at a limit passes n
 import re
 from dataclasses import replace
 
-from agentloop import Agent, Loop, ScriptedModel, Stop, tool
+from agentloop import Agent, Loop, Request, ScriptedModel, Stop, tool
 from agentloop import messages as m
 from agentloop.models.scripted import call
 
@@ -24,7 +24,7 @@ class GuardRails(Loop):
             for each in await super().context()
         ]
 
-    async def call_model(self, request: m.Request) -> m.AssistantMessage:
+    async def call_model(self, request: Request) -> m.AssistantMessage:
         if request.messages[-1] == REFUSED:
             raise Stop("refused", "I cannot help with that.")
         reply = await super().call_model(request)

@@ -9,10 +9,10 @@ costs what the new one's cache does not hold, so levels only rise.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentloop import Agent, ChatModel, Fallback, Loop, Overloaded, ScriptedModel, tool
+from agentloop import Agent, ChatModel, Fallback, Loop, Overloaded, Request, ScriptedModel, tool
 from agentloop import messages as m
-from agentloop.bills import newest_run
 from agentloop.models.scripted import call
+from agentloop.transcript import newest_run
 
 
 def difficulty(log: Sequence[m.Record]) -> int:
@@ -26,7 +26,7 @@ class Levels(Loop):
 
     levels: Sequence[ChatModel] = ()
 
-    async def call_model(self, request: m.Request) -> m.AssistantMessage:
+    async def call_model(self, request: Request) -> m.AssistantMessage:
         level = min(difficulty(self.log), len(self.levels))
         if level and request.model is None:
             request = replace(request, model=self.levels[level - 1])

@@ -16,8 +16,8 @@ from agentloop import (
     every,
     tool,
 )
-from agentloop.bills import newest_run
 from agentloop.models.scripted import call
+from agentloop.transcript import newest_run
 
 HURRY = "There are {} turns left in this run: come to an end."
 

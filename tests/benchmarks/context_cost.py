@@ -15,7 +15,7 @@ import argparse
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, takewhile
 
@@ -96,7 +96,7 @@ class Batches(Loop):
     async def context(self) -> list[Message]:
         messages, gone = await super().context(), in_batches(self.log, self.batch)
         results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in gone]
-        return hide(messages, {m.tool_call_id: replace(m, content=placeholder(m)) for m in results})
+        return hide(messages, {m.tool_call_id: placeholder(m) for m in results})
 
 
 def in_batches(log: Iterable[Record], batch: int) -> set[str]:

@@ -13,9 +13,6 @@ NOT_OF_A_BUNDLE = {
     "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
     "tests/test_structure.py": "it is about the package as a folder",
     "tests/test_typed.py": "it is about what checkers see of the package",
-    "tests/mixins/test_session.py::TestRecipes::test_they_run": (
-        "its programs import the package, in a Python without this plugin"
-    ),
     "tests/toolkits/test_shell.py::TestBash::test_it_says_that_it_is_no_sandbox": (
         "it reads the docstring of a module, which is that of a part"
     ),

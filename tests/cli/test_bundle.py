@@ -23,7 +23,6 @@ from agentloop.cli.upgrade import CHANGED, NEWER, SHIPPED, sections, states, upg
 from tests.bundled.plugin import NOT_OF_A_BUNDLE, is_of_a_bundle
 
 ROOT = Path(__file__).parent.parent.parent
-ONE_FILE = ROOT / "examples" / "agentloop_onefile.py"
 PACKAGE = read_package()
 PARTS = [path for path in PACKAGE if "/" in path or path == "agent.py"]
 CORE = [part.path for part in in_order(PACKAGE, [])]
@@ -87,17 +86,6 @@ def test_the_licence_is_that_of_the_project():
 
 
 # ---- what is written
-
-
-def test_the_example_is_what_bundle_writes(tmp_path, monkeypatch):
-    text = ONE_FILE.read_text(encoding="utf-8")
-    command = "agentloop bundle agent openai -o examples/agentloop_onefile.py"
-    assert f"\n#   {command}\n" in text, "the header says how it was made"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").mkdir()
-    assert main(command.split()[1:]) == 0
-    written = (tmp_path / "examples" / "agentloop_onefile.py").read_text(encoding="utf-8")
-    assert written == text, f"to renew it: {command}"
 
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])

@@ -315,7 +315,7 @@ def test_after_an_error_the_conversation_goes_on(chat):
     with HeldDouble([400, "no such thing"], "fine", "better") as server:
         screen = chat(server)
         screen.enter("go")
-        screen.expect("The model failed: ChatOpenAI('m'): 400: no such thing\r\n")
+        screen.expect("400: no such thing\r\n")
         screen.expect(PROMPT)
         screen.enter("/retry")
         screen.expect("fine\r\n")

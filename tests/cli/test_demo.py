@@ -17,8 +17,7 @@ from agentloop.cli.main import main
 from agentloop.cli.models import DEFAULT_MODELS, model_at
 from agentloop.cli.terminal import Terminal
 from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
-from agentloop.saved import load_log
-from agentloop.store import FileStore
+from agentloop.store import read_log
 from agentloop.transcript import open_calls
 from tests import some
 from tests.doubles import anthropic_double, google_double, openai_double
@@ -186,7 +185,7 @@ def test_a_killed_agent_goes_on_and_its_tool_ran_once(wire):
     root = Path(lines[-1].removeprefix("The test passes. The project: "))
     assert lines[-2] == f"The session: {root / 's.jsonl'}"
     assert (root / kill.LEDGER).read_text(encoding="utf-8") == "paid 6\n"
-    log = load_log(FileStore(root).read("s"))
+    log = read_log(root / "s.jsonl")
     assert not open_calls(log)
     started = [record.call_id for record in log if isinstance(record, ToolStart)]
     asked = [c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls]

@@ -76,7 +76,7 @@ def test_a_seam_goes_through_its_classes_from_left_to_right(folder, capsys):
     names = [name for name, *_ in rows(lines, "call_model")]
     classes = [cls for cls in sys.modules["my_module"].MyAgent.__mro__ if "call_model" in vars(cls)]
     assert names == [cls.__name__ for cls in classes]
-    assert [name for name, *_ in rows(lines, "run")] == ["Runs"]
+    assert [name for name, *_ in rows(lines, "run")] == ["Loop"]
 
 
 def test_each_place_is_where_the_method_is(folder, capsys):
@@ -101,7 +101,8 @@ def test_an_agent_may_be_anywhere_below_this_folder(folder, capsys):
 
 
 def test_an_agent_in_a_bundle_is_explained_too(folder, capsys):
-    shutil.copy(ROOT / "examples" / "agentloop_onefile.py", "my_agent.py")
+    assert main(["bundle", "agent", "-o", "my_agent.py"]) == 0
+    capsys.readouterr()
     status, lines = explain(capsys, "my_agent:Agent")
     assert status == 0
     assert rows(lines, "context")[-1][0] == "Loop"

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from agentloop.cli.loopback import loopback
 from agentloop.cli.models import KEYS, NoModel, choose, listings
 from agentloop.cli.own_tools import load_tools
 from agentloop.messages import UserMessage, dump_record
-from agentloop.store import FileStore
+from agentloop.store import SessionFile, session_path
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
@@ -88,7 +88,7 @@ def test_exit_statuses(tmp_path):
     with HeldDouble([400, "no"]) as server:
         done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith("\nThe model failed: ChatOpenAI('m'): 400: no\n")
+    assert done.stderr.endswith("400: no\n")
     done = run("--base-url", "http://127.0.0.1:9", "--prompt", "go", cwd=tmp_path)
     silent = "127.0.0.1:9 does not answer: does it run, and is the URL right?\n"
     assert (done.returncode, done.stderr) == (2, silent)
@@ -123,9 +123,10 @@ def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
 
 
 def test_the_list_has_the_named_sessions_and_not_those_of_other_folders(tmp_path):
-    store = FileStore(tmp_path / ".agentloop" / "sessions")
+    home = tmp_path / ".agentloop" / "sessions"
     for name, words in (("groceries", "Buy milk."), ("other-0a1b2c-1", "Elsewhere.")):
-        store.create(name, [dump_record(UserMessage(words))]).close()
+        with SessionFile(session_path(name, home)) as file:
+            file.append(dump_record(UserMessage(words)))
     done = run("--list", cwd=tmp_path, HOME=str(tmp_path))
     [none, title, listed] = done.stdout.splitlines()
     assert none == f"(No session of {tmp_path} is kept.)"
@@ -251,26 +252,24 @@ def test_each_event_is_a_line_of_json_and_stdout_has_nothing_else(tmp_path):
     assert done.stdout.isascii()
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [event["type"] for event in events] == [
-        "request",
         "text_delta",
         "text",
         "step_start",
         "tool_call",
         "tool_result",
         "step_complete",
-        "request",
         "text_delta",
         "text",
         "final_response",
     ]
-    assert events[1] == {"type": "text_delta", "content": "I look. "}
-    assert events[4] == {
+    assert events[0] == {"type": "text_delta", "content": "I look. "}
+    assert events[3] == {
         "type": "tool_call",
         "tool": "read",
         "args": {"path": "a"},
         "tool_call_id": "call_1_0",
     }
-    assert "x\x9b\u202e" in events[5]["result"]
+    assert "x\x9b\u202e" in events[4]["result"]
     assert events[-1]["stop_reason"] == "completed"
 
 
@@ -280,7 +279,7 @@ def test_with_json_errors_and_statuses_stay_as_they_are(tmp_path):
         failed = run(*options, cwd=tmp_path)
         denied = run(*options, cwd=tmp_path)
     assert (failed.returncode, failed.stderr.count("The model failed:")) == (1, 1)
-    assert [json.loads(line)["type"] for line in failed.stdout.splitlines()] == ["request"]
+    assert failed.stdout == ""
     assert (denied.returncode, "--yes allows" in denied.stderr) == (0, True)
     assert all(json.loads(line)["type"] for line in denied.stdout.splitlines())
 
@@ -379,7 +378,7 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
 
 def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
     home = tmp_path / ".agentloop" / "sessions"
-    with HeldDouble() as server, closing(FileStore(home).open("taken")):
+    with HeldDouble() as server, SessionFile(session_path("taken", home)):
         for name, problem in (
             ("taken", "'taken' is open in another terminal"),
             ("../x", "cannot be a session's"),

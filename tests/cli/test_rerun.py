@@ -24,10 +24,9 @@ from agentloop import (
 )
 from agentloop.cli.rerun import own_runs, rerun
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.models.recording import RecordingModel
-from agentloop.models.replay import ReplayMismatch, ReplayModel
+from agentloop.models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
-from agentloop.saved import read_log
+from agentloop.store import read_log
 from tests.doubles.worked import Kept, add, fail, session, wrong
 
 
@@ -60,7 +59,7 @@ async def test_an_error_that_was_none_before_is_a_difference(tmp_path):
         return "no luck"
 
     await rerun(Agent(llm=ScriptedModel(), tools=[fail]), ReplayModel(path))
-    with pytest.raises(ReplayMismatch, match="-is_error: true"):
+    with pytest.raises(ReplayMismatch, match="-is_error:\n-True"):
         await rerun(Agent(llm=ScriptedModel(), tools=[works]), ReplayModel(path))
 
 
@@ -118,7 +117,7 @@ async def test_calls_that_were_cut_off_are_not_run(tmp_path):
     llm = ReplayModel(tmp_path / "s.jsonl")
     await rerun(Agent(llm=ScriptedModel(), tools=[add, wait]), llm)
     assert ran == [1]
-    assert "enough" in llm.entries[2].request[1]["content"]
+    assert "enough" in llm.entries[2].request
 
 
 async def test_a_killed_run_and_what_was_resumed_of_it(tmp_path):
@@ -131,7 +130,7 @@ async def test_a_killed_run_and_what_was_resumed_of_it(tmp_path):
     agent.close()
     llm = ReplayModel(path)
     await rerun(Agent(llm=ScriptedModel(), tools=[add]), llm)
-    assert llm.entries[1].request[0]["content"].startswith("Interrupted: this call had started")
+    assert "Interrupted: this call had started" in llm.entries[1].request
 
 
 async def test_a_run_that_waited_for_an_approval_and_then_went_on(tmp_path):
@@ -199,7 +198,7 @@ async def test_what_was_loaded_or_cleared_was_not_asked_for(tmp_path):
     await agent.run("go")
     agent.close()
     llm = ReplayModel(tmp_path / "s.jsonl")
-    assert [entry.answer.text for entry in llm.entries] == ["two"]
+    assert [entry.reply.text for entry in llm.entries] == ["two"]
     await rerun(Agent(llm=ScriptedModel()), llm)
 
 

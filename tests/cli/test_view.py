@@ -39,9 +39,9 @@ from agentloop.cli.view import page_data, page_of, pruned
 from agentloop.messages import RunEnd, RunStart
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.offload import Offload
-from agentloop.models.recording import RecordingModel
+from agentloop.models.replay import RecordingModel
 from agentloop.models.scripted import call
-from agentloop.saved import read_log
+from agentloop.store import read_log
 from tests.cli.browser import Browser
 from tests.cli.warm import run
 
@@ -154,7 +154,7 @@ def test_each_message_is_in_it_once(tmp_path):
 def test_what_cannot_be_shown_is_named():
     parts = [TextPart("see"), ImagePart(data=PNG, media_type="image/png")]
     parts += [ImagePart(data=b"<svg>", media_type="image/svg+xml"), ImagePart(url="http://x/y.png")]
-    data = page_data([RunStart(1.0), UserMessage(parts)])["records"][1]
+    data = page_data([RunStart(at=1.0), UserMessage(parts)])["records"][1]
     assert data["text"] == "see"
     assert data["images"] == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
     assert data["others"] == ["ImagePart: image/svg+xml, 5 bytes", "ImagePart: http://x/y.png"]
@@ -185,7 +185,7 @@ def test_an_offloaded_result_is_read_from_its_folder_only_and_only_if_it_is_the_
 
 def test_cost_comes_from_a_price_function():
     reply = AssistantMessage("hi", usage=Usage(1000, 10), model="m")
-    log = [RunStart(1.0), UserMessage("go"), reply, SideRequest(Usage(5, 5), model=None)]
+    log = [RunStart(at=1.0), UserMessage("go"), reply, SideRequest(Usage(5, 5), model=None)]
     data = page_data(log, price=lambda model, usage: usage.input_tokens / 1000)
     assert data["turns"][0]["cost"] == 1.0
     assert data["records"][3]["cost"] is None
@@ -193,7 +193,7 @@ def test_cost_comes_from_a_price_function():
 
 
 def test_text_cannot_leave_the_data():
-    log = [RunStart(1.0), *(UserMessage(text) for text in EVIL)]
+    log = [RunStart(at=1.0), *(UserMessage(text) for text in EVIL)]
     written = page_of(EVIL[0] + "{{data}}", log).decode()
     [data] = re.findall(
         '<script type="application/json" id="data">(.*?)</script>', written, re.DOTALL
@@ -242,7 +242,7 @@ def test_what_is_no_session_is_one_line(tmp_path):
     for arguments, problem in (
         (["missing.jsonl"], "there is no session missing.jsonl"),
         (["text.jsonl"], "is no session"),
-        (["r.jsonl"], "is a recording"),
+        (["r.jsonl"], "is no session"),
         (["s.jsonl", "-o", "s.jsonl"], "-o names the session itself"),
         (["s.jsonl", "-o", "no/where.html"], "No such file"),
     ):
@@ -420,7 +420,7 @@ def test_the_keyboard_does_it_all(browser, tmp_path):
 
 @pytest.mark.slow
 def test_what_models_and_tools_say_is_text(browser, tmp_path):
-    log = [RunStart(1.0)]
+    log = [RunStart(at=1.0)]
     for n, evil in enumerate(EVIL):
         name = evil[:60]
         log += [
@@ -468,7 +468,7 @@ def test_the_page_may_load_and_run_nothing_else(browser, tmp_path):
 
 @pytest.mark.slow
 def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_path):
-    log = [RunStart(1.0), UserMessage("go")]
+    log = [RunStart(at=1.0), UserMessage("go")]
     for n in range(2000):
         usage = Usage(1000 + n * 50, 20, n * 45)
         reply = AssistantMessage(
@@ -476,7 +476,7 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
         )
         result = ToolMessage(f"c{n}", "page", f"needle{n} " + "lorem ipsum\n" * 850, ephemeral=2)
         log += [reply, ToolStart(f"c{n}", 1.0), result]
-    log += [AssistantMessage("The end."), RunEnd("completed", 2.0)]
+    log += [AssistantMessage("The end."), RunEnd("completed", at=2.0)]
     assert sum(len(dump_record(record)) for record in log) > 20_000_000
     path = opened(browser, tmp_path, log)
     assert path.stat().st_size > 20_000_000
@@ -496,7 +496,7 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "log", [[], [RunStart(1.0), UserMessage("go")], [RunStart(1.0), RunEnd("error", 1.0)]]
+    "log", [[], [RunStart(at=1.0), UserMessage("go")], [RunStart(at=1.0), RunEnd("error", at=1.0)]]
 )
 def test_a_session_without_an_answer_opens(browser, tmp_path, log):
     opened(browser, tmp_path, log)
@@ -507,7 +507,7 @@ def test_a_session_without_an_answer_opens(browser, tmp_path, log):
 @pytest.mark.slow
 def test_calls_without_a_result_are_named(browser, tmp_path):
     log = [
-        RunStart(1.0),
+        RunStart(at=1.0),
         UserMessage("go"),
         AssistantMessage(tool_calls=[ToolCall("a", "pay")]),
         ToolStart("a", 1.0),

@@ -62,7 +62,7 @@ class Wire:
     def model(self, server: Any, **settings: Any) -> Any:
         """The chat model for a double, a FaultServer, or an address; it does not really sleep."""
         url = server if isinstance(server, str) else getattr(server, "base_url", None) or server.url
-        settings = {"sleep": Naps(), "jitter": lambda: 1.0, "api_key": KEY, **settings}
+        settings = {"sleep": Naps(), "api_key": KEY, **settings}
         if self.name == "google":
             url = url.removesuffix("/v1")
         return self.chat(settings.pop("model", self.model_name), base_url=url, **settings)

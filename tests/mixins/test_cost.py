@@ -1,9 +1,8 @@
-"""Cost: tokens and money per request, per model, per run and in all, each counted once."""
+"""Cost: tokens and money per model, per run and in all, each counted once."""
 
-import asyncio
 import socket
 import sys
-from math import fsum, inf, nan
+from math import fsum
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,8 @@ from agentloop import (
     CompactionConfig,
     Depends,
     Loop,
-    Overloaded,
     RunStart,
     ScriptedModel,
-    Session,
     SideRequest,
     Summary,
     Usage,
@@ -28,19 +25,10 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.cost import (
-    Bill,
-    Cost,
-    Price,
-    add_up,
-    bills,
-    genai_price,
-    price_of,
-    run_counted,
-)
+from agentloop.mixins.cost import Cost, Price, genai_price, price_of, run_counted
 from agentloop.mixins.limits import Limits
-from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import call
+from agentloop.prices import Bill, bill
 
 from .. import test_loop
 from ..test_loop import add
@@ -62,20 +50,6 @@ def said(text="ok", *calls, used=None, model=None):
     return AssistantMessage(text, tuple(calls), usage=used, model=model)
 
 
-WAYS = ["run", "query_stream", "run_sync"]
-
-
-def play(agent, way):
-    async def streamed():
-        async with agent.query_stream("x") as stream:
-            return [event async for event in stream]
-
-    if way == "run_sync":
-        agent.run_sync("x")
-    else:
-        asyncio.run(agent.run("x") if way == "run" else streamed())
-
-
 class TestCost(test_loop.TestLoop):
     agent_class = Cost
 
@@ -93,8 +67,6 @@ class TestCost(test_loop.TestLoop):
         (Usage(MILLION, 0, cached_input_tokens=MILLION // 2), 5.5),
         (Usage(MILLION, 0, cached_input_tokens=400_000, cache_write_tokens=600_000), 7.9),
         (Usage(0, MILLION, reasoning_tokens=MILLION), 50),
-        (Usage(MILLION, 0, cached_input_tokens=3 * MILLION), 1),
-        (Usage(MILLION, 0, cached_input_tokens=MILLION, cache_write_tokens=MILLION), 1),
     ],
 )
 def test_each_token_is_counted_once(usage, money):
@@ -106,30 +78,21 @@ def test_without_prices_of_their_own_cached_tokens_cost_what_others_do():
     assert PRICES["small"].cost(used) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("bad", [-1, nan, inf, None])
-def test_a_price_is_a_number(bad):
-    with pytest.raises(ValueError, match="0 or more"):
-        Price(input=1, output=bad)
-    with pytest.raises(ValueError, match="0 or more"):
-        Price(input=bad, output=1)
-
-
 @pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": PRICES["big"], "new": {"input": 1}}, 5])
-def test_what_are_no_prices_is_refused_when_the_agent_is_made(bad):
-    with pytest.raises(TypeError, match=r"prices= takes \{model: Price\(...\)\} or a function"):
+def test_settings_that_are_no_prices_are_refused(bad):
+    with pytest.raises(TypeError, match="prices"):
         Cost(llm=ScriptedModel(), prices=bad)
 
 
 # ---- sums
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_per_request_per_model_per_run_and_in_all(way):
+async def test_per_model_per_run_and_in_all():
     one, two = Usage(MILLION, 0), Usage(0, MILLION, reasoning_tokens=5)
     turns = [said("", call("add", a=1, b=1), used=one, model="small"), said(used=two, model="big")]
     agent = Priced(llm=ScriptedModel(*turns, *turns), tools=[add], prices=PRICES)
-    play(agent, way)
-    play(agent, way)
+    await agent.run("x")
+    await agent.run("y")
     assert agent.cost == pytest.approx(102)
     assert agent.bill == Bill(4, one + two + one + two, pytest.approx(102))
     assert agent.run_bill == Bill(2, one + two, pytest.approx(51))
@@ -138,21 +101,6 @@ def test_per_request_per_model_per_run_and_in_all(way):
         "big": Bill(2, two + two, pytest.approx(100)),
     }
     assert agent.bill.usage == agent.usage
-
-
-async def test_each_request_is_an_event():
-    turns = [
-        said("", call("add", a=1, b=1), used=Usage(9, 1)),
-        said(used=Usage(19, 1), model="big"),
-    ]
-    agent = Priced(llm=ScriptedModel(*turns, model="small"), tools=[add])
-    told = [event async for event in agent.query_stream("x") if isinstance(event, UsageEvent)]
-    assert told == [UsageEvent(Usage(9, 1), "small"), UsageEvent(Usage(19, 1), "big")]
-
-
-def test_a_new_agent_has_spent_nothing():
-    agent = Priced(llm=ScriptedModel(), prices=PRICES)
-    assert (agent.cost, agent.run_bill, agent.model_bills) == (0.0, Bill(0, Usage(), 0.0), {})
 
 
 async def test_summaries_are_requests_of_the_model_that_made_them():
@@ -174,43 +122,6 @@ async def test_summaries_are_requests_of_the_model_that_made_them():
     assert agent.model_bills["big"].usage.input_tokens == MILLION * len(summaries)
 
 
-async def test_a_session_knows_it_after_a_restart(tmp_path):
-    class Kept(Cost, Session, Agent):
-        pass
-
-    settings = {"session": "s", "session_dir": tmp_path, "prices": PRICES}
-    first = Kept(llm=ScriptedModel(said(used=Usage(MILLION, 0)), model="big"), **settings)
-    await first.run("x")
-    first.close()
-    again = Kept(llm=ScriptedModel(said(used=Usage(MILLION, 0)), model="small"), **settings)
-    assert again.cost == pytest.approx(10)
-    await again.run("y")
-    assert again.cost == pytest.approx(11)
-    assert again.run_bill.cost == pytest.approx(1)
-    again.close()
-
-
-async def test_a_fork_takes_the_bill_along_and_adds_to_its_own():
-    agent = Priced(
-        llm=ScriptedModel(*[said(used=Usage(MILLION, 0))] * 2, model="big"), prices=PRICES
-    )
-    await agent.run("x")
-    twin = agent.fork()
-    await twin.run("y")
-    assert (agent.cost, twin.cost) == (pytest.approx(10), pytest.approx(20))
-
-
-async def test_the_price_is_that_of_the_model_which_answered():
-    answer = said(used=Usage(MILLION, 0))
-    llm = Fallback(
-        ScriptedModel(Overloaded("down"), model="big"), ScriptedModel(answer, model="small")
-    )
-    agent = Priced(llm=llm, prices=PRICES)
-    await agent.run("x")
-    assert list(agent.model_bills) == ["small"]
-    assert agent.cost == pytest.approx(1)
-
-
 # ---- what is not known
 
 
@@ -227,27 +138,8 @@ async def test_a_model_without_a_price_costs_none_and_its_tokens_count():
     assert agent.model_bills["new"] == Bill(1, Usage(3, 4), None)
 
 
-async def test_a_reply_without_usage_costs_none():
-    agent = Priced(llm=ScriptedModel("ok", model="big"), prices=PRICES)
-    await agent.run("x")
-    assert agent.bill == Bill(1, Usage(), None)
-
-
 def test_a_request_that_nobody_answered_costs_nothing():
-    assert add_up(bills([SideRequest(extra={"compaction": "failed"})], genai_price)).cost == 0.0
-
-
-@pytest.mark.parametrize("bad", [None, nan, inf, -1.0, "much", ZeroDivisionError()])
-async def test_a_price_function_that_fails_or_gives_no_money_is_none(bad):
-    def price(model, usage):
-        if isinstance(bad, Exception):
-            raise bad
-        return bad
-
-    agent = Priced(llm=ScriptedModel(said(used=Usage(1, 1))), prices=price)
-    await agent.run("x")
-    assert agent.cost is None
-    assert agent.usage == Usage(1, 1)
+    assert bill([SideRequest(extra={"compaction": "failed"})], genai_price).cost == 0.0
 
 
 # ---- sub-agents
@@ -287,26 +179,6 @@ async def test_a_sub_agent_that_fails_is_paid_for_too():
     assert agent.model_bills["small"].cost == pytest.approx(2)
 
 
-async def test_sub_agents_of_sub_agents_are_counted_once():
-    tiny = ScriptedModel(said(used=Usage(MILLION, 0)), model="small")
-
-    @tool
-    async def deeper(agent: Loop = Depends(current_agent)) -> str:
-        """Ask further."""
-        return (await run_counted(agent, Agent(llm=tiny), "z")).text
-
-    @tool
-    async def ask(agent: Loop = Depends(current_agent)) -> str:
-        """Ask a sub-agent."""
-        llm = ScriptedModel(said("", call("deeper"), used=Usage(1, 0)), said(used=Usage(1, 0)))
-        return (await run_counted(agent, Agent(llm=llm, tools=[deeper]), "y")).text
-
-    agent = Priced(llm=ScriptedModel(call("ask"), "ok"), tools=[ask], prices=PRICES)
-    await agent.run("x")
-    assert agent.model_bills["small"] == Bill(1, Usage(MILLION, 0), pytest.approx(1))
-    assert agent.bill.requests == 5
-
-
 async def test_a_limit_counts_sub_agents_and_the_same_prices():
     agent = with_a_helper(
         [said(used=Usage(MILLION, 0))],
@@ -330,9 +202,6 @@ def _no_network(monkeypatch):
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    genai_price.cache_clear()
-    yield
-    genai_price.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_network")
@@ -354,14 +223,9 @@ class TestGenaiPrices:
         assert 0 < agent.cost - plain < plain, "cached tokens are cheaper"
         assert agent.cost < genai_price("gpt-5-mini", Usage(MILLION // 10, 0))
 
-    def test_more_cached_tokens_than_input_are_no_error(self):
+    def test_more_cached_tokens_than_input_have_no_price(self):
         pytest.importorskip("genai_prices")
-        all_cached = genai_price("gpt-5-mini", Usage(1000, 0, cached_input_tokens=1000))
-        assert genai_price("gpt-5-mini", Usage(1000, 0, cached_input_tokens=5000)) == all_cached
-
-    def test_a_model_that_it_does_not_know_costs_none(self):
-        pytest.importorskip("genai_prices")
-        assert genai_price("scripted", Usage(1, 1)) is None
+        assert genai_price("gpt-5-mini", Usage(1000, 0, cached_input_tokens=5000)) is None
 
     def test_given_prices_do_not_load_it(self, monkeypatch):
         monkeypatch.delitem(sys.modules, "genai_prices", raising=False)
@@ -375,13 +239,20 @@ class TestGenaiPrices:
 
 tokens = st.integers(0, 10**6)
 usages = st.none() | st.builds(
-    Usage, tokens, tokens, cached_input_tokens=tokens, cache_write_tokens=tokens
+    lambda plain, read, written, output: Usage(plain + read + written, output, read, written),
+    *[tokens] * 4,
 )
 models = st.sampled_from(["big", "small", "new", None])
 requests = (
     st.builds(AssistantMessage, st.text(), usage=usages, model=models)
-    | st.builds(SideRequest, usages, model=models)
-    | st.builds(Summary, st.text(), st.just(0), usages, model=st.sampled_from(["big", "new"]))
+    | st.builds(SideRequest, usage=usages, model=models)
+    | st.builds(
+        Summary,
+        content=st.text(),
+        keep=st.just(0),
+        usage=usages,
+        model=st.sampled_from(["big", "new"]),
+    )
 )
 
 
@@ -390,24 +261,10 @@ def test_totals_are_the_sums_over_the_log(log):
     agent = Priced(llm=ScriptedModel(), prices=PRICES)
     agent.log.extend(log)
     asked = [record for record in log if hasattr(record, "usage")]
-    known = [r for r in asked if r.usage is not None and r.model in PRICES]
-    free = [r for r in asked if r.usage is None and r.model is None]
-    assert agent.bill.requests == len(asked)
-    assert agent.bill.usage == agent.usage
-    if len(known) + len(free) < len(asked):
-        assert agent.cost is None
-    else:
-        assert agent.cost == pytest.approx(fsum(PRICES[r.model].cost(r.usage) for r in known))
+    unknown = [r for r in asked if (r.usage or r.model) and not (r.usage and r.model in PRICES)]
+    known = [PRICES[r.model].cost(r.usage) for r in asked if r.usage and r.model in PRICES]
+    assert agent.cost == (None if unknown else pytest.approx(fsum(known)))
+    assert (agent.bill.requests, agent.bill.usage) == (len(asked), agent.usage)
     parts = agent.model_bills.values()
     assert sum((part.usage for part in parts), Usage()) == agent.usage
     assert sum(part.requests for part in parts) == len(asked)
-    last = max((at for at, r in enumerate(log) if isinstance(r, RunStart)), default=len(log))
-    assert agent.run_bill == add_up(bills(log[last:], price_of(PRICES)))
-
-
-@given(usages.filter(bool))
-def test_no_token_is_paid_for_twice_or_missed(usage):
-    flat = Price(input=3, output=5, cached_input=3, cache_write=3)
-    assert flat.cost(usage) * MILLION == pytest.approx(
-        usage.input_tokens * 3 + usage.output_tokens * 5
-    )

@@ -72,18 +72,16 @@ class TestDoneTool(test_loop.TestLoop):
 
     @pytest.mark.parametrize(
         ("output_type", "given", "value"),
-        [(list[int], ["1", 2], [1, 2]), (Point, {"x": 1}, Point(1)), (int, 3, 3)],
+        [(list[int], ["1", 2], [1, 2]), (Point, {"x": 1}, Point(1)), (int, 3, 3), (str, "x", "x")],
     )
     async def test_output_type_may_be_any_type(self, output_type, given, value):
-        arguments = given if output_type is Point else {"result": given}
-        if output_type is Point:
-            arguments = {"result": given}
-        llm = ScriptedModel(call("done", **arguments))
+        llm = ScriptedModel(call("done", result=given))
         assert (await DoneTool(llm=llm, output_type=output_type).run("x")).value == value
 
     def test_output_type_and_a_tool_named_done_do_not_go_together(self):
-        with pytest.raises(ValueError, match="rename or drop yours"):
-            DoneTool(llm=ScriptedModel(), tools=[done_tool()], output_type=Answer)
+        agent = DoneTool(llm=ScriptedModel("x"), tools=[done_tool()], output_type=Answer)
+        with pytest.raises(ValueError, match="two tools named 'done'"):
+            agent.run_sync("x")
 
     async def test_the_cut_off_summary_at_the_limit_needs_no_done(self):
         llm = ScriptedModel(

@@ -70,11 +70,3 @@ class TestADump:
             await llm.ainvoke([UserMessage("hi")])
         assert len(list(tmp_path.glob("*-request.json"))) == 3
         assert (tmp_path / "0003-response.json").read_text() == ""
-
-    async def test_one_that_cannot_be_written_costs_no_answer(self, tmp_path, caplog):
-        (tmp_path / "f").write_text("")
-        with loopback(["hello"]) as url:
-            llm = model_at("openai", "m", url, KEY)
-            llm.dump = dump_to(tmp_path / "f")
-            assert (await llm.ainvoke([UserMessage("hi")])).text == "hello"
-        assert "could not be written" in caplog.text

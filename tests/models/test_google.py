@@ -13,13 +13,7 @@ import pytest
 import respx
 
 from agentloop.errors import (
-    AuthenticationFailed,
     BadRequest,
-    BadResponse,
-    ContextWindowExceeded,
-    ModelError,
-    Overloaded,
-    RateLimited,
 )
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent
 from agentloop.messages import (
@@ -55,7 +49,7 @@ from tests.doubles.fault_server import (
     stream_head,
 )
 from tests.doubles.google_double import GoogleDouble
-from tests.doubles.openai_double import Failure, Reply, calls
+from tests.doubles.openai_double import Reply, calls
 
 HI = [UserMessage("hi")]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -204,8 +198,9 @@ async def test_the_name_of_the_model_stays_in_its_place(name: str, segment: str)
 
 async def test_only_a_streamed_request_says_so_and_no_address_holds_the_key() -> None:
     async with GoogleDouble(["a", "a"]) as server:
-        await model(server).ainvoke(HI, on_delta=lambda _: None)
-        await model(server).ainvoke(HI)
+        llm = model(server)
+        await llm.ainvoke(HI, on_delta=lambda _: None)
+        await llm.ainvoke(HI)
     first, second = server.paths
     assert first == "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
     assert second == "/v1beta/models/gemini-3-pro:generateContent"
@@ -242,17 +237,6 @@ async def test_a_conversation_with_calls_is_one_that_the_provider_takes() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "4", '"x"', "null", "[1, 2]", '{"id": 12345678901234567890}', '{"error": 0}', "é"]
-)
-async def test_a_result_is_an_object_whatever_the_tool_returned(text: str) -> None:
-    turn = [AssistantMessage(tool_calls=(ToolCall("a", "time"),)), ToolMessage("a", "time", text)]
-    async with GoogleDouble(["a"]) as server:
-        await model(server).ainvoke([*HI, *turn], TOOLS)
-    [part] = server.requests[0]["contents"][2]["parts"]
-    assert part["functionResponse"]["response"] == {"output": text}
-
-
 async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_content() -> None:
     empty = UserMessage([TextPart(""), TextPart("look")])
     wire = write_google_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
@@ -284,14 +268,11 @@ async def test_images_and_files_are_carried() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "part", [FilePart(url="file:///etc/passwd"), ImagePart(url="data:,x"), Unknown({"type": "zzz"})]
-)
-def test_what_cannot_be_carried_is_refused(part: Any) -> None:
-    with pytest.raises(BadRequest, match="Gemini cannot carry"):
-        write_google_messages([UserMessage([part])])
-    with pytest.raises(BadRequest, match="Gemini cannot carry"):
-        write_google_messages([ToolMessage("a", "f", [part])])
+def test_what_cannot_be_carried_is_refused() -> None:
+    part = Unknown({"type": "zzz"})
+    for message in (UserMessage([part]), ToolMessage("a", "f", [part])):
+        with pytest.raises(BadRequest, match="Gemini cannot carry"):
+            write_google_messages([message])
 
 
 def media_turn(*more: Any) -> list[Message]:
@@ -303,25 +284,9 @@ def media_turn(*more: Any) -> list[Message]:
     ]
 
 
-async def test_images_in_tool_results_stay_inside_where_the_model_takes_them() -> None:
+async def test_images_in_tool_results_follow_after_the_last_result() -> None:
     async with GoogleDouble(["a", "b"]) as server:
         llm = model(server)
-        reply = await llm.ainvoke(turn := media_turn(ImagePart(url="https://x/y.png")), TOOLS)
-        await llm.ainvoke([*turn, reply, UserMessage("and?")], TOOLS)
-        assert server.prefix_breaks == []
-    first, second, label, link = server.requests[1]["contents"][2]["parts"]
-    assert first["functionResponse"]["parts"] == [WIRE_PNG]
-    text = "the page\n[attached after the results: 1]"
-    assert first["functionResponse"]["response"] == {"output": text}
-    assert "parts" not in second["functionResponse"]
-    assert label == {"text": "Attached to the result of shot:"}
-    assert link == {"fileData": {"fileUri": "https://x/y.png"}}
-
-
-@pytest.mark.parametrize("name", ["gemini-2.5-pro", "gemini-flash-latest"])
-async def test_images_in_tool_results_follow_after_the_last_result_elsewhere(name: str) -> None:
-    async with GoogleDouble(["a", "b"]) as server:
-        llm = model(server, name)
         reply = await llm.ainvoke(media_turn(), TOOLS)
         await llm.ainvoke([*media_turn(), reply, UserMessage("and?")], TOOLS)
         assert server.prefix_breaks == []
@@ -340,23 +305,18 @@ def test_nothing_stands_beside_a_reference_and_a_const_is_an_enum() -> None:
             "place": {"$ref": "#/$defs/Place", "description": "Where."},
             "plain": {"$ref": "#/$defs/Place"},
             "const": {"const": "x", "type": "string"},
-            "any": {"anyOf": [{"const": 1}, {"type": "null"}], "default": {"const": 2}},
-            "list": {"type": "array", "items": {"$ref": "#/$defs/Place", "title": "P"}},
-            "map": {"type": "object", "additionalProperties": {"const": 1}},
+            "any": {"anyOf": [{"const": 1}, {"type": "null"}], "default": {"ref": 2}},
         },
         "additionalProperties": False,
         "$defs": {"Place": {"type": "object", "properties": {"$ref": {"type": "string"}}}},
     }
     before = json.dumps(schema)
-    place = {"anyOf": [{"$ref": "#/$defs/Place"}]}
     assert write_schema(schema) == schema | {
         "properties": {
-            "place": place | {"description": "Where."},
+            "place": {"anyOf": [{"$ref": "#/$defs/Place"}], "description": "Where."},
             "plain": {"$ref": "#/$defs/Place"},
             "const": {"enum": ["x"], "type": "string"},
-            "any": {"anyOf": [{"enum": [1]}, {"type": "null"}], "default": {"const": 2}},
-            "list": {"type": "array", "items": place | {"title": "P"}},
-            "map": {"type": "object", "additionalProperties": {"enum": [1]}},
+            "any": {"anyOf": [{"enum": [1]}, {"type": "null"}], "default": {"ref": 2}},
         }
     }
     assert json.dumps(schema) == before
@@ -374,8 +334,7 @@ async def test_each_signature_goes_back_on_the_part_that_carried_it() -> None:
     ]
     for on_delta in (None, lambda _: None):
         history, seen = list[Message](HI), set[str]()
-        async with GoogleDouble(list(script)) as server:
-            llm = model(server)
+        async with GoogleDouble(list(script)) as server, model(server) as llm:
             for _ in range(3):
                 reply = await llm.ainvoke(history, TOOLS, on_delta=on_delta)
                 reply = with_unique_ids(load_record(dump_record(reply)), seen)
@@ -398,13 +357,10 @@ async def test_each_signature_goes_back_on_the_part_that_carried_it() -> None:
 async def test_the_ids_of_the_message_win() -> None:
     async with GoogleDouble([calls(("time", {}, "x"), ("time", {"n": 2}, "x")), "done"]) as server:
         llm = model(server)
-        reply = await llm.ainvoke(HI, TOOLS)
-        assert [call.id for call in reply.tool_calls] == ["x", "x_2"]
-        renamed = tuple(replace(call, id=f"{call.id}_2") for call in reply.tool_calls)
-        reply = replace(reply, tool_calls=renamed)
-        await llm.ainvoke([*HI, reply, *map(result, renamed)], TOOLS)
+        reply = with_unique_ids(await llm.ainvoke(HI, TOOLS), {"x"})
+        await llm.ainvoke([*HI, reply, *map(result, reply.tool_calls)], TOOLS)
     parts = server.requests[1]["contents"][1]["parts"]
-    assert [part["functionCall"]["id"] for part in parts] == ["x_2", "x_2_2"]
+    assert [part["functionCall"]["id"] for part in parts] == ["x_2", "x_3"]
     assert parts[0]["thoughtSignature"] in server.signatures
 
 
@@ -427,24 +383,11 @@ async def test_the_history_of_another_provider_is_taken(raw: Any) -> None:
     async with GoogleDouble([calls(("weather", {"city": "B"})), "done"]) as server:
         llm = model(server)
         history = [*HI, turn, result(call), result(second)]
-        reply = await llm.ainvoke(history, TOOLS)
+        reply = with_unique_ids(await llm.ainvoke(history, TOOLS), set())
         await llm.ainvoke([*history, reply, result(reply.tool_calls[0])], TOOLS)
         assert server.prefix_breaks == []
     signed = [part.get("thoughtSignature") for part in server.requests[0]["contents"][1]["parts"]]
     assert signed == [None, UNSIGNED, None]
-
-
-async def test_a_turn_whose_signature_is_on_another_part_goes_back_as_it_came() -> None:
-    parts = [{"text": "hm", "thought": True, "thoughtSignature": "cw=="}, call_part()]
-    wire = write_google_messages([reply_of(*parts)])[0]["parts"]
-    assert [part.get("thoughtSignature") for part in wire] == ["cw==", None]
-
-
-def test_the_parts_of_another_provider_stay_behind_even_if_they_say_the_same() -> None:
-    parts = [{"text": "x", "thoughtSignature": "Zm9yZWlnbg=="}]
-    for provider, sent in (("google", parts), ("other", [{"text": "x"}])):
-        message = AssistantMessage("x", raw={"provider": provider, "parts": parts})
-        assert write_google_messages([message]) == [{"role": "model", "parts": sent}]
 
 
 def test_unknown_parts_and_fields_survive() -> None:
@@ -461,61 +404,27 @@ def test_unknown_parts_and_fields_survive() -> None:
     assert wire == parts
 
 
-def test_a_reply_without_anything_opaque_has_no_raw() -> None:
-    reply = reply_of({"text": "hm", "thought": True}, {"text": "a"}, call_part())
-    assert (reply.raw, reply.thinking, reply.text) == (None, "hm", "a")
-
-
 # ---- the reply
 
 
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        ([{"text": "a"}], "a"),
-        ([{"text": "a"}, {"text": None}, {"text": 5}, None, {"text": "b"}], "ab"),
-        ([], ""),
-        ([{"text": ""}], ""),
-        ([{"text": "a\ud83d\ude00\ud83d"}], "a😀\ufffd"),
-        ([{"inlineData": {"mimeType": "image/png", "data": "AP8="}}], ""),
-    ],
-)
-def test_content_comes_in_many_forms(parts: Any, text: str) -> None:
-    assert reply_of(*parts).text == text
+REFUSALS = ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"]
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason"),
+    ("finish", "reason", "with_calls"),
     [
-        ("STOP", "end"),
-        ("MAX_TOKENS", "length"),
-        ("SAFETY", "refused"),
-        ("RECITATION", "refused"),
-        ("BLOCKLIST", "refused"),
-        ("PROHIBITED_CONTENT", "refused"),
-        ("SPII", "refused"),
-        ("IMAGE_SAFETY", "refused"),
-        ("LANGUAGE", "LANGUAGE"),
-        ("OTHER", "OTHER"),
-        ("UNEXPECTED_TOOL_CALL", "UNEXPECTED_TOOL_CALL"),
-        ("TOO_MANY_TOOL_CALLS", "TOO_MANY_TOOL_CALLS"),
-        ("MISSING_THOUGHT_SIGNATURE", "MISSING_THOUGHT_SIGNATURE"),
-        ("FINISH_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED"),
-        ("zzz", "zzz"),
-        (None, None),
+        ("STOP", "end", "tool_calls"),
+        ("MAX_TOKENS", "length", "length"),
+        *((word, "refused", "refused") for word in REFUSALS),
+        ("OTHER", "OTHER", "OTHER"),
+        ("zzz", "zzz", "zzz"),
+        (None, None, "tool_calls"),
     ],
 )
-def test_stop_reasons_have_one_vocabulary(finish: str | None, reason: str | None) -> None:
+def test_stop_reasons_have_one_vocabulary(finish: Any, reason: Any, with_calls: str) -> None:
     assert reply_of({"text": "a"}, finish=finish).stop_reason == reason
     assert assemble(part_chunk({"text": "a"}, finish=finish)).stop_reason == reason
-
-
-@pytest.mark.parametrize(
-    ("finish", "reason"),
-    [("STOP", "tool_calls"), (None, "tool_calls"), ("MAX_TOKENS", "length"), ("zzz", "zzz")],
-)
-def test_a_stop_with_calls_is_for_the_calls(finish: Any, reason: str) -> None:
-    assert reply_of(call_part(), finish=finish).stop_reason == reason
+    assert reply_of(call_part(), finish=finish).stop_reason == with_calls
 
 
 def test_a_refusal_without_content_says_why_in_raw() -> None:
@@ -547,63 +456,16 @@ async def test_a_blocked_prompt_is_a_refusal(streaming: bool) -> None:
         {"candidates": [{}], "usageMetadata": {"promptTokenCount": 7}},
         {"candidates": [{"content": {"parts": []}}]},
         {"candidates": [{"content": {"role": "model"}, "finishReason": "MALFORMED_FUNCTION_CALL"}]},
+        {"candidates": [{"content": {"parts": [5]}, "finishReason": "STOP"}]},
     ],
 )
 async def test_a_reply_without_a_message_is_asked_for_again(body: Any) -> None:
-    with pytest.raises(BadResponse):
-        read_google_reply(body)
     async with FaultServer([send(answer(body))], [send(answer(OK))]) as server:
         assert (await model(server).ainvoke(HI)).text == "hello"
         assert len(server.requests) == 2
     async with FaultServer([send(streamed(body))], [send(answer(OK))]) as server:
         assert (await model(server).ainvoke(HI, on_delta=lambda _: None)).text == "hello"
         assert len(server.requests) == 2
-
-
-def test_a_reply_wins_over_what_is_said_of_the_prompt() -> None:
-    reply = reply_of({"text": "a"}, promptFeedback={"blockReason": "SAFETY"})
-    assert (reply.text, reply.stop_reason) == ("a", "end")
-
-
-def test_a_malformed_call_never_runs() -> None:
-    with pytest.raises(BadResponse, match="MALFORMED_FUNCTION_CALL"):
-        reply_of({"text": "so"}, call_part(), finish="MALFORMED_FUNCTION_CALL")
-
-
-def test_an_empty_answer_is_an_empty_message() -> None:
-    reply = read_google_reply({"candidates": [{"content": {}, "finishReason": "STOP"}]})
-    assert (reply.text, reply.stop_reason, reply.raw) == ("", "end", None)
-
-
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
-        ({"a": 1}, '{"a": 1}'),
-        ({}, "{}"),
-        (None, "{}"),
-        ('{"a":1}', '{"a":1}'),
-        ({"s": "漢"}, '{"s": "漢"}'),
-        ([1], "[1]"),
-    ],
-)
-def test_arguments_are_text_whatever_the_server_sends(args: Any, text: str) -> None:
-    assert reply_of(call_part(args=args)).tool_calls[0].arguments == text
-    assert reply_of({"functionCall": {"name": "f"}}).tool_calls[0].arguments == "{}"
-
-
-@pytest.mark.parametrize(
-    "candidate",
-    [
-        {"content": None, "finishReason": "STOP"},
-        {"content": {"parts": 5}, "finishReason": "STOP"},
-        {"content": {"parts": [{"functionCall": None}, {"functionCall": 3}]}},
-        {"content": {"parts": [{"text": {"a": 1}, "thought": "x"}]}, "finishReason": 3},
-    ],
-)
-def test_nonsense_in_a_reply_does_not_crash(candidate: Any) -> None:
-    for read in (read_google_reply, assemble):
-        reply = read({"candidates": [candidate]})
-        assert [call.name for call in reply.tool_calls] in ([], [""])
 
 
 def test_tokens_are_counted_once() -> None:
@@ -619,17 +481,7 @@ def test_tokens_are_counted_once() -> None:
     assert read == Usage(107, 80, cached_input_tokens=80, reasoning_tokens=30)
     assert read is not None
     assert read.total_tokens == usage["totalTokenCount"]
-
-
-@pytest.mark.parametrize("usage", [None, {}, [], 5])
-def test_no_usage_is_none(usage: Any) -> None:
-    assert reply_of({"text": "a"}, usageMetadata=usage).usage is None
-    assert assemble(part_chunk({"text": "a"}, usageMetadata=usage)).usage is None
-
-
-def test_usage_with_nulls_counts_as_zero() -> None:
-    usage = {"promptTokenCount": 5, "candidatesTokenCount": None}
-    assert reply_of({"text": "a"}, usageMetadata=usage).usage == Usage(5, 0)
+    assert reply_of({"text": "a"}, usageMetadata=None).usage is None
 
 
 def test_usage_in_a_stream_grows_and_the_last_counts() -> None:
@@ -707,80 +559,7 @@ def test_pieces_of_text_are_put_together_but_signed_ones_stay_as_they_are() -> N
     ]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {},
-        {"candidates": None},
-        {"candidates": []},
-        {"candidates": [{}]},
-        {"candidates": [None]},
-        {"candidates": [{"content": None}]},
-        {"candidates": [{"content": {"parts": [None, {"text": None}, {"text": 3}]}}]},
-        {"usageMetadata": None, "promptFeedback": None},
-        {"promptFeedback": {"safetyRatings": []}},
-    ],
-)
-def test_odd_chunks_do_not_crash(odd: dict[str, Any]) -> None:
-    assert assemble(odd, part_chunk({"text": "a"}), odd).text == "a"
-
-
-STREAM = sse(
-    part_chunk({"text": "think", "thought": True}),
-    part_chunk({"text": "Zürich 漢字 😀"}),
-    part_chunk(call_part("time", "c2ln")),
-    part_chunk(finish="STOP", usageMetadata={"promptTokenCount": 3, "candidatesTokenCount": 4}),
-)
-
-
 # ---- errors, settings, other doubles
-
-TOO_LONG = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
-
-
-@pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.parametrize(
-    ("status", "word", "message", "kind", "sent"),
-    [
-        (400, "INVALID_ARGUMENT", "Please use a valid role: user, model.", BadRequest, 1),
-        (400, "INVALID_ARGUMENT", TOO_LONG, ContextWindowExceeded, 1),
-        (400, "INVALID_ARGUMENT", "API key not valid. Please pass one.", AuthenticationFailed, 1),
-        (400, "FAILED_PRECONDITION", "User location is not supported.", BadRequest, 1),
-        (403, "PERMISSION_DENIED", "no", AuthenticationFailed, 1),
-        (404, "NOT_FOUND", "models/zzz is not found", BadRequest, 1),
-        (429, "RESOURCE_EXHAUSTED", "You exceeded your current quota", RateLimited, 2),
-        (500, "INTERNAL", "An internal error has occurred.", ModelError, 2),
-        (503, "UNAVAILABLE", "The model is overloaded.", Overloaded, 2),
-        (504, "DEADLINE_EXCEEDED", "Deadline expired.", ModelError, 2),
-    ],
-)
-async def test_an_error_has_its_class_and_the_words_of_the_provider(
-    status: int, word: str, message: str, kind: type[ModelError], sent: int, listed: bool
-) -> None:
-    error: Any = {"error": {"code": status, "message": message, "status": word}}
-    body = answer([error] if listed else error, status)
-    async with FaultServer([send(body)], [send(body)]) as server:
-        with pytest.raises(kind) as caught:
-            await model(server, max_retries=1).ainvoke(HI, on_delta=lambda _: None)
-        assert len(server.requests) == sent
-    assert caught.value.status == status
-    assert word in str(caught.value)
-    assert message in str(caught.value)
-
-
-async def test_the_wait_that_google_asks_for_in_the_body_is_slept() -> None:
-    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "37s"}
-    error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [info]}}
-    naps: list[float] = []
-
-    async def nap(seconds: float) -> None:
-        naps.append(seconds)
-
-    async with FaultServer([send(answer(error, 429))], [send(answer(OK))]) as server:
-        llm = model(server)
-        llm.sleep = nap
-        assert (await llm.ainvoke(HI)).text == "hello"
-    assert naps == [37.0]
 
 
 async def test_the_double_refuses_what_the_provider_would() -> None:
@@ -798,7 +577,7 @@ async def test_the_double_refuses_what_the_provider_would() -> None:
         for messages, words in bad:
             with pytest.raises(BadRequest, match=words):
                 await llm.ainvoke(messages, TOOLS)
-        reply = await llm.ainvoke(HI, TOOLS)
+        reply = with_unique_ids(await llm.ainvoke(HI, TOOLS), set())
         stripped = [*HI, replace(reply, raw=None), result(reply.tool_calls[0])]
         with pytest.raises(BadRequest, match="missing a thought_signature"):
             await llm.ainvoke(stripped, TOOLS)
@@ -807,13 +586,6 @@ async def test_the_double_refuses_what_the_provider_would() -> None:
             await llm.ainvoke([*HI, replace(reply, raw=forged), stripped[2]], TOOLS)
         assert len(server.refusals) == len(bad) + 2
         assert server.replies == ["never"]
-
-
-async def test_a_failure_then_an_answer() -> None:
-    echo = lambda body: body["contents"][0]["parts"][0]["text"]  # noqa: E731
-    async with GoogleDouble([Failure(503), echo]) as server:
-        assert (await model(server).ainvoke(HI)).text == "hi"
-        assert len(server.requests) == 2
 
 
 def test_the_key_and_the_address_come_from_the_environment(

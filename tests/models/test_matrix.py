@@ -11,7 +11,7 @@ import pytest
 
 from agentloop import Agent
 from agentloop.errors import BadRequest
-from agentloop.messages import AssistantMessage, Request, ToolCall, ToolMessage, UserMessage
+from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.models.google import UNSIGNED
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.fault_server import FaultServer, answer, fin, send
@@ -167,8 +167,8 @@ async def test_what_no_request_can_carry_does_not_come_back(wire: Wire, streamin
         on_delta = (lambda _: None) if streaming else None
         message = await llm.ainvoke([UserMessage("hi")], TOOLS, on_delta=on_delta)
         assert (message.text, message.thinking, message.tool_calls) == (text, text, (call,))
-        request = Request([UserMessage("hi"), message, ToolMessage("c1", "echo", "x")], TOOLS)
-        json.dumps(llm.body(request, False), ensure_ascii=False).encode()
+        sent = [UserMessage("hi"), message, ToolMessage("c1", "echo", "x")]
+        json.dumps(llm.body(sent, TOOLS, "auto", False), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])

@@ -33,8 +33,7 @@ from agentloop import (
 )
 from agentloop.mixins.inbox import Inbox, unread
 from agentloop.mixins.session import Session
-from agentloop.saved import load_log
-from agentloop.store import FileStore
+from agentloop.store import read_log
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 
@@ -163,7 +162,7 @@ class Scene:
     def check(self):
         """Everything acknowledged is in the file, and the session goes on."""
         exists = (self.folder / "s.jsonl").exists()
-        log = load_log(FileStore(self.folder).read("s")) if exists else []
+        log = read_log(self.folder / "s.jsonl") if exists else []
         assert not any(isinstance(r, Unknown) and r.data["type"] == "unreadable" for r in log[:-1])
         results = {r.tool_call_id: r.text for r in log if isinstance(r, ToolMessage)}
         calls = {c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls}
@@ -219,7 +218,7 @@ class Scene:
         for said in self.acknowledged:
             assert "sent" not in said or shown.count(said["sent"]) == 1
         agent.close()
-        assert load_log(FileStore(self.folder).read("s")) == agent.log
+        assert read_log(self.folder / "s.jsonl") == agent.log
         self.call_ids = set(call_states(agent.log))
 
 

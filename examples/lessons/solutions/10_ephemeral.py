@@ -1,6 +1,6 @@
 """Exercise: add up what each way costs: 0.1 for a token in the cache, 1.25 for any other."""
 
-from agentloop import Ephemeral, Loop, RequestEvent, ScriptedModel, tool
+from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, tool
 from agentloop.models.scripted import call
 from agentloop.tokens import message_tokens, tool_tokens
 
@@ -12,6 +12,10 @@ def take(item: str, amount: int) -> str:
     """Take some of an item. Returns what is in the pantry then."""
     PANTRY[item] -= amount
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
+
+
+class Pruning(Meter, Ephemeral):
+    """Hides old results. Meter tells of each request what it has in common with the last one."""
 
 
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
@@ -33,7 +37,7 @@ def bill(kind, **settings):
 
 
 if __name__ == "__main__":
-    print(f"all is sent: {bill(Loop):,.0f}")
-    print(f"hidden each turn: {bill(Ephemeral, ephemeral_per_turn=True):,.0f}")
-    print(f"hidden when it pays: {bill(Ephemeral):,.0f}")
+    print(f"all is sent: {bill(Meter):,.0f}")
+    print(f"hidden each turn: {bill(Pruning, ephemeral_per_turn=True):,.0f}")
+    print(f"hidden when it pays: {bill(Pruning):,.0f}")
     print("Notice: the way that sends the fewest tokens is not the cheapest.")
