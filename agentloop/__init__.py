@@ -3,16 +3,18 @@
 Everything public is here. The models that need httpx are loaded when they are first named.
 """
 
+import os
 import sys
 
-# `python -m agentloop` imports this file first, with the current folder at the front of the path:
-# a secrets.py or pydantic.py there is a stranger's.
-if (
-    sys.argv[:1] == ["-m"]
-    and sys.orig_argv[-len(sys.argv)].partition(".")[0] == __name__
-    and not sys.flags.safe_path
-):
-    del sys.path[0]
+if sys.argv and os.path.basename(sys.orig_argv[-len(sys.argv)]).partition(".")[0] == __name__:
+    # `python -m agentloop` imports this file first, with the current folder at the front of the
+    # path: a secrets.py or pydantic.py there is a stranger's.
+    if sys.argv[0] == "-m" and not sys.flags.safe_path:
+        del sys.path[0]
+    import signal
+
+    # Ctrl-C ends the command without a traceback also while it loads; its run() takes this back.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ from .errors import (
     ModelError,
     Overloaded,
     RateLimited,
+    RunStopped,
     ServerError,
     SessionLocked,
     ToolError,
@@ -47,6 +50,7 @@ from .events import (
     TextEvent,
     ThinkingDeltaEvent,
     ThinkingEvent,
+    ToolCallDeltaEvent,
     ToolCallEvent,
     ToolResultEvent,
     ToolsChangedEvent,
@@ -80,7 +84,7 @@ from .messages import (
     load_record,
 )
 from .mixins.compaction import Compaction, CompactionConfig
-from .mixins.cost import Cost, Price, price_of, run_counted
+from .mixins.cost import Cost, run_counted
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
@@ -93,7 +97,8 @@ from .mixins.session import Session, sessions
 from .mixins.trim import Trim, TrimConfig
 from .models.fallback import Fallback
 from .models.replay import RecordingModel, ReplayMismatch, ReplayModel, dump_to
-from .models.scripted import ScriptedModel, assert_prefix_stable, validate
+from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate
+from .prices import Price, genai_price, price_of
 from .settings import Settings
 from .tools import Tool, tool
 from .transcript import call_states, open_calls, seal, view
@@ -156,6 +161,7 @@ __all__ = [
     "Result",
     "RunEnd",
     "RunStart",
+    "RunStopped",
     "ScriptedModel",
     "ServerError",
     "Session",
@@ -175,6 +181,7 @@ __all__ = [
     "ThinkingEvent",
     "Tool",
     "ToolCall",
+    "ToolCallDeltaEvent",
     "ToolCallEvent",
     "ToolError",
     "ToolMessage",
@@ -188,12 +195,14 @@ __all__ = [
     "UsageEvent",
     "UserMessage",
     "assert_prefix_stable",
+    "call",
     "call_states",
     "current_agent",
     "current_call",
     "dump_record",
     "dump_to",
     "every",
+    "genai_price",
     "load_record",
     "open_calls",
     "price_of",

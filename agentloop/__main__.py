@@ -1,5 +1,6 @@
 """The command `agentloop` (and `python -m agentloop`): a chat with a coding agent."""
 
+import signal
 import sys
 
 
@@ -8,6 +9,7 @@ def run() -> int:
     try:
         from .cli.main import main
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         return main()
     except KeyboardInterrupt:
         return 130

@@ -1,6 +1,6 @@
 """Depends: what a tool gets from the program instead of from the model.
 
-Copy with: errors.py, results.py, waiting.py.
+Copy with: errors.py, messages.py, results.py, waiting.py.
 
     async def get_db():
         async with connect() as db:

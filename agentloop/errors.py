@@ -1,13 +1,23 @@
 """What can go wrong, in one small hierarchy.
 
-Copy with: nothing else.
+Copy with: messages.py.
 """
 
 from __future__ import annotations
 
+from .messages import Result
+
 
 class AgentBusy(RuntimeError):
     """One agent runs one query at a time; `fork()` gives an independent copy."""
+
+
+class RunStopped(Exception):
+    """A run ended without an answer: `result` says how, and has the text that there is."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"{result.stop_reason}: {result.text}")
+        self.result = result
 
 
 class SessionLocked(RuntimeError):

@@ -46,6 +46,19 @@ class ThinkingDeltaEvent:
 
 
 @dataclass(slots=True)
+class ToolCallDeltaEvent:
+    """The next piece of a call's arguments, as it streams in.
+
+    The call may never follow: a reply that is cut off is asked for again. `tool_call_id` is empty
+    where the provider gives none.
+    """
+
+    content: str
+    tool: str
+    tool_call_id: str
+
+
+@dataclass(slots=True)
 class ThinkingEvent:
     """The model's thinking in one reply, whole."""
 
@@ -171,6 +184,7 @@ class FinalResponseEvent:
 Event: TypeAlias = (
     TextDeltaEvent
     | ThinkingDeltaEvent
+    | ToolCallDeltaEvent
     | ThinkingEvent
     | TextEvent
     | RequestEvent
@@ -186,7 +200,8 @@ Event: TypeAlias = (
     | FinalResponseEvent
 )
 Listener: TypeAlias = Callable[[Any], None]
-OnDelta: TypeAlias = Callable[[TextDeltaEvent | ThinkingDeltaEvent], None]
+Delta: TypeAlias = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent
+OnDelta: TypeAlias = Callable[[Delta], None]
 EventQueue: TypeAlias = asyncio.Queue[Event | None]
 
 

@@ -198,12 +198,14 @@ class Loop(Runs):
         """Run one call; every failure becomes an error result that the model can read."""
         given = {current_agent: lambda: self, current_call: lambda: call}
         overrides = {**given, **(self.dependency_overrides or {})}
-        ephemeral = 0
+        ephemeral, recording = 0, False
         try:
             tool = self.tool(call)
             ephemeral = tool.ephemeral
             arguments = tool.validate(call.arguments)
+            recording = True
             self.record(ToolStart(call.id))
+            recording = False
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
@@ -213,7 +215,7 @@ class Loop(Runs):
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if was_cancelled(error) or self.on_tool_error == "raise":
+            if recording or was_cancelled(error) or self.on_tool_error == "raise":
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from pydantic_core import from_json, to_json
 
@@ -66,8 +66,8 @@ def truncate(text: str, limit: int) -> str:
 def describe_error(error: BaseException) -> str:
     """The type of an exception and the first line of what it says."""
     inner: Any = getattr(error, "exceptions", ())
-    if len(inner) == 1:
-        return describe_error(inner[0])  # of a group, which itself says nothing
+    if isinstance(cast(Any, error), BaseExceptionGroup) and len(inner) == 1:
+        return describe_error(inner[0])  # the group itself says nothing
     said = _shown(str, error).strip().split("\n")[0]
     return truncate(f"{type(error).__name__}: {said}".removesuffix(": "), 500)
 

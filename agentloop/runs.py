@@ -1,4 +1,4 @@
-"""What stands around a run: one at a time, its marks, cancel, interrupt, fork, the event stream.
+"""All that stands around a run: one at a time, its marks, cancel, interrupt, fork.
 
 Copy with: messages.py, events.py, errors.py, transcript.py, settings.py, waiting.py.
 
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
-from .errors import AgentBusy
+from .errors import AgentBusy, RunStopped
 from .events import EventQueue, EventStream, FinalResponseEvent, Telling, events_of
 from .messages import (
     AssistantMessage,
@@ -48,6 +48,7 @@ logger = logging.getLogger("agentloop")
 
 Prompt: TypeAlias = str | Sequence[Part] | None
 
+ANSWERED = ("completed", "done", "max_iterations")  # the ends of a run that has an answer
 INTERRUPTED = "The user interrupted you here."
 
 
@@ -87,8 +88,11 @@ class Runs(Telling, ABC):
         """Append to the log."""
 
     async def query(self, prompt: str | Sequence[Part]) -> str:
-        """The answer to a prompt, as text."""
-        return (await self.run(prompt)).text
+        """The answer to a prompt, as text. RunStopped: the run ended without one."""
+        result = await self.run(prompt)
+        if result.stop_reason not in ANSWERED:
+            raise RunStopped(result)
+        return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
         """The events of a run, as they happen; leaving the iteration cancels the run.

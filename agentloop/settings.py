@@ -17,6 +17,7 @@ Dataclasses would copy them from base to base, and a composed class would lose s
 from __future__ import annotations
 
 import copy
+from difflib import get_close_matches
 from functools import cache, partial
 from inspect import get_annotations
 from typing import Any, ClassVar, cast, dataclass_transform, get_origin, get_type_hints
@@ -42,17 +43,20 @@ class Settings:
                 f"{cls.__name__}: __init__ is made from the settings, and yours would be lost in a "
                 "subclass; use __post_init__ and call super().__post_init__() in it"
             )
+        known = {name for base in cls.__mro__ for name in get_annotations(base)}
+        for name, value in vars(cls).items():
+            if name[0] != "_" and name not in known and not hasattr(value, "__get__"):
+                for near in get_close_matches(name, known, 1, 0.8):
+                    raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near}?")
 
     def __init__(self, **settings: Any) -> None:
         cls: Any = type(self)
         try:
             vars(self).update(vars(_model(cls)(**settings)))
         except ValidationError as error:
-            wrong = error.errors()[0]
+            wrong = error.errors()[0]  # whose input may hold a key, and is not shown
             place = ".".join(map(str, wrong["loc"]))
-            raise SettingError(
-                f"{cls.__name__}: {place}: {wrong['msg']}; got {wrong['input']!r:.80}"
-            ) from None
+            raise SettingError(f"{cls.__name__}: {place}: {wrong['msg']}") from None
         self.__post_init__()
 
     def __post_init__(self) -> None:

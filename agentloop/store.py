@@ -62,7 +62,8 @@ class SessionFile(FileIO):
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in path.parents[::-1]:  # with parents=True, only the last one is private
+            folder.mkdir(0o700, exist_ok=True)
         if new and path.exists():
             raise FileExistsError(f"there is a session {path.stem!r} already")
         super().__init__(

@@ -1,6 +1,6 @@
 """How many tokens a text, a message, a list of tools has: an estimate, or tiktoken's count.
 
-Copy with: messages.py, tools.py.
+Copy with: tools.py and what it names.
 
 The estimate is one token per four bytes of UTF-8: the same on every machine and at any time.
 """

@@ -144,7 +144,10 @@ def call_states(records: Log) -> dict[str, CallState]:
     states: dict[str, CallState] = {}
     for record in records:
         if isinstance(record, AssistantMessage):
-            states |= {call.id: "waiting" for call in record.tool_calls}
+            is_whole = record.stop_reason in (None, "end", "tool_calls")  # else no call of it runs
+            states |= dict.fromkeys(
+                [call.id for call in record.tool_calls], "waiting" if is_whole else "denied"
+            )
         elif isinstance(record, ToolStart) and record.call_id in states:
             states[record.call_id] = "started"
         elif isinstance(record, ToolMessage) and record.tool_call_id in states:

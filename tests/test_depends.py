@@ -13,7 +13,6 @@ from typing_extensions import TypeAliasType
 
 from agentloop.depends import Depends
 from agentloop.errors import ToolError
-from agentloop.messages import TaskComplete
 from agentloop.tools import tool
 from agentloop.waiting import cancel_and_wait
 
@@ -124,17 +123,6 @@ async def test_an_override_replaces_a_dependency_wherever_it_is_asked_for() -> N
     assert closed == ["fake"]
 
 
-async def test_overrides_of_an_agent_outrank_those_of_a_tool() -> None:
-    @tool
-    async def give(value: str = Depends(base)) -> str:
-        return value
-
-    bound = give.bind({base: lambda: "bound"})
-    assert await bound.execute({}) == "bound"
-    assert await bound.execute({}, {base: lambda: "the agent's"}) == "the agent's"
-    assert await give.execute({}) == "real"
-
-
 def test_a_parameter_that_nothing_fills_in_is_refused_when_the_tool_is_made() -> None:
     def get_url(host: str, port: int = 80, *args: str, **kwargs: str) -> str:
         return host
@@ -146,11 +134,6 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_the_tool_is_made() ->
 
         @tool
         def work(db: str = Depends(get_db)) -> None: ...
-
-
-def test_depends_takes_a_function_only() -> None:
-    with pytest.raises(TypeError, match=r"such as Depends\(get_db\), not 'postgres'"):
-        Depends("postgres")  # type: ignore[arg-type]
 
 
 Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
@@ -176,24 +159,6 @@ async def test_a_type_for_checkers_only_does_harm_as_a_parameters_and_none_as_a_
         await get(get_more)
 
 
-async def test_no_dependency_swallows_the_error_of_a_tool() -> None:
-    seen: list[str] = []
-
-    async def get_db() -> AsyncIterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            seen.append(f"roll back: {error}")
-
-    @tool
-    def work(db: None = Depends(get_db)) -> None:
-        raise ValueError("boom")
-
-    with pytest.raises(ValueError, match="boom"):
-        await work.execute({})
-    assert seen == ["roll back: boom"]
-
-
 async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran() -> None:
     async def get_db() -> AsyncIterator[str]:
         yield "db"
@@ -201,26 +166,6 @@ async def test_a_dependency_that_fails_to_close_does_not_hide_that_the_tool_ran(
 
     with pytest.raises(ToolError, match="the tool ran, but closing.*ValueError: connection lost"):
         await get(get_db)
-
-
-async def test_to_a_dependency_task_complete_is_no_failure() -> None:
-    seen: list[str] = []
-
-    def transaction() -> Iterator[None]:
-        try:
-            yield
-            seen.append("commit")
-        except BaseException:
-            seen.append("roll back")
-            raise
-
-    @tool
-    async def finish(_t: None = Depends(transaction)) -> None:
-        raise TaskComplete("ok")
-
-    with pytest.raises(TaskComplete):
-        await finish.execute({})
-    assert seen == ["commit"]
 
 
 async def test_what_is_open_is_closed_when_a_later_one_fails_to_open() -> None:
@@ -321,23 +266,3 @@ async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert held.ledger == []
-
-
-async def test_work_that_goes_on_after_its_dependencies_have_closed_is_cancelled_there() -> None:
-    held = Held()
-
-    async def go_on() -> None:
-        @tool
-        async def quick(_held: str = Depends(held.get)) -> None: ...
-
-        await quick.execute({})
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(go_on())
-    await held.closing.wait()
-    cancelling = asyncio.create_task(cancel_and_wait([task], 60))
-    await asyncio.sleep(0)
-    held.go_on.set()
-    await cancelling
-    assert task.cancelled()
-    assert held.ledger == ["closed"]

@@ -37,6 +37,7 @@ from agentloop.models.scripted import call
 from agentloop.transcript import DENIED, NEVER_STARTED, OUTCOME_UNKNOWN
 
 from .test_loop import add, shown
+from .test_transcript import logs
 
 
 def dump(model, messages, tools=()):
@@ -70,29 +71,14 @@ def test_h02_a_sealed_call_says_what_is_known_of_it():
     assert len({NEVER_STARTED, OUTCOME_UNKNOWN, DENIED}) == 3
 
 
-records = st.lists(
-    st.one_of(
-        st.builds(UserMessage, st.sampled_from(["a", " "])),
-        st.builds(
-            lambda ids: AssistantMessage(tool_calls=tuple(ToolCall(i, "t") for i in ids)),
-            st.lists(st.sampled_from(["", "a", "b"]), max_size=3),
-        ),
-        st.builds(AssistantMessage, st.sampled_from(["", "\n", "said"])),
-        st.builds(lambda i: ToolMessage(i, "t", "r"), st.sampled_from(["", "a", "b", "c"])),
-        st.builds(ToolStart, st.sampled_from(["a", "b"])),
-    ),
-    max_size=10,
-)
-
-
-@given(records)
+@given(logs)
 def test_h03_sealing_is_idempotent_and_needs_no_clock(log):
     once = seal(log)
     assert seal(once) == once == seal(list(log))
     assert [p for p in validate([*once, UserMessage("x")]) if "call" in p or "result" in p] == []
 
 
-@given(records, st.data())
+@given(logs, st.data())
 def test_h05_no_cut_separates_a_call_from_its_result(log, data):
     keep = data.draw(st.integers(0, len(log)))
     cut = view([UserMessage("task"), *log, Summary("so far", keep=keep + 1)])

@@ -11,7 +11,6 @@ import runpy
 import subprocess
 import sys
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,43 +28,34 @@ POINTS = {
     "01": [
         '{"role": "user", "content": "There are 12 eggs. Are they enough for 20 pancakes?"}',
         '{"role": "assistant", "content": "Yes: 20 pancakes take 10 eggs, and there are 12."}',
-        "Notice: the program had to guess that the model would need the eggs.",
     ],
     "02": [
         '{"role": "tool", "tool_call_id": "call_1", "content": "12"}',
-        "Notice: the result stands behind its call and carries the id of the call.",
         "Notice: the loop ends when the model asks for nothing more.",
     ],
     "03": [
         '"content": "8 pancakes take 400 flour and 4 eggs"}',
         '{"role": "tool", "tool_call_id": "call_2", "content": "KeyError: \'egg\'"}',
         '{"role": "tool", "tool_call_id": "call_3", "content": "12"}',
-        "Notice: the model read KeyError: 'egg' and asked again for 'eggs'.",
-        "Notice: both calls of one reply are answered, in their order.",
     ],
     "04": [
         '{"role": "user", "content": "You have reached the limit of turns',
         '"content": "20 pancakes take 10 eggs; how many there are I do not know."}',
-        "Notice: a `for` instead of a `while`. An agent is a for-loop.",
-        "Notice: the last reply says what is known and what is missing.",
     ],
     "05": [
         "Notice: 10 messages, equal to the 10 of lesson 4.",
-        "Notice: the result says why the run ended: max_iterations.",
     ],
     "06": [
         '"description": "Its name, in the plural."',
         "the model is told: 'items': did you mean 'item'?",
         "the model is told: unit: Input should be 'pieces' or 'grams' (got 'pounds')",
         "the model is told: 12 pieces",
-        "Notice: three calls, and the function ran once.",
     ],
     "07": [
         'the model may fill in: {"item": {"type": "string"}}',
         "the model is told: 'pantry': there is no such argument",
         "There are 12 eggs.",
         "There are 0 eggs.",
-        "Notice: the same tool looked into two pantries.",
     ],
     "08": [
         "stock is about to run with {'item': 'eggs'}",
@@ -86,7 +76,6 @@ POINTS = {
         "all is sent: 108,465 tokens are sent, 0 of them billed in full again.",
         "hidden each turn: 32,025 tokens are sent, 12,288 of them billed in full again.",
         "hidden when it pays: 61,425 tokens are sent, 2,248 of them billed in full again.",
-        "Notice: a turn adds 1,024 tokens; 1,000 of them are the 4,000 bytes of the pantry.",
     ],
     "11": [
         "-- dropped\n",
@@ -106,7 +95,6 @@ POINTS = {
         "the model is told: Refused: take half of what there is at most.",
         "the model is told: 6 eggs are left",
         "the model is told: Refused",
-        "Notice: a call goes Cook -> Guard -> Agent",
     ],
     "13": [
         "stock runs",
@@ -119,7 +107,6 @@ POINTS = {
     "14": [
         'scripted calls recipe {"dish":"pancakes"}',
         "No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour.",
-        "Notice: 230 tokens in, 40 out",
     ],
     "15": [
         "AssertionError",
@@ -260,10 +247,6 @@ def transcript(number: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output(number).splitlines() if line.startswith("{")]
 
 
-def roles(number: str) -> list[str]:
-    return [message["role"] for message in transcript(number)]
-
-
 def docstring(lesson: Path) -> str:
     return ast.get_docstring(ast.parse(lesson.read_text(encoding="utf-8"))) or ""
 
@@ -279,26 +262,16 @@ def imports(lesson: Path) -> set[str]:
     return found
 
 
-def test_there_are_sixteen_lessons_in_order() -> None:
-    assert [path.name[:2] for path in LESSONS] == sorted(POINTS)
-    assert len(LESSONS) == 16
-
-
 @each_lesson
 def test_a_lesson_prints_its_point(lesson: Path) -> None:
     assert missing(POINTS[lesson.name[:2]], printed(lesson)) is None
 
 
 @each_lesson
-def test_a_lesson_begins_with_its_problem_and_ends_with_something_to_try(lesson: Path) -> None:
+def test_a_lesson_is_one_page_with_a_problem_and_something_to_try(lesson: Path) -> None:
     text = docstring(lesson)
     assert text.startswith("Problem: ")
     assert text.split("\n\n")[-1].startswith("Try: ")
-    assert text.count("Try: ") == 1
-
-
-@each_lesson
-def test_a_lesson_is_one_page_of_100_columns(lesson: Path) -> None:
     lines = lesson.read_text(encoding="utf-8").splitlines()
     assert 30 <= len(lines) <= 75
     assert max(map(len, lines)) <= 100
@@ -321,49 +294,8 @@ def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines(at: int) -> None:
     assert changes.count("- ") <= REMOVED
 
 
-def test_one_call_is_one_question_and_one_reply() -> None:
-    assert roles("01") == ["user", "assistant"]
-
-
-def test_the_loop_puts_the_result_behind_its_call() -> None:
-    _, asks, result, answer = transcript("02")
-    assert asks["tool_calls"][0]["id"] == result["tool_call_id"]
-    assert "tool_calls" not in answer
-
-
-def test_several_tools_are_answered_in_the_order_of_their_calls() -> None:
-    assert roles("03") == ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant"]
-    asks, first, second = transcript("03")[1:4]
-    ids = [call["id"] for call in asks["tool_calls"]]
-    assert ids == [first["tool_call_id"], second["tool_call_id"]]
-
-
-def test_the_limit_leaves_the_model_one_reply_without_calls() -> None:
-    assert roles("04").count("assistant") == 3 + 1
-    assert "tool_calls" not in transcript("04")[-1]
-
-
-def test_a_conversation_below_the_limit_does_not_meet_it() -> None:
-    third, fourth = (runpy.run_path(str(path)) for path in LESSONS[2:4])
-    fourth["SCRIPT"][:] = third["SCRIPT"]
-    assert fourth["run"]("Enough?") == third["run"]("Enough?")
-
-
 def test_the_library_holds_the_conversation_of_lesson_4() -> None:
     assert transcript("05") == transcript("04")
-
-
-def test_wrong_arguments_never_reach_the_function() -> None:
-    assert output("06").count("the model asks:") == 3
-    assert output("06").count("stock runs") == 1
-    schema, _ = json.JSONDecoder().raw_decode(output("06"))
-    assert schema["required"] == ["item"]
-    assert schema["properties"]["unit"]["enum"] == ["pieces", "grams"]
-
-
-def test_the_model_cannot_bring_a_pantry_of_its_own() -> None:
-    assert output("07").count("'pantry': there is no such argument") == 2
-    assert "1000" not in output("07")
 
 
 def test_leaving_the_stream_at_a_call_prevents_the_tool(tmp_path: Path) -> None:
@@ -371,48 +303,6 @@ def test_leaving_the_stream_at_a_call_prevents_the_tool(tmp_path: Path) -> None:
     told = changed(LESSONS[7], tmp_path, line, line + "                break\n")
     assert "about to run" in told
     assert "stock runs" not in told
-
-
-def test_without_the_mixin_the_second_half_of_the_script_is_not_played() -> None:
-    without, having = output("09").split("-- DoneTool")
-    assert without.count("the model calls") == 1
-    assert having.count("the model calls") == 3
-
-
-def test_the_table_of_tokens_can_be_checked_by_hand() -> None:
-    rows = [
-        [[int(number.replace(",", "")) for number in way] for way in ways]
-        for line in output("10").splitlines()
-        if len(ways := re.findall(r"(\d+)/(\d+) +([\d,]+) +([\d,]+)", line)) == 3
-    ]
-    ways = list(zip(*rows, strict=True))
-    assert len(rows) == 15
-    for way in ways:
-        for (_, before, size, _), (kept, count, _, again) in pairwise(way):
-            assert count == before + 2
-            assert (kept == before) == (again == 0)
-            assert again < size
-        totals = (
-            f"{sum(row[2] for row in way):,} tokens are sent, {sum(row[3] for row in way):,} of"
-        )
-        assert totals in output("10")
-    all_sent = [size for _, _, size, _ in ways[0]]
-    assert {after - before for before, after in pairwise(all_sent)} == {1024}
-    assert [sum(row[3] > 0 for row in way) for way in ways] == [0, 12, 2]
-    # All is kept each time, so a request pays a tenth for the one before it.
-    bill = 1.25 * all_sent[0] + sum(0.1 * a + 1.25 * (b - a) for a, b in pairwise(all_sent))
-    assert f"all is sent: {bill:,.0f}\n" in printed(SOLUTIONS[9])
-
-
-def test_what_is_seen_after_a_compaction_is_what_was_not_dropped_and_the_summary() -> None:
-    parts = re.split("^(?=-- )", output("11"), flags=re.M)
-    dropped, before, after = (
-        [line for line in part.splitlines()[1:] if re.match(" *(user|assistant|tool):", line)]
-        for part in parts[1:]
-    )
-    task, summary, *rest = after
-    assert [task, *dropped, *rest] == before[:-1]
-    assert "summarized" in summary
 
 
 def test_the_mixin_is_short_and_its_test_can_fail(tmp_path: Path) -> None:
@@ -454,12 +344,6 @@ def test_nothing_is_written_that_the_person_did_not_allow(tmp_path: Path) -> Non
     assert "  the check passes\n" not in told
 
 
-def test_the_copied_loop_differs_by_one_line() -> None:
-    lesson = runpy.run_path(str(LESSONS[15]))
-    assert lesson["NEW_LINE"].count("\n") == 1
-    assert output("16").count("the loop goes round\n") == 2
-
-
 @each_solution
 def test_a_solution_prints_what_its_exercise_asks_for_and_the_lesson_does_not(
     solution: Path,
@@ -478,16 +362,6 @@ def test_a_solution_is_a_small_program_and_says_what_its_exercise_is(solution: P
     number = int(solution.name[:2])
     asked = re.split(r"^\d+\. ", README.partition("## Exercises")[2], flags=re.M)[number]
     assert " ".join(asked.split()).casefold().startswith(exercise.casefold())
-
-
-def test_the_solution_of_the_second_exercise_leaves_run_as_it_is() -> None:
-    lesson, solution = (
-        re.search(r"^def run\(.*?(?=^if )", path.read_text(encoding="utf-8"), re.M | re.S)
-        for path in (LESSONS[1], SOLUTIONS[1])
-    )
-    assert lesson
-    assert solution
-    assert lesson[0] == solution[0]
 
 
 def test_there_is_an_hour_of_lessons_and_an_exercise_for_each() -> None:

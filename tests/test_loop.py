@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import re
 import sys
 import threading
 import tracemalloc
@@ -21,6 +20,7 @@ from agentloop import (
     Loop,
     RequestEvent,
     RunEnd,
+    RunStopped,
     ScriptedModel,
     StepCompleteEvent,
     StepStartEvent,
@@ -94,26 +94,16 @@ class TestLoop:
         assert shown(llm.requests[0]) == ["hi"]
 
     async def test_it_calls_tools_until_there_is_an_answer(self):
-        agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add])
+        agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add], system_prompt="Be.")
         assert await agent.query("2 + 3?") == "It is 5."
-        assert shown(llm.requests[1]) == ["2 + 3?", "", "5"]
-
-    async def test_the_system_prompt_comes_first_in_every_request(self):
-        agent, llm = self.make(call("add", a=1, b=1), "2", tools=[add], system_prompt="Be brief.")
-        await agent.query("x")
-        assert all(r.messages[0] == SystemMessage("Be brief.") for r in llm.requests)
+        assert shown(llm.requests[1]) == ["Be.", "2 + 3?", "", "5"]
+        assert all(r.messages[0] == SystemMessage("Be.") for r in llm.requests)
 
     async def test_the_next_question_goes_on_from_the_first(self):
         agent, llm = self.make("one", "two")
         await agent.query("a")
         await agent.query("b")
         assert shown(llm.requests[1]) == ["a", "one", "b"]
-
-    async def test_text_beside_tool_calls_is_kept(self):
-        reply = AssistantMessage("Let me add.", tool_calls=(call("add", a=1, b=1),))
-        agent, llm = self.make(reply, "2", tools=[add])
-        await agent.query("x")
-        assert "Let me add." in shown(llm.requests[1])
 
     async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_order(self):
         running, most = 0, 0
@@ -238,13 +228,6 @@ class TestLoop:
         agent, _ = self.make(*replies, tools=[add])
         assert await agent.query("x") == "2"
 
-    async def test_calls_of_a_reply_that_was_cut_off_do_not_run(self):
-        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(cut, "ok", tools=[fail])
-        assert await agent.query("x") == "ok"
-        assert shown(llm.requests[1])[-1] == CUT_OFF
-        assert not any(isinstance(record, ToolStart) for record in agent.log)
-
     async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self):
         cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
         agent, llm = self.make(lambda m, t: cut, tools=[fail])
@@ -287,13 +270,6 @@ class TestLoop:
         assert await agent.query("x") == "done"
         assert isinstance(llm.requests[1].messages[-1], UserMessage)
 
-    async def test_call_ids_are_unique_whatever_the_model_sends(self):
-        same = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 2)
-        agent, _ = self.make(same, same, "ok", tools=[add])
-        await agent.query("x")
-        ids = [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
-        assert len(set(ids)) == 4
-
     async def test_an_id_that_the_library_makes_is_in_no_other_log(self):
         def asks(messages, tools):
             if any(isinstance(message, ToolMessage) for message in messages[-1:]):
@@ -308,7 +284,6 @@ class TestLoop:
             await agent.query("y")
             made += ids_in(agent)
         assert len(set(made)) == len(made) == 3 * 6
-        assert all(re.fullmatch("call_[0-9a-f]{12}", call_id) for call_id in made)
 
     async def test_the_id_that_is_recorded_is_the_one_that_everybody_is_told(self):
         asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
@@ -322,16 +297,6 @@ class TestLoop:
         results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
         assert [m.tool_call_id for m in results] == ids
         assert ids_in(agent.fork()) == ids
-
-    async def test_a_test_model_that_plays_a_log_gives_back_its_ids(self):
-        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 2)
-        first, _ = self.make(asks, asks, "ok", tools=[add])
-        await first.query("x")
-        again, _ = self.make(*(r for r in first.log if isinstance(r, AssistantMessage)))
-        again.tools = [add]
-        await again.query("x")
-        assert ids_in(again) == ids_in(first)
-        assert len(set(ids_in(again))) == 4
 
     async def test_a_call_that_was_left_open_keeps_its_id_when_it_runs_later(self):
         asked = []
@@ -352,36 +317,7 @@ class TestLoop:
         assert ids_in(agent) == [pending.id]
         assert pending.id
 
-    async def test_a_history_without_ids_looks_the_same_whenever_it_is_looked_at(self):
-        asks = AssistantMessage(tool_calls=(ToolCall("", "add"), ToolCall("a", "add")))
-        history = [UserMessage("x"), asks, ToolMessage("", "add", "2"), asks, asks]
-        agent, _ = self.make("ok")
-        agent.load_history(history)
-        other, _ = self.make("ok")
-        other.load_history(history)
-        assert agent.messages == other.messages == agent.messages
-        again, _ = self.make("ok")
-        again.load_history(agent.messages)
-        assert again.messages == agent.messages
-        await agent.query("y")
-        assert agent.messages[: len(other.messages)] == other.messages
-
     # ---- failures of tools
-
-    async def test_an_exception_becomes_a_line_for_the_model(self):
-        agent, llm = self.make(call("fail", how="nowhere\nsecond line"), "ok", tools=[fail])
-        assert await agent.query("x") == "ok"
-        assert llm.requests[1].messages[-1].is_error
-        assert shown(llm.requests[1])[-1] == "LookupError: nowhere"
-
-    async def test_a_tool_error_is_its_message_alone(self):
-        @tool("Look")
-        async def look() -> str:
-            raise ToolError("No such city; try Paris.")
-
-        agent, llm = self.make(call("look"), "ok", tools=[look])
-        await agent.query("x")
-        assert shown(llm.requests[1])[-1] == "No such city; try Paris."
 
     async def test_on_tool_error_raise_ends_the_run_and_answers_the_call(self):
         agent, _ = self.make(call("fail", how="x"), tools=[fail], on_tool_error="raise")
@@ -390,38 +326,17 @@ class TestLoop:
         assert validate(agent.messages) == []
         assert agent.messages[-1].text == "LookupError: x"
 
-    async def test_an_unknown_tool_gets_the_names_that_there_are(self):
-        agent, llm = self.make(call("ad"), "ok", tools=[add, fail])
-        await agent.query("x")
-        assert "'ad'" in shown(llm.requests[1])[-1]
-        assert "There are: add, fail" in shown(llm.requests[1])[-1]
-
-    async def test_wrong_arguments_do_not_run_the_tool(self):
-        agent, llm = self.make(call("add", a="x", b=1), "ok", tools=[add])
-        await agent.query("x")
-        assert "a:" in shown(llm.requests[1])[-1]
-        assert not any(isinstance(record, ToolStart) for record in agent.log)
-
     async def test_one_failure_of_many_stops_no_other(self):
-        calls = [call("add", a=1, b=1), call("fail", how="x"), call("add", a=2, b=2)]
-        agent, llm = self.make(calls, "ok", tools=[add, fail])
+        @tool("Look")
+        async def look() -> str:
+            raise ToolError("Try Paris.")
+
+        how = "nowhere\nsecond line"
+        calls = [call("add", a=1, b=1), call("fail", how=how), call("look"), call("add", a=2, b=2)]
+        agent, llm = self.make(calls, "ok", tools=[add, fail, look])
         await agent.query("x")
-        assert shown(llm.requests[1])[2:] == ["2", "LookupError: x", "4"]
-
-    async def test_a_tool_that_takes_too_long_is_an_error_result(self):
-        stopped = []
-
-        @tool("Hang", timeout=0.01)
-        async def hang() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                stopped.append(True)
-
-        agent, llm = self.make(call("hang"), "ok", tools=[hang])
-        assert await agent.query("x") == "ok"
-        assert "0.01 seconds" in shown(llm.requests[1])[-1]
-        assert stopped == [True]
+        assert shown(llm.requests[1])[2:] == ["2", "LookupError: nowhere", "Try Paris.", "4"]
+        assert [m.is_error for m in llm.requests[1].messages[2:]] == [False, True, True, False]
 
     async def test_a_tool_that_refuses_to_stop_is_left_behind(self):
         release = asyncio.Event()
@@ -440,7 +355,9 @@ class TestLoop:
         release.set()
         await asyncio.sleep(0)
 
-    @pytest.mark.parametrize("error", [GeneratorExit, StopAsyncIteration, StopIteration])
+    @pytest.mark.parametrize(
+        "error", [GeneratorExit, StopAsyncIteration, StopIteration, asyncio.CancelledError]
+    )
     @pytest.mark.parametrize("sync", [True, False])
     async def test_odd_exceptions_are_the_tools_errors(self, error, sync):
         async def odd() -> None:
@@ -476,20 +393,14 @@ class TestLoop:
             assert await agent.query("go on") == "ok"
 
     async def test_calls_of_a_refused_reply_never_run(self):
-        ran = []
-
-        @tool("Remove")
-        async def remove() -> None:
-            ran.append(1)
-
-        refused = AssistantMessage("no", (call("remove"),), stop_reason="refused")
-        agent, _ = self.make(refused, "ok", tools=[remove])
+        refused = AssistantMessage("no", (call("add", a=1, b=1),), stop_reason="refused")
+        agent, _ = self.make(refused, "ok", tools=[add])
         result = await agent.run("x")
         assert (result.stop_reason, result.pending) == ("refused", ())
         assert (await agent.run()).text == "ok"
-        assert ran == []
+        assert not any(isinstance(record, ToolStart) for record in agent.log)
 
-    @pytest.mark.parametrize("answer", [42, None, b"x", {"a": 1}, [1]])
+    @pytest.mark.parametrize("answer", [42, None, {"a": 1}])
     async def test_task_complete_takes_any_answer(self, answer):
         @tool("Finish")
         async def finish_up() -> None:
@@ -499,27 +410,6 @@ class TestLoop:
         result = await agent.run("x")
         assert isinstance(result.text, str)
         assert (result.stop_reason, result.value) == ("done", answer)
-
-    @pytest.mark.parametrize("timeout", [None, 5])
-    async def test_a_tool_that_cancels_its_own_task_does_not_end_the_run(self, timeout):
-        @tool("Cancel the task", timeout=timeout)
-        async def odd() -> None:
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
-
-        agent, llm = self.make([call("odd"), call("add", a=1, b=1)], "ok", tools=[odd, add])
-        assert await agent.query("x") == "ok"
-        assert llm.requests[1].messages[2].is_error
-        assert shown(llm.requests[1])[3] == "2"
-
-    async def test_a_cancelled_error_of_the_tool_itself_is_the_tools_error(self):
-        @tool("Cancel itself")
-        async def odd() -> None:
-            raise asyncio.CancelledError
-
-        agent, llm = self.make(call("odd"), "ok", tools=[odd])
-        assert await agent.query("x") == "ok"
-        assert shown(llm.requests[1])[-1] == "CancelledError"
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
     @pytest.mark.parametrize("sync", [True, False])
@@ -626,60 +516,32 @@ class TestLoop:
         assert template.log == []
         assert all(len(request.messages) == 1 for request in llm.requests)
 
-    def test_a_fork_has_what_a_subclass_keeps_in_slots(self):
-        class Slotted(self.agent_class):
-            __slots__ = ("place",)
-
-        agent = Slotted(llm=ScriptedModel())
-        agent.place = "here"
-        assert agent.fork().place == "here"
-
     async def test_a_fork_has_lists_dicts_and_sets_of_its_own(self):
         class Listing(self.agent_class):
             seen: set = {"shared"}
-            names: list = []
             table: dict = {}
 
-        self.agent_class, heard = Listing, []
-        inner = []
+        self.agent_class, heard, inner = Listing, [], []
         template, _ = self.make("ok", "ok", tools=[add], table={"inner": inner})
-        template.dependency_overrides = {add: add}
+        template.listeners = [heard.append]
         twin = template.fork()
         twin.seen.add("mine")
-        twin.names.append("mine")
         twin.table["mine"] = 1
         twin.tools.append(fail)
-        twin.dependency_overrides[fail] = fail
-        assert (template.seen, template.names, template.table) == ({"shared"}, [], {"inner": []})
-        assert (list(template.tools), template.dependency_overrides) == ([add], {add: add})
+        twin.listeners.clear()
+        assert (template.seen, template.table) == ({"shared"}, {"inner": []})
+        assert list(template.tools) == [add]
         assert twin.table["inner"] is inner, "a copy is shallow"
-        template.listeners = [heard.append]
-        other = template.fork()
-        other.listeners.clear()
-        await other.query("x")
+        await twin.query("x")
         assert heard == []
         await template.query("x")
         assert heard
-        template.seen.add("later")
-        assert "later" not in twin.seen | other.seen
 
-    def test_a_fork_of_an_agent_with_twenty_tools_is_small(self):
-        self.agent_class = type("Fresh", (self.agent_class,), {})
-        template, _ = self.make(tools=[twin_of_add(n) for n in range(20)])
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            forks = [template.fork() for _ in range(100)]
-            each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
-        finally:
-            tracemalloc.stop()
-        assert each < self.largest_fork + 1024
-        assert all(len(twin.toolset()) >= 20 for twin in forks)
-
-    def test_a_fork_of_an_empty_agent_is_small(self):
+    @pytest.mark.parametrize("count", [1, 20])
+    def test_a_fork_of_an_empty_agent_is_small(self, count):
         # A class of its own: attributes that other tests set would make its instances larger.
         self.agent_class = type("Fresh", (self.agent_class,), {})
-        template, _ = self.make(tools=[add])
+        template, _ = self.make(tools=[twin_of_add(n) for n in range(count)])
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
@@ -687,7 +549,8 @@ class TestLoop:
             each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
         finally:
             tracemalloc.stop()
-        assert each < self.largest_fork
+        assert each < self.largest_fork + (count > 1) * 1024
+        assert all(len(twin.toolset()) >= count for twin in forks)
 
     async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
         agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])
@@ -699,38 +562,11 @@ class TestLoop:
         assert agent.log == before
         assert shown(llm.requests[-1])[2].startswith("Not run")
 
-    async def test_history_is_loaded_sealed_and_without_system_messages(self):
-        agent, llm = self.make("ok", system_prompt="mine")
-        agent.load_history(
-            [SystemMessage("old"), UserMessage("a"), AssistantMessage(tool_calls=(call("add"),))]
-        )
-        await agent.query("b")
-        assert shown(llm.requests[0])[0:2] == ["mine", "a"]
-        assert validate(llm.requests[0].messages) == []
-        agent.clear_history()
-        assert agent.messages == []
-
-    async def test_of_a_history_that_was_changed_at_its_beginning_nothing_old_is_shown(self):
-        agent, llm = self.make("ok")
-        agent.load_history([UserMessage("secret"), AssistantMessage("hm"), UserMessage("hi")])
-        agent.load_history([UserMessage("hidden"), *agent.messages[1:]])
-        assert [message.text for message in agent.messages] == ["hidden", "hm", "hi"]
-        await agent.run()
-        assert "secret" not in shown(llm.requests[0])
-
     async def test_history_that_is_no_messages_is_refused(self):
         agent, _ = self.make("ok")
         for junk in (["hi"], [{"role": "user", "content": "hi"}]):
             with pytest.raises(TypeError, match="UserMessage"):
                 agent.load_history(junk)
-
-    async def test_the_callers_lists_and_ours_are_different_lists(self):
-        agent, _ = self.make("ok", "ok")
-        history = [UserMessage("a")]
-        agent.load_history(history)
-        agent.messages.append(UserMessage("sneaky"))
-        history.append(UserMessage("sneaky"))
-        assert len(agent.messages) == 1
 
     async def test_a_tool_that_asks_its_own_agent_is_told_to_fork_it(self):
         @tool("Ask yourself")
@@ -754,14 +590,6 @@ class TestLoop:
         assert "add" not in names
 
     # ---- going on
-
-    async def test_after_a_failed_request_run_tries_again(self):
-        agent, llm = self.make(RuntimeError("down"), "ok")
-        with pytest.raises(RuntimeError):
-            await agent.run("x")
-        assert agent.log[-1].stop_reason == "error"
-        assert (await agent.run()).text == "ok"
-        assert shown(llm.requests[1]) == ["x"]
 
     async def test_asking_the_same_again_after_a_failure_does_not_repeat_it(self):
         agent, llm = self.make(RuntimeError("down"), "ok", "ok again")
@@ -917,17 +745,6 @@ class TestLoop:
         assert await agent.query("a") == "one"
         assert await agent.query("b") == "two"
 
-    async def test_interrupting_twice_is_interrupting_once(self):
-        @tool("Wait")
-        async def wait() -> None:
-            agent.interrupt("one")
-            agent.interrupt("two")
-            await asyncio.Event().wait()
-
-        agent, _ = self.make(call("wait"), "ok", tools=[wait])
-        assert (await agent.run("x")).stop_reason == "interrupted"
-        assert asyncio.current_task().cancelling() == 0
-
     async def test_an_interrupt_at_a_call_keeps_it_from_running(self):
         ran = []
 
@@ -1077,19 +894,16 @@ class TestLoop:
         assert shown(llm.requests[1])[2].startswith("Not run")
 
     async def test_an_error_in_the_readers_loop_and_aclose_end_the_run_too(self):
-        agent, _ = self.make("a b c", "ok", "fine", tools=[add])
+        agent, _ = self.make("a b c", "ok", RuntimeError("down"), "fine", tools=[add])
         with pytest.raises(ZeroDivisionError):
             async for _ in agent.query_stream("x"):
                 _ = 1 / 0
         gc.collect()
         async with aclosing(agent.query_stream("y")) as stream:
             await anext(stream)
-        assert await agent.query("z") == "fine"
-
-    async def test_a_stream_raises_what_the_run_raises(self):
-        agent, _ = self.make(RuntimeError("down"))
         with pytest.raises(RuntimeError, match="down"):
             [event async for event in agent.query_stream("x")]
+        assert await agent.query("z") == "fine"
 
     async def test_a_listener_that_raises_kills_no_run(self, caplog):
         heard = []
@@ -1101,27 +915,6 @@ class TestLoop:
         assert await agent.query("x") == "hi"
         assert FinalResponseEvent("hi") in heard
         assert "a listener failed" in caplog.text
-
-    async def test_steps_are_counted_while_nobody_listens_too(self):
-        agent, _ = self.make(call("add", a=1, b=1), "2", call("add", a=2, b=2), "4", tools=[add])
-        await agent.run("x")
-        heard = []
-        agent.listeners = [heard.append]
-        await agent.run("y")
-        started = [event for event in heard if isinstance(event, StepStartEvent)]
-        assert [(event.title, event.step_number) for event in started] == [("add", 2)]
-
-    async def test_a_listener_that_comes_in_the_middle_of_a_call_hears_its_result(self):
-        heard = []
-
-        @tool("Listen")
-        def listen() -> str:
-            agent.listeners = [heard.append]
-            return "I do"
-
-        agent, _ = self.make(call("listen"), "ok", tools=[listen])
-        await agent.run("x")
-        assert [e.result for e in heard if isinstance(e, ToolResultEvent)] == ["I do"]
 
     async def test_without_listeners_nothing_streams(self):
         asked = []
@@ -1185,19 +978,12 @@ class TestLoop:
         class Mine(self.agent_class):
             max_iterations = 3
             tools = [add]
-
-        agent = Mine(llm=ScriptedModel("x"))
-        assert agent.max_iterations == 3
-        assert agent.tools == [add]
-        assert Mine(llm=ScriptedModel(), tools=[]).tools == []
-
-    def test_lists_in_a_class_body_are_copied_for_each_agent(self):
-        class Mine(self.agent_class):
             seen: list[str] = []
 
-        one, two = Mine(llm=ScriptedModel()), Mine(llm=ScriptedModel())
+        one, two = Mine(llm=ScriptedModel()), Mine(llm=ScriptedModel(), tools=[])
+        assert (one.max_iterations, one.tools, two.tools) == (3, [add], [])
         one.seen.append("x")
-        assert two.seen == []
+        assert two.seen == [], "each agent has lists of its own"
 
     def test_a_constructor_of_ones_own_is_refused(self):
         with pytest.raises(TypeError, match="__post_init__"):
@@ -1254,3 +1040,36 @@ def test_messages_can_be_read_from_another_thread_while_a_run_goes_on():
             sys.setswitchinterval(interval)
             done.set()
         assert [reader.result() for reader in readers] == [None] * 3
+
+
+@tool
+def pay() -> str:
+    """Pay."""
+    raise Stop("needs_approval", "It is hunter2.")
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ([AssistantMessage("No.", stop_reason="refused")], "refused"),
+        ([AssistantMessage("It is", stop_reason="length")], "limit:length"),
+        ([""] * 5, "no_progress"),
+        ([call("pay"), "done"], "needs_approval"),
+    ],
+)
+async def test_query_raises_a_bad_end(script, reason):
+    assert (await Loop(llm=ScriptedModel(*script), tools=[pay]).run("go")).stop_reason == reason
+    with pytest.raises(RunStopped) as caught:
+        await Loop(llm=ScriptedModel(*script), tools=[pay]).query("go")
+    assert caught.value.result.stop_reason == reason
+
+
+async def test_a_tool_start_that_cannot_be_written_ends_the_run():
+    class FullDisk(Loop):
+        def record(self, record):
+            if isinstance(record, ToolStart):
+                raise OSError(28, "No space left on device")
+            super().record(record)
+
+    with pytest.raises(OSError, match="No space left"):
+        await FullDisk(llm=ScriptedModel(call("add", a=1, b=2), "done"), tools=[add]).run("go")

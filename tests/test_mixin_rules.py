@@ -168,3 +168,8 @@ async def test_every_order_of_the_mixins_gives_the_same_answers_and_requests():
     assert any(m.text == SUMMARY_PROMPT for m, *_ in [(r[0][-1],) for r in first[1]])
     for order in permutations(standard):
         assert await play((*order, Loop)) == first
+
+
+def test_a_mistyped_setting_is_an_error_at_class_creation():
+    with pytest.raises((TypeError, AttributeError), match="max_requests"):
+        type("A", (agentloop.Limits, Agent), {"max_request": 3})

@@ -25,7 +25,6 @@ from agentloop.transcript import (
     call_states,
     closing_results,
     open_calls,
-    seal,
     usage_of,
     view,
 )
@@ -63,12 +62,6 @@ def test_whatever_the_log_the_view_is_valid_once_the_user_speaks(log):
     assert validate([*view(log), UserMessage("next")]) == []
 
 
-@given(logs)
-def test_sealing_is_idempotent_and_leaves_valid_messages_alone(log):
-    sealed = seal(log)
-    assert seal(sealed) == sealed
-
-
 @given(logs, st.randoms())
 def test_the_view_does_not_depend_on_the_time(log, random):
     moved = [replace(r, at=random.random()) if hasattr(r, "at") else r for r in log]
@@ -88,11 +81,6 @@ def test_an_open_call_is_answered_with_what_is_known_of_it():
     assert open_calls(log) == [A, B, c]
     assert closing_results(log) == view(log)[2:]
     assert all(m.is_error for m in closing_results(log))
-
-
-def test_second_results_and_results_without_a_call_are_left_out():
-    log = [answers("zzz"), TASK, asks(A), answers("a", "first"), answers("a", "second")]
-    assert [m.text for m in view(log)] == ["task", "", "first"]
 
 
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
@@ -145,10 +133,6 @@ def test_after_a_summary_the_users_own_messages_since_the_newest_prompt_are_ther
     shown = view([*log, Summary("S", len(log) - 2)])
     assert [m.text[-6:] for m in shown] == ["task", "ized:\n\nS"[-6:], "newest", "", "new"]
     assert view([*log, Summary("S", 9)])[2:] == view(log)[-6:], "what is kept anyway comes once"
-
-
-def test_a_task_that_is_kept_anyway_is_not_shown_twice():
-    assert [m.text for m in view([TASK, Summary("S", 0)])][1:] == ["task"]
 
 
 def test_validate_says_what_a_provider_would_refuse():

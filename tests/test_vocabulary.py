@@ -41,11 +41,6 @@ async def get_user(id: int, db: Annotated[Database, Depends(get_db)]) -> str:
     return await db.find(id)
 
 
-@tool("Get browser state", ephemeral=3)
-async def get_state(n: int) -> str:
-    return f"state {n}"
-
-
 @tool("Signal task completion")
 async def done(message: str) -> str:
     raise TaskComplete(message)
@@ -80,13 +75,6 @@ async def test_all_the_settings_that_people_know():
     assert agent.messages == []
     agent.load_history(saved)
     assert agent.messages == saved
-
-
-async def test_ephemeral_results_keep_the_last_three():
-    llm = ScriptedModel(*(call("get_state", n=n) for n in range(5)), "ok")
-    await Agent(llm=llm, tools=[get_state], ephemeral_per_turn=True).query("look")
-    texts = [message.text for message in llm.requests[-1].messages]
-    assert [text for text in texts if text.startswith("state")] == ["state 2", "state 3", "state 4"]
 
 
 async def test_watching_a_query():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..messages import AssistantMessage, Record, Reset, RunStart, SideRequest, Summary, UserMessage
-from ..mixins.cost import price_of
+from ..prices import price_of
 from .chat import Chat
 from .models import another_model
 from .sessions import free_names

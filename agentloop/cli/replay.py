@@ -20,9 +20,8 @@ from ..messages import (
     ToolMessage,
     dump_record,
 )
-from ..mixins.cost import price_of
 from ..models.replay import dump_to, tail_of
-from ..prices import PriceOf
+from ..prices import PriceOf, price_of
 from ..store import SessionFile, read_log, session_path
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell

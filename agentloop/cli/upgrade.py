@@ -19,7 +19,7 @@ from symtable import symtable
 from .bundle import Section, bundle, digest, joined
 from .parts import Part, Refused, in_order
 
-MARK = re.compile(r"# ==== (\S+) ==== agentloop (\S+), sha256 ([0-9a-f]{16})")
+MARK = re.compile(r"# ==== ([\w./]+) ==== agentloop (\S+), sha256 ([0-9a-f]{16})")
 SHIPPED, CHANGED, NEWER = "as shipped", "changed by you", "newer upstream"
 
 
@@ -29,7 +29,7 @@ def sections(text: str) -> tuple[str, list[Section]]:
     found: list[Section] = []
     for mark, body in zip(pieces[::2], pieces[1::2], strict=True):
         if not (parsed := MARK.fullmatch(mark)):
-            raise Refused(f"This marker line was changed: {mark}")
+            raise Refused(f"This marker line was changed: {mark!r}")
         name, number, hash = parsed.groups()
         found.append(Section(name, number, hash, body.strip("\n")))
     names = [section.name for section in found]

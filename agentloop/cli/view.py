@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -35,9 +34,8 @@ from ..messages import (
     UserMessage,
     text_of,
 )
-from ..mixins.cost import price_of
 from ..mixins.ephemeral import placeholder, prune
-from ..prices import PriceOf, cost_of
+from ..prices import PriceOf, cost_of, price_of
 from ..store import SESSION_NAME, read_log, session_path
 from ..tokens import message_tokens
 from ..transcript import closing_results
@@ -92,9 +90,9 @@ def path_of(name: str) -> Path:
 
 def write(path: Path, content: bytes) -> None:
     """Writes a file for the owner's eyes only."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-    with open(os.open(path, flags, 0o600), "wb") as file:
-        file.write(content)
+    path.touch(0o600)
+    path.chmod(0o600)  # where there was a file
+    path.write_bytes(content)
 
 
 def page_of(

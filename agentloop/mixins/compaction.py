@@ -68,6 +68,7 @@ class CompactionConfig(Settings):
     model: writes the summary instead of the agent's own model. It may be a cheaper one; but it
         cannot read the cache of the other, and is billed for the whole conversation.
     timeout: seconds that a summary may take.
+    enabled: False turns it off.
     """
 
     threshold_ratio: Annotated[float, Field(gt=0, le=1)] = 0.80
@@ -89,7 +90,7 @@ class Compaction(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._rate = 1.0  # of reported to estimated tokens
+        self._estimated, self._rate = 0, 1.0  # of reported to estimated tokens
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
@@ -105,9 +106,9 @@ class Compaction(Loop):
             retry = await self._summarize(shorter, max(places, default=0), config)
             if (retry := retry or await self._leave_out(request, self._size(request) // 2)) is None:
                 raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
-            reply = await super().call_model(request := retry)
+            reply = await super().call_model(retry)
         if reply.usage and reply.usage.input_tokens:
-            reported = reply.usage.input_tokens / max(tokens_in(request), 1)
+            reported = reply.usage.input_tokens / max(self._estimated, 1)
             self._rate = min(max(reported, 0.5), 2.0)
         return reply
 
@@ -143,7 +144,9 @@ class Compaction(Loop):
 
     def _size(self, request: Request) -> int:
         """The estimated input tokens of a request, at the rate that the provider last reported."""
-        return round(self._rate * tokens_in(request))
+        messages, tools = map(message_tokens, request.messages), tool_tokens(request.tools)
+        self._estimated = sum(messages) + tools  # of the request that is sent next
+        return round(self._rate * self._estimated)
 
     async def _summarize(
         self, request: Request, keep: int, config: CompactionConfig
@@ -204,10 +207,6 @@ def window_of(model: str) -> int:
         f"{UNKNOWN_WINDOW:,}",
     )
     return UNKNOWN_WINDOW
-
-
-def tokens_in(request: Request) -> int:
-    return tokens_of(request.messages) + tool_tokens(request.tools)
 
 
 def tokens_of(records: Iterable[Record | Message]) -> int:

@@ -36,7 +36,7 @@ from ..messages import (
     ToolMessage,
     UserMessage,
 )
-from ..prices import PriceOf, bill
+from ..prices import PriceOf, Prices, bill, price_of
 from ..transcript import call_states, newest_run, seal, sealed
 from ..waiting import within
 
@@ -60,13 +60,13 @@ class Limits(Loop):
 
     max_requests: model requests, side requests included.
     max_tokens: input and output tokens of all requests together.
-    max_cost: money, in the currency of `limit_price`.
+    max_cost: money, in the currency of `limit_price`: US dollars without it.
     max_seconds: since the run began. A request or a call that is under way then is stopped.
     max_tool_calls: calls that run. Those that are too many are answered with that. Calls that an
         earlier run left open are not counted.
     max_tool_failures: failures of one tool in a row.
     max_calls_per_turn: calls of one turn that run. The others are answered, and the run goes on.
-    limit_price: what a request cost, by (model, Usage). Where it gives None, the run ends.
+    limit_price: prices, as `Cost` takes them. Where one is not known, the run ends.
     limit_summary: at the end, ask the model for a summary: one more request, of 30 seconds at most.
     limit_exempt: tools that are not counted, and run after other limits than time: a done tool.
     """
@@ -78,7 +78,7 @@ class Limits(Loop):
     max_tool_calls: PositiveInt | None = None
     max_tool_failures: PositiveInt | None = None
     max_calls_per_turn: PositiveInt | None = None
-    limit_price: PriceOf | None = None
+    limit_price: Prices | None = None
     limit_summary: bool = False
     limit_exempt: Sequence[str] = ("done",)
 
@@ -118,8 +118,7 @@ class Limits(Loop):
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         kind = self._reached()
-        exempt = call.name in self.limit_exempt
-        if kind == "seconds" or (kind in ("tokens", "cost") and not exempt):
+        if kind == "seconds" or (kind in ("tokens", "cost") and call.name not in self.limit_exempt):
             return not_run(call, kind)
         left = self._seconds_left()
         try:
@@ -137,7 +136,11 @@ class Limits(Loop):
             raise self._stop(kind, "")
 
     def _spent(self) -> dict[str, Any]:
-        return spent(self.log, self.limit_price, self.limit_exempt)
+        return spent(
+            self.log,
+            price_of(self.limit_price, self.llm) if self.max_cost or self.limit_price else None,
+            self.limit_exempt,
+        )
 
     def _seconds_left(self) -> float | None:
         return self.max_seconds and self.max_seconds - self._spent()["seconds"]

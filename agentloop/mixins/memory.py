@@ -11,6 +11,7 @@ log, so a summary never contains or replaces it.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,15 +54,23 @@ class Memory(Loop):
 
     def _read_files(self) -> list[UserMessage]:
         files = [(Path(name).as_posix(), self.memory_dir / Path(name)) for name in self.memory]
-        texts = {name: read_text(path) for name, path in files}
+        texts = {name: read_text(path, Path(self.memory_dir)) for name, path in files}
         text = memory_text(texts, self.memory_tokens)
         return [UserMessage(text, True, {"pinned": True})] if text else []
 
 
-def read_text(path: Path) -> str:
-    """The text of a file, or "" if there is none. ValueError: it cannot be read."""
+def read_text(path: Path, folder: Path) -> str:
+    """The text of a file, or "" if there is none.
+
+    ValueError: it cannot be read, or a link leads out of `folder`, or out of the file's own folder
+    if it is named elsewhere.
+    """
+    path, folder = (Path(os.path.abspath(each.expanduser())) for each in (path, folder))
+    home = folder if path.is_relative_to(folder) else path.parent
     try:
-        return path.expanduser().read_text("utf-8-sig").strip()
+        if not path.resolve().is_relative_to(home.resolve()):
+            raise ValueError(f"it is a link out of {home}")
+        return path.read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
         logger.info("there is no memory file %s", path)
         return ""

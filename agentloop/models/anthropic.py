@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and every server that speaks it.
 
-Copy with: messages.py, events.py, errors.py, models/http.py.
+Copy with: models/http.py and what it names.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -84,7 +84,7 @@ class ChatAnthropic(HTTPModel):
     def headers(self) -> dict[str, str]:
         return given(
             {
-                "x-api-key": self.api_key,
+                "x-api-key": self.api_key or None,
                 "anthropic-version": self.version,
                 "anthropic-beta": ",".join(self.betas) or None,
             }
@@ -341,6 +341,8 @@ class AnthropicChunks:
                 block[name] = (block.get(name) or "") + piece[name]
             if "citation" in piece:
                 block["citations"] = [*(block.get("citations") or ()), piece["citation"]]
+            arguments = piece.get("partial_json", "")
+            self._deltas.call(arguments, block.get("name", ""), block.get("id", ""))
         else:  # message_start, message_delta
             self._message |= piece
             # counts are totals so far; those that an event leaves out stay as they were

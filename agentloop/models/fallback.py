@@ -1,6 +1,6 @@
 """A chat model that asks the next one when the first is down.
 
-Copy with: messages.py, events.py, errors.py.
+Copy with: errors.py, events.py and what they name.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
-from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
+from ..events import Delta, OnDelta, ToolCallDeltaEvent
 from ..messages import AssistantMessage, Message, ToolChoice
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Fallback:
         """
         shown, notes = False, list[str]()
 
-        def show(delta: TextDeltaEvent | ThinkingDeltaEvent) -> None:
+        def show(delta: Delta) -> None:
             nonlocal shown
-            shown = True
+            shown = shown or not isinstance(delta, ToolCallDeltaEvent)
             if on_delta:
                 on_delta(delta)
 

@@ -1,6 +1,6 @@
 """Google's Gemini models, over the generateContent API.
 
-Copy with: messages.py, events.py, errors.py, models/http.py.
+Copy with: models/http.py and what it names.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -115,10 +115,13 @@ class ChatGoogle(HTTPModel):
             "thinkingConfig": given(thinking) or None,
             **self.generation_config,
         }
+        contents = write_google_messages(messages)
+        if contents and contents[0]["role"] == "model":  # the user has to begin
+            contents.insert(0, {"role": "user", "parts": [{"text": "(empty)"}]})
         system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
         body: JSON = {
             "systemInstruction": {"parts": system} if system else None,
-            "contents": write_google_messages(messages),
+            "contents": contents,
             "generationConfig": given(config) or None,
         }
         if tools:
@@ -262,7 +265,7 @@ def read_google_reply(data: JSON) -> AssistantMessage:
         raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
     parts = [part for part in map(given, sent) if part not in ({}, {"text": ""})]
     calls = tuple(
-        ToolCall(str(call.get("id") or ""), call["name"], as_json(call.get("args")) or "{}")
+        ToolCall(str(call.get("id") or ""), call["name"], as_json(call.pop("args", None)) or "{}")
         for call in (part["functionCall"] for part in parts if "functionCall" in part)
     )
     stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
@@ -312,6 +315,9 @@ class GoogleChunks:
             for part in map(given, obj(candidate.get("content")).get("parts") or []):
                 show = self._deltas.thinking if part.get("thought") else self._deltas.text
                 show(part.get("text", ""))
+                if call := part.get("functionCall"):  # it comes whole
+                    call_id = str(call.get("id") or "")
+                    self._deltas.call(as_json(call.get("args")), call["name"], call_id)
                 last = self._parts[-1] if self._parts else {}
                 if part.keys() == last.keys() and part.keys() in ({"text"}, {"text", "thought"}):
                     last["text"] += part["text"]  # a part with a signature stays as it is

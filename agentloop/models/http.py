@@ -1,6 +1,6 @@
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
-Copy with: messages.py, events.py, errors.py.
+Copy with: errors.py, events.py and what they name.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
 (the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
@@ -17,19 +17,11 @@ import os
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
-from weakref import WeakKeyDictionary
 
 from pydantic_core import to_json
 
@@ -45,7 +37,7 @@ from ..errors import (
     RateLimited,
     ServerError,
 )
-from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
+from ..events import Delta, OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from ..messages import AssistantMessage, Message, ToolCall, ToolChoice, clean_text
 
 if TYPE_CHECKING:
@@ -58,7 +50,7 @@ logger = logging.getLogger("agentloop")
 JSON: TypeAlias = dict[str, Any]
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
-AT_ONCE = 4  # requests of one client: httpx looks at all of its connections for each of them
+AT_ONCE = 8  # requests of one client: httpx looks at all of its connections for each of them
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
 
 
@@ -74,6 +66,16 @@ class Accumulator(Protocol):
     def reply(self) -> JSON:
         """The whole, in the form that `HTTPModel.read` takes."""
         ...
+
+
+class Secret(str):
+    """Text that no repr shows, and no pickle or deep copy has."""
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __reduce__(self) -> Any:
+        return str, ()
 
 
 @dataclass(repr=False, eq=False)
@@ -104,14 +106,14 @@ class HTTPModel(ABC):
     default_url: ClassVar[str]
 
     def __post_init__(self) -> None:
-        self.api_key = self.api_key or os.environ.get(self.key_variable)
+        self.api_key = Secret(self.api_key or os.environ.get(self.key_variable, ""))
         url = self.base_url or os.environ.get(self.url_variable) or self.default_url
         self.base_url = url.rstrip("/")
         if not re.match(
             r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?]|$)", url
         ):
             raise ValueError(f"{self!r}: base_url={url.rpartition('@')[2]!r} is no http(s) address")
-        if self.api_key and not re.fullmatch("[!-~]+", self.api_key):
+        if not re.fullmatch("[!-~]*", self.api_key):
             # httpx would refuse the header, and show it in its message
             raise ValueError(f"{self!r}: api_key has a space, a line end or a non-ASCII character")
         if not self.api_key and self.client is None and self.base_url == self.default_url:
@@ -193,17 +195,22 @@ class HTTPModel(ABC):
         import httpx
 
         url = httpx.URL(f"{self.base_url}{self.path(bool(deltas.on_delta))}")
-        sent: JSON = {
-            "content": content,
-            # identity: a few kilobytes of compressed reply can hold gigabytes
-            "headers": {"content-type": "application/json", "accept-encoding": "identity"}
-            | self.headers(),
-            "timeout": httpx.Timeout(self.read_timeout, connect=self.connect_timeout),
-        }
-        if url.userinfo:  # httpx logs the address
-            sent["auth"], url = (url.username, url.password), url.copy_with(userinfo=b"")
+        auth = (url.username, url.password) if url.userinfo else httpx.USE_CLIENT_DEFAULT
         try:
-            async with self._lend() as client, client.stream("POST", url, **sent) as response:
+            async with (
+                self._lend() as client,
+                client.stream(
+                    "POST",
+                    url.copy_with(userinfo=b""),  # httpx logs it
+                    content=content,
+                    # identity: a few kilobytes of compressed reply can hold gigabytes
+                    # self.headers(): in no local of ours, for a traceback may show those
+                    headers={"content-type": "application/json", "accept-encoding": "identity"}
+                    | self.headers(),
+                    auth=auth,
+                    timeout=httpx.Timeout(self.read_timeout, connect=self.connect_timeout),
+                ) as response,
+            ):
                 return await self._read(response, deltas)
         except httpx.HTTPError as error:
             raise ConnectionFailed(
@@ -229,8 +236,8 @@ class HTTPModel(ABC):
         import httpx
 
         reply, parser, body = self.accumulator(deltas), EventParser(), deltas.body
-        is_json = "json" in response.headers.get("content-type", "")
-        streamed = deltas.on_delta and response.is_success and not is_json
+        kind = response.headers.get("content-type", "")
+        streamed = deltas.on_delta and response.is_success and "json" not in kind
         over, clock = False, asyncio.timeout(None)
         try:
             async with clock:
@@ -243,7 +250,7 @@ class HTTPModel(ABC):
                             over = True
                         else:
                             reply.add(self._parse(response, data))
-                    over = over or reply.complete
+                    over |= reply.complete
                     if over and not clock.when():
                         # Read on, for the usage and so that the connection can be used again, but
                         # not for long: some servers leave it open.
@@ -332,14 +339,14 @@ async def _clients() -> AsyncGenerator[dict[Any, int], None]:
         while True:
             yield clients
     finally:
+        del _pools[asyncio.get_running_loop()]
         for client in clients:
             await client.aclose()
 
 
 # All models share them. A model of its own pool, when forgotten in a circle of references, would be
 # collected together with open connections.
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGenerator[dict[Any, int], None]]
-_pools = WeakKeyDictionary()
+_pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[dict[Any, int], None]] = {}
 
 
 def _new_client() -> httpx.AsyncClient:
@@ -428,7 +435,7 @@ KINDS = {  # the first that matches "429 the body"
     "^2": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
-    "^(409|503|529|overloaded)": Overloaded,
+    "^(409|503|529|overloaded|server_is_overloaded|slow_down)": Overloaded,
     "^5": ServerError,
     r"^(401|403|authentication|permission)|api[ _]key (not|expired|invalid)|"
     r"(incorrect|invalid) api[ _]key": AuthenticationFailed,
@@ -470,16 +477,15 @@ class Deltas:
     shown: bool = False
     body: bytearray = field(default_factory=bytearray)
 
-    def text(self, piece: str) -> None:
-        self._show(TextDeltaEvent(clean_text(piece)))
+    def _show(self, kind: Callable[..., Delta], piece: str, *more: str) -> None:
+        if piece and self.on_delta:
+            self.shown |= not more
+            self.on_delta(kind(clean_text(piece), *more))
 
-    def thinking(self, piece: str) -> None:
-        self._show(ThinkingDeltaEvent(clean_text(piece)))
-
-    def _show(self, event: TextDeltaEvent | ThinkingDeltaEvent) -> None:
-        if event.content and self.on_delta:
-            self.shown = True
-            self.on_delta(event)
+    text = partialmethod(_show, TextDeltaEvent)
+    thinking = partialmethod(_show, ThinkingDeltaEvent)
+    # (piece, tool, call_id): a reply that showed these alone is tried again
+    call = partialmethod(_show, ToolCallDeltaEvent)
 
 
 class EventParser:

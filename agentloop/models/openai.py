@@ -1,6 +1,9 @@
-"""OpenAI's Chat Completions, and every server that speaks it (vLLM, Ollama, OpenRouter, ...).
+"""OpenAI's models, and every server that speaks Chat Completions (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: messages.py, events.py, errors.py, models/http.py.
+Copy with: models/http.py, models/responses.py and what they name.
+
+Chat Completions is here. Responses, which OpenAI itself is spoken to with, and strict schemas are
+in models/responses.py.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
@@ -8,12 +11,12 @@ Source: https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 import base64
-import re
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRequest
+from ..errors import BadRequest, ModelError
 from ..messages import (
     AssistantMessage,
     FilePart,
@@ -29,6 +32,7 @@ from ..messages import (
 )
 from .http import (
     JSON,
+    Accumulator,
     Deltas,
     HTTPModel,
     as_json,
@@ -44,6 +48,8 @@ from .http import (
 )
 
 if TYPE_CHECKING:
+    import httpx
+
     from ..tools import Tool
 
 OPENAI_STOP_REASONS = {
@@ -52,11 +58,16 @@ OPENAI_STOP_REASONS = {
     "content_filter": "refused",
 }
 REASONING = ("reasoning_content", "reasoning")  # DeepSeek's and vLLM's name, OpenRouter's name
+PATHS = {"chat": "/chat/completions", "responses": "/responses"}
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class ChatOpenAI(HTTPModel):
-    """A model behind Chat Completions. Settings that are None are not sent.
+    """A model behind Responses or Chat Completions. Settings that are None are not sent.
+
+    `api` is "responses" or "chat"; without it, OpenAI's own address gets Responses and any other
+    Chat Completions. `reasoning_summary` ("auto", say) asks Responses for a summary of the model's
+    thinking.
 
     `max_completion_tokens` bounds the output with its reasoning. Older servers only know
     `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes.
@@ -68,20 +79,31 @@ class ChatOpenAI(HTTPModel):
     max_completion_tokens: int | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
+    reasoning_summary: str | None = None
     prompt_cache_key: str | None = None
     parallel_tool_calls: bool | None = None
     strict: bool = False
     system_role: str = "system"
+    api: str | None = None
 
-    key_variable: ClassVar[str] = "OPENAI_API_KEY"
-    url_variable: ClassVar[str] = "OPENAI_BASE_URL"
-    default_url: ClassVar[str] = "https://api.openai.com/v1"
+    key_variable = "OPENAI_API_KEY"
+    url_variable = "OPENAI_BASE_URL"
+    default_url = "https://api.openai.com/v1"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_openai = "api.openai.com/" in f"{self.base_url}/"  # also eu.api.openai.com
+        self.api = self.api or ("responses" if at_openai else "chat")
+        if self.api not in PATHS:
+            raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
+        # whose reasoning no other server or model may see; hashed, for it may hold a password
+        self._owner = hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
 
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def path(self, stream: bool) -> str:
-        return "/chat/completions"
+        return PATHS[str(self.api)]
 
     def body(
         self,
@@ -92,11 +114,11 @@ class ChatOpenAI(HTTPModel):
     ) -> JSON:
         body: JSON = {
             "model": self.model,
-            "messages": write_openai_messages(messages, self.system_role),
             "temperature": self.temperature,
             "max_completion_tokens": self.max_completion_tokens,
             "max_tokens": self.max_tokens,
             "reasoning_effort": self.reasoning_effort,
+            "reasoning_summary": self.reasoning_summary,
             "prompt_cache_key": self.prompt_cache_key,
         }
         if tools:
@@ -108,13 +130,41 @@ class ChatOpenAI(HTTPModel):
                 body["tool_choice"] = {"type": "function", "function": {"name": tool_choice}}
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        return given(body)
+        if self.api == "chat":
+            return given(body | {"messages": write_openai_messages(messages, self.system_role)})
+        from .responses import write_responses
+
+        return write_responses(body, messages, self.system_role, self._owner)
 
     def read(self, data: JSON) -> AssistantMessage:
-        return read_openai_reply(data)
+        if self.api == "chat":
+            return read_openai_reply(data)
+        from .responses import read_responses
 
-    def accumulator(self, deltas: Deltas) -> OpenAIChunks:
-        return OpenAIChunks(deltas)
+        return read_responses(data, self._owner)
+
+    def accumulator(self, deltas: Deltas) -> Accumulator:
+        if self.api == "chat":
+            return OpenAIChunks(deltas)
+        from .responses import ResponsesEvents
+
+        return ResponsesEvents(deltas)
+
+    def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
+        data = super()._parse(response, content)
+        # Responses: the event is an error itself, or has a failed response in it
+        error = data if data.get("type") == "error" else obj(data.get("response")).get("error")
+        if error:
+            word = obj(error).get("code") or "unknown"
+            raise self._error(response, content.decode(errors="replace"), word)
+        return data
+
+    def _error(self, response: httpx.Response, said: str, word: Any = None) -> ModelError:
+        error = super()._error(response, said, word)
+        if response.status_code in (404, 405) or "v1/responses" in said:
+            other = "responses" if self.api == "chat" else "chat"
+            error.args = (f"{error} (if {self.api!r} is not spoken here, set api={other!r})",)
+        return error
 
 
 # ---- the request
@@ -146,7 +196,7 @@ def write_openai_messages(messages: Sequence[Message], system_role: str) -> list
         attached = []
         if not isinstance(message, AssistantMessage):
             role = system_role if isinstance(message, SystemMessage) else "user"
-            out.append({"role": role, "content": parts or content})
+            out.append({"role": role, "content": parts or message.text})
         elif content or message.tool_calls:  # an empty reply would be refused
             out.append(_write_openai_assistant(message))
     return out
@@ -185,56 +235,19 @@ def _write_openai_part(part: Part) -> JSON:
 
 def write_openai_tool(tool: Tool, strict: bool) -> JSON:
     """A tool as Chat Completions takes it."""
-    schema = strict_schema(tool.parameters) if strict else None
-    function = {
+    function: JSON = {
         "name": tool.name,
         "description": tool.description,
-        "parameters": schema or tool.parameters,
-        "strict": bool(schema) or None,
+        "parameters": tool.parameters,
     }
-    return {"type": "function", "function": given(function)}
+    out: JSON = {"type": "function", "function": function}
+    if not strict:
+        return out
+    from .responses import strict_schema
 
-
-# ---- strict schemas
-
-STRICT_KEYWORDS = re.compile(
-    r"type|properties|required|additionalProperties|items|enum|const|anyOf|\$defs|title|"
-    "description|pattern|format|minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|"
-    "minItems|maxItems"
-)
-
-
-def strict_schema(schema: JSON) -> JSON | None:
-    """The schema for strict mode, or None if it does not qualify.
-
-    Every parameter is required there: optional ones become nullable, and null means the default.
-    Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
-    """
-    properties: JSON = {}
-    for name, value in obj(schema.get("properties")).items():
-        if name not in schema.get("required", ()):
-            value = {key: item for key, item in value.items() if key != "default"}
-            if {"type": "null"} not in value.get("anyOf", ()):
-                value = {"anyOf": [value, {"type": "null"}]}
-        properties[name] = value
-    schema = schema | {
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
-    return schema if _is_strict(schema) else None
-
-
-def _is_strict(schema: JSON) -> bool:
-    keys, kind, properties = schema.keys(), schema.get("type"), obj(schema.get("properties"))
-    if kind == "object":
-        required = {*schema.get("required", ())}
-        if schema.get("additionalProperties") is not False or required != properties.keys():
-            return False
-    inner = [*properties.values(), *obj(schema.get("$defs")).values(), *schema.get("anyOf", ())]
-    inner += [schema.get("items")] * (kind == "array")
-    is_known = all(map(STRICT_KEYWORDS.fullmatch, keys)) and keys & {"type", "anyOf", "enum"}
-    return keys == {"$ref"} or (bool(is_known) and all(_is_strict(obj(each)) for each in inner))
+    if schema := strict_schema(tool.parameters):
+        function |= {"parameters": schema, "strict": True}
+    return out
 
 
 # ---- the reply
@@ -323,6 +336,7 @@ class OpenAIChunks:
         if name != call["name"]:
             call["name"] += name
         call["arguments"] += arguments
+        self._deltas.call(arguments, call["name"], call["id"])
 
     def reply(self) -> JSON:
         return {"choices": [self._choice], "usage": self._usage}

@@ -1,6 +1,6 @@
 """Keeps what models are asked and what they answer in files, and plays that again at no cost.
 
-Copy with: messages.py, events.py, transcript.py, store.py, errors.py.
+Copy with: events.py, store.py, transcript.py and what they name.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
     llm = ReplayModel("run.jsonl")  # answers from it; fails at the first request that differs

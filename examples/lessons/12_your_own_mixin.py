@@ -4,7 +4,7 @@ A mixin is a subclass of `Loop` that overrides one of its seven methods, the sea
 `super()`. A call enters at the left of the class line and goes to the right: `Guard` below sees it
 before the loop does, and a call that it answers itself is not run.
 
-A setting is a field with a default. A test needs no more than a script and what the model saw.
+A setting is an annotated attribute. A test needs no more than a script and what the model saw.
 
 Try: leave out the `if` and the line below it. Which of the two assertions fails first?
 """

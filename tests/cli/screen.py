@@ -87,8 +87,10 @@ class Screen:
             wait_for(lambda: status.read_text().rpartition(")")[2].split()[0] == "S")
         self.type(CTRL_C)
 
-    def enter(self, line):
+    def enter(self, line, text=None):
+        """Types a line, and waits for the text if there is one."""
         self.type(line + "\r")
+        return self.expect(text) if text else None
 
     def resize(self, columns, rows=24):
         """Tells the terminal's size to the system, which tells the program with SIGWINCH."""

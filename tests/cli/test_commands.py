@@ -78,15 +78,6 @@ def test_what_was_taken_back_was_paid_all_the_same(begin):
     assert chat.usage() == "3,000 tokens in, 60 out"
 
 
-def test_undo_ends_where_there_is_nothing(begin):
-    chat, shown = begin("one")
-    obey(chat, "undo", "")
-    assert shown.getvalue() == "(There is nothing to take back.)\n"
-    chat.answer("first")
-    obey(chat, "undo", "")
-    assert texts(chat) == []
-
-
 def test_what_a_summary_counts_stays_the_same_records():
     log = [UserMessage("a"), AssistantMessage("b"), AssistantMessage("c"), Summary("s", 2)]
     again = [Reset(), *up_to([*log, UserMessage("gone")], 4)]
@@ -105,12 +96,6 @@ def test_compact_summarizes_now_and_the_session_replays(begin, tmp_path):
     assert texts(chat)[1].endswith("SUMMARY")
     assert LONG not in texts(chat)
     assert_replays(tmp_path)
-
-
-def test_compact_says_if_there_was_nothing_to_gain(begin):
-    chat, shown = begin("one")
-    obey(chat, "compact", "")
-    assert shown.getvalue() == "(Nothing was summarized.)\n"
 
 
 def test_fork_goes_on_in_a_copy(begin, tmp_path):

@@ -103,21 +103,6 @@ def test_the_figures_are_those_of_requests_that_the_provider_takes(served, wire)
     assert f"could be cached: {shares}\n" in shown
 
 
-def test_shared_prefixes_are_measured_in_bytes():
-    def body(*messages):
-        return json.dumps({"messages": list(messages), "tools": ["t"]}).encode()
-
-    # '[["t"], null, null, "aaaa"' has 26 bytes, '[["t"], null, null, "aaaa", "bb"' has 32
-    assert demo.shared_prefixes([body("aaaa"), body("aaaa", "bb"), body("aaaa")]) == [0, 26 / 32, 1]
-
-
-def test_it_fails_if_the_project_is_not_mended(monkeypatch):
-    monkeypatch.setattr(demo, "SCRIPT", [demo.SCRIPT[0], "I have no idea."])
-    status, shown = shown_by(demo.demo)
-    assert status == 1
-    assert "The test still fails" in shown
-
-
 def test_the_key_in_the_environment_stays_at_home(monkeypatch, served):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-1")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
@@ -210,16 +195,3 @@ def test_a_second_payment_fails_the_demo(monkeypatch):
     status, shown = shown_by(kill.kill_demo)
     assert status == 1
     assert "by its ledger: 2." in shown
-
-
-def test_a_refused_follow_up_fails_the_demo(monkeypatch):
-    monkeypatch.setattr(kill, "SCRIPT", kill.SCRIPT[:-1])
-    status, shown = shown_by(kill.kill_demo)
-    assert status == 1
-    assert "Follow-up request: refused." in shown
-
-
-def test_an_agent_that_cannot_be_killed_in_time_is_an_error(monkeypatch):
-    monkeypatch.setattr(kill, "SCRIPT", ["I have no idea."])
-    with pytest.raises(RuntimeError, match="ended too early"):
-        kill.kill_demo(Terminal(io.StringIO()))

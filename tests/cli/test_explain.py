@@ -1,7 +1,5 @@
 """`agentloop explain`: which class does what."""
 
-import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -89,17 +87,6 @@ def test_each_place_is_where_the_method_is(folder, capsys):
             assert f"def {seam}(" in text[int(line) - 1], (name, place)
 
 
-def test_an_agent_may_be_anywhere_below_this_folder(folder, capsys):
-    text = explain(capsys, "my_module:MyAgent")
-    assert explain(capsys, "my_module.py:MyAgent") == text
-    Path("sub").mkdir()
-    shutil.copy("my_module.py", "sub/one.py")
-    for where in ("sub.one:MyAgent", "sub/one.py:MyAgent"):
-        status, lines = explain(capsys, where)
-        assert (status, rows(lines, "call_model")[0]) == (0, ["Loud", "sub/one.py:16"])
-    assert explain(capsys, "agentloop:Agent")[0] == 0
-
-
 def test_an_agent_in_a_bundle_is_explained_too(folder, capsys):
     assert main(["bundle", "agent", "-o", "my_agent.py"]) == 0
     capsys.readouterr()
@@ -113,14 +100,10 @@ def test_an_agent_in_a_bundle_is_explained_too(folder, capsys):
     ("where", "why"),
     [
         ("my_module:MyAgnt", "There is no agent 'MyAgnt' in my_module. It has: Agent, "),
-        ("my_module", "There is no agent '' in my_module. It has: "),
         ("my_module:LIST", "There is no agent 'LIST' in my_module."),
-        ("my_module:Loop", "There is no agent 'Loop' in my_module."),
         ("json:x", "There is no agent 'x' in json. It has: no agent, a subclass of Loop."),
         ("/tmp/no.py:X", "Name it as my_module:MyAgent, not as /tmp/no.py:X."),
-        (":X", "Name it as my_module:MyAgent, not as :X."),
         ("no_module:X", "There is no module no_module here."),
-        ("no.module:X", "There is no module no here."),
         ("sub/no.py:X", "There is no file sub/no.py."),
     ],
 )
@@ -129,9 +112,3 @@ def test_what_cannot_be_found_says_what_there_is(folder, capsys, where, why):
     assert status == 2
     assert lines[0].startswith(why)
     assert len(lines) == 1
-
-
-def test_a_module_that_imports_what_is_not_there_says_so_itself(folder, capsys):
-    Path("broken.py").write_text("import nowhere_at_all\n")
-    assert main(["explain", "broken:X"]) == 1
-    assert re.search("No module named 'nowhere_at_all'", capsys.readouterr().err)

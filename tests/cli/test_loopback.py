@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentloop import BadRequest, ToolMessage, UserMessage, tool
+from agentloop import BadRequest, TextDeltaEvent, ToolMessage, UserMessage, tool
 from agentloop.cli.loopback import loopback
 from agentloop.cli.models import DEFAULT_MODELS, model_at
 
@@ -38,7 +38,7 @@ async def replies(wire, streams):
                 log += [reply, *(ToolMessage(c.id, c.name, "x") for c in reply.tool_calls)]
             with pytest.raises(BadRequest, match="script ends"):
                 await llm.ainvoke([*log, UserMessage("and?")], [add])
-    return said, "".join(delta.content for delta in shown)
+    return said, "".join(each.content for each in shown if isinstance(each, TextDeltaEvent))
 
 
 @pytest.mark.parametrize("streams", [True, False])

@@ -1,7 +1,7 @@
 """`agentloop` without a terminal: one prompt, pipes, exit statuses, finding a model."""
 
-import asyncio
 import json
+import os
 import re
 import shutil
 import signal
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentloop.cli.loopback import loopback
-from agentloop.cli.models import KEYS, NoModel, choose, listings
+from agentloop.cli.models import KEYS, NoModel, choose
 from agentloop.cli.own_tools import load_tools
 from agentloop.messages import UserMessage, dump_record
 from agentloop.store import SessionFile, session_path
@@ -103,23 +103,6 @@ def test_exit_statuses(tmp_path):
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "130 interrupted" in done.stdout
-
-
-@pytest.mark.parametrize("options", [["--prompt", "go"], ["--list"]])
-def test_a_folder_that_is_gone_is_one_line(tmp_path, options):
-    code = "import os; from agentloop.cli.main import main; os.rmdir(os.getcwd()); exit(main())"
-    with HeldDouble() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "--base-url", server.base_url, *options],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-    gone = "The current folder does not exist any more: go to another.\n"
-    assert (done.returncode, done.stdout + done.stderr) == (2, gone)
 
 
 def test_the_list_has_the_named_sessions_and_not_those_of_other_folders(tmp_path):
@@ -235,11 +218,6 @@ def test_an_answer_over_each_wire(tmp_path, provider):
     assert (tmp_path / "new.txt").read_text() == "new\n"
 
 
-def test_a_listed_model_is_one_to_talk_to():
-    with HeldDouble(models=["text-Embedding-3", "a", "b"]) as server:
-        assert asyncio.run(listings([server.base_url])) == [["a", "b"]]
-
-
 # ---- events as JSON
 
 
@@ -251,25 +229,13 @@ def test_each_event_is_a_line_of_json_and_stdout_has_nothing_else(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [event["type"] for event in events] == [
-        "text_delta",
-        "text",
-        "step_start",
-        "tool_call",
-        "tool_result",
-        "step_complete",
-        "text_delta",
-        "text",
-        "final_response",
-    ]
+    kinds = "text_delta tool_call_delta text step_start tool_call tool_result step_complete"
+    kinds = f"{kinds} text_delta text final_response"
+    assert [event["type"] for event in events] == kinds.split()
     assert events[0] == {"type": "text_delta", "content": "I look. "}
-    assert events[3] == {
-        "type": "tool_call",
-        "tool": "read",
-        "args": {"path": "a"},
-        "tool_call_id": "call_1_0",
-    }
-    assert "x\x9b\u202e" in events[4]["result"]
+    read = {"tool": "read", "args": {"path": "a"}, "tool_call_id": "call_1_0"}
+    assert events[4] == {"type": "tool_call", **read}
+    assert "x\x9b\u202e" in events[5]["result"]
     assert events[-1]["stop_reason"] == "completed"
 
 
@@ -338,12 +304,9 @@ def test_tools_are_all_of_a_file_or_those_that_are_named(in_folder):
     ("where", "code", "problem"),
     [
         ("t.py", None, "There is no file t.py."),
-        ("t", None, "There is no module t here."),
         ("t.py", "x = 1", "t.py: there is no tool at the top of it; @tool makes one"),
         ("t.py", "\nimport nonsense\n", "t.py, line 2: ModuleNotFoundError: No module named"),
-        ("t", "\n\n1 / 0\n", "t, line 3: ZeroDivisionError: division by zero"),
         ("t.py", "\ndef f(:\n", "t.py, line 2: invalid syntax"),
-        ("t.py", "raise SystemExit(3)", "t.py, line 1: SystemExit: 3"),
         ("t:ad", OWN, "t: there is no ad in it; there is add"),
         ("t:text", OWN, "t: text is no tool, and no list of tools; @tool makes one"),
     ],
@@ -391,32 +354,6 @@ def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
     assert server.requests == []
 
 
-def test_a_conversation_with_tools_against_a_server_of_others(tmp_path):
-    testing = pytest.importorskip("llmock.testing")
-    from llmock.scenarios import Reply, ToolCall
-
-    (tmp_path / "a.txt").write_text("x")
-    with testing.LLMockServer() as server:
-        calls = (
-            ToolCall("read", {"path": "a.txt"}),
-            ToolCall("bash", {"command": "echo ran >> ledger"}),
-        )
-        server.state.scenarios.add(Reply(tool_calls=calls))
-        options = ["--base-url", server.base_url("openai"), "--model", "x", "--yes"]
-        done = run(*options, "--prompt", "look at a.txt", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    assert "\n* read a.txt\n  1 x\n* bash echo ran >> ledger\n" in done.stderr
-    assert (tmp_path / "ledger").read_text() == "ran\n"
-
-
-def test_no_library_file_imports_the_command_line():
-    for path in (ROOT / "agentloop").rglob("*.py"):
-        if path.parent.name != "cli" and path.name != "__main__.py":
-            text = path.read_text(encoding="utf-8")
-            assert not re.search(r"(from|import) [\w.]*\bcli\b", text), path
-
-
 def test_it_can_be_imported_where_there_is_no_posix():
     code = (
         "import sys\n"
@@ -426,3 +363,27 @@ def test_it_can_be_imported_where_there_is_no_posix():
         "assert 'httpx' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+LOADING = """
+import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("pydantic"):
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def test_an_interrupt_while_the_command_loads_shows_no_traceback(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(LOADING)
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [*AS_SCRIPT, "--base-url", "http://127.0.0.1:9", "--prompt", "go"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode in (130, -signal.SIGINT)
+    assert "Traceback" not in done.stderr

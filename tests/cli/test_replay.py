@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-from agentloop import AssistantMessage, SideRequest, ToolCall, ToolMessage, UserMessage, dump_record
+from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage, dump_record
 from agentloop.cli.replay import as_pytest
 from agentloop.messages import RunStart
 from agentloop.models.replay import ReplayModel
 from agentloop.store import read_log
-from tests.cli.browser import Browser
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
@@ -106,7 +105,7 @@ async def test_what_was_pruned_is_shown_as_the_model_saw_it(tmp_path):
     agent = Kept(llm=llm, tools=[page], session="s", session_dir=tmp_path)
     await agent.run("go")
     agent.close()
-    for turn in range(1, 8):
+    for turn in (1, 5, 7):
         shown = run("replay", "s.jsonl", "--at", str(turn), cwd=tmp_path).stdout
         texts = [message.text for message in llm.requests[turn - 1].messages]
         assert shown.count("[An older result") == sum(t.startswith("[An older") for t in texts)
@@ -256,18 +255,8 @@ def test_a_fork_needs_a_new_name_and_a_model(folder):
         options = ["--at", "2", "--fork", "list", "--base-url", server.base_url]
         done = replay(folder, "list", *options)
     assert (done.returncode, "there is a session 'list' already" in done.stderr) == (2, True)
-    done = run(
-        "--ports",
-        "{}",
-        "replay",
-        "list",
-        "--at",
-        "2",
-        "--fork",
-        "x",
-        cwd=folder,
-        HOME=str(folder.parent),
-    )
+    options = ["--ports", "{}", "replay", "list", "--at", "2", "--fork", "x"]
+    done = run(*options, cwd=folder, HOME=str(folder.parent))
     assert done.returncode == 2
     assert "There is no model to talk to" in done.stdout
     assert not session_of(folder).with_name("x.jsonl").exists()
@@ -279,21 +268,6 @@ def test_a_fork_may_be_told_something_else(folder):
         done = replay(folder, "list", *options)
     assert "Butter it is." in done.stdout
     assert [m["content"] for m in server.requests[0]["messages"][-2:]] == ["Delete it.", "Butter!"]
-
-
-@pytest.mark.slow
-def test_its_session_opens_in_the_page(folder, tmp_path):
-    with Browser() as browser:
-        done = run(
-            "view", "list", "-o", str(tmp_path / "o.html"), cwd=folder, HOME=str(folder.parent)
-        )
-        assert done.returncode == 0
-        browser.open(tmp_path / "o.html")
-        browser.press("j", "j", "j")
-        assert "Turn 4" in browser.text("#detail h2")
-        assert "Delete it." in browser.text("#context li.new")
-        assert "denied" in browser.text(".call")
-        assert "m · " in browser.text("#detail .top")
 
 
 # ---- bodies
@@ -312,17 +286,3 @@ def test_a_dump_has_the_bodies_and_no_key(folder):
     request = (folder / "bodies" / names[0]).read_text()
     assert json.loads(request)["messages"][-1]["content"] == "Is *** it?"
     assert "sk-12345" not in "".join(path.read_text() for path in (folder / "bodies").iterdir())
-
-
-def test_the_demo_dumps_too(tmp_path):
-    done = run("--dump", "bodies", "demo", cwd=tmp_path)
-    assert done.returncode == 0
-    assert len(list((tmp_path / "bodies").glob("*-request.json"))) == 5
-
-
-def test_a_session_with_requests_of_others_is_shown(tmp_path):
-    log = [RunStart(at=1.0), UserMessage("go"), SideRequest(model="x"), AssistantMessage("ok")]
-    lines = [b'{"type":"session","schema":1}', *map(dump_record, log)]
-    (tmp_path / "s.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
-    done = run("replay", "s.jsonl", cwd=tmp_path)
-    assert "Turn 1 of 1: no figures\n  saw user: go\n" in done.stdout

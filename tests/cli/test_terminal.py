@@ -2,15 +2,12 @@
 
 import io
 import logging
-import re
 import sys
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop.cli.shown import arguments_of, outline
 from agentloop.cli.terminal import Log, Terminal, columns, cut, exact, one_line, pieces, safe
 
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]
@@ -36,22 +33,6 @@ def test_what_cannot_be_seen_is_spelled_out():
     for joiner in "\u200c\u200d":
         assert safe(joiner) == joiner
         assert exact(joiner).isascii()
-
-
-def test_line_ends_are_what_they_are():
-    assert safe("one\r\ntwo\rthree") == "one\ntwo\\rthree"
-    assert exact("one\r\ntwo") == "one\\r\ntwo"
-
-
-def test_a_notice_is_broken_at_spaces_on_a_screen_only(monkeypatch):
-    stream = io.StringIO()
-    monkeypatch.setattr(Terminal, "width", 20)
-    Terminal(stream).say("name one with the option --model")
-    stream.isatty = lambda: True
-    Terminal(stream).say("name one with the option --model")
-    whole, *broken = stream.getvalue().splitlines()
-    assert whole == "name one with the option --model"
-    assert [len(re.sub(r"\x1b.*?m", "", line)) for line in broken] == [17, 14]
 
 
 def test_a_sequence_that_is_cut_anywhere_stays_harmless():
@@ -86,16 +67,6 @@ def test_no_line_of_a_block_can_pose_as_a_question():
     assert all(line.startswith("  | ") for line in lines)
 
 
-def test_a_line_begins_at_the_left():
-    stream = io.StringIO()
-    terminal = Terminal(stream)
-    terminal.text("half")
-    terminal.line("a line")
-    terminal.text("done\n")
-    terminal.end_line()
-    assert stream.getvalue() == "half\na line\ndone\n"
-
-
 def test_what_is_logged_is_safe_and_short():
     stream = io.StringIO()
     log = Log(Terminal(stream))
@@ -103,22 +74,3 @@ def test_what_is_logged_is_safe_and_short():
     log.handle(logging.LogRecord("httpx", logging.INFO, "", 1, "GET /", (), None))
     log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, "again", (), None))
     assert stream.getvalue() == "(bad \\x1b[2J)\n(again)\n"
-
-
-@pytest.mark.parametrize(
-    ("args", "line"),
-    [
-        ({"command": "ls -l", "timeout": 5}, "ls -l timeout=5"),
-        ({"old_text": "a\n", "path": "b"}, 'b old_text="a\\n"'),
-        ({}, ""),
-    ],
-)
-def test_arguments_in_a_line(args, line):
-    assert arguments_of(args) == line
-
-
-def test_a_result_in_a_line():
-    assert outline("read", "") == "(nothing)"
-    assert outline("read", "one\n") == "one"
-    assert outline("read", "one\n\ntwo\nthree") == "3 lines, the first: one"
-    assert outline("bash", "one\ntwo\n[Exit code 1.]") == "3 lines, the last: two  [Exit code 1.]"

@@ -1,15 +1,10 @@
-"""The page to look into a run: what is in it, and what a person at a browser finds there.
-
-python -m tests.cli.test_view     # makes examples/view.png afresh
-"""
+"""The page to look into a run: what is in it, and what a person at a browser finds there."""
 
 import base64
 import json
 import re
-import struct
+import stat
 import sys
-import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +30,7 @@ from agentloop import (
     dump_record,
     tool,
 )
+from agentloop.cli.main import main
 from agentloop.cli.view import page_data, page_of, pruned
 from agentloop.messages import RunEnd, RunStart
 from agentloop.mixins.compaction import SUMMARY_PROMPT
@@ -142,13 +138,6 @@ async def test_what_is_pruned_is_what_the_model_did_not_see():
                 assert message.text.startswith("[An older") == (since <= turn)
                 assert since > turn or message.text == text
     assert len(found) > 20
-
-
-def test_each_message_is_in_it_once(tmp_path):
-    log, _ = book(tmp_path)
-    written = page_of("s", log).decode()
-    assert written.count("page 3 of the book") == 1
-    assert len(written) < 200_000
 
 
 def test_what_cannot_be_shown_is_named():
@@ -261,56 +250,12 @@ def browser():
         yield browser
 
 
-def opened(browser, folder, log, offloaded=None, title="book.jsonl", **size):
+def opened(browser, folder, log, offloaded=None, title="book.jsonl"):
     path = folder / "run.html"
     path.write_bytes(page_of(title, log, offloaded))
-    browser.open(path, **size)
+    browser.open(path)
     browser.wait("return document.querySelector('#timeline .row, #detail p')")
     return path
-
-
-def colours(png):
-    """How many colours a picture has, from its pixels."""
-    width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
-    assert (depth, kind in (2, 6)) == (8, True)
-    data, at, size = b"", 8, 3 if kind == 2 else 4
-    while at < len(png):
-        length = int.from_bytes(png[at : at + 4], "big")
-        if png[at + 4 : at + 8] == b"IDAT":
-            data += png[at + 8 : at + 8 + length]
-        at += 12 + length
-    data, lines, before = zlib.decompress(data), [], bytearray(width * size)
-    for y in range(height):
-        kind, line = (
-            data[y * (width * size + 1)],
-            bytearray(data[y * (width * size + 1) + 1 : (y + 1) * (width * size + 1)]),
-        )
-        for x in range(len(line)):
-            left = line[x - size] if x >= size else 0
-            up, corner = before[x], before[x - size] if x >= size else 0
-            guess = left + up - corner
-            near = min(
-                (abs(guess - left), 0, left),
-                (abs(guess - up), 1, up),
-                (abs(guess - corner), 2, corner),
-            )
-            line[x] = (line[x] + (0, left, up, (left + up) // 2, near[2])[kind]) & 255
-        lines.append(bytes(line))
-        before = line
-    return {line[x : x + 3] for line in lines[::4] for x in range(0, len(line), 4 * size)}
-
-
-@pytest.mark.slow
-def test_it_is_drawn(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
-    assert browser.problems() == []
-    light = colours(browser.screenshot())
-    assert len(light) > 30
-    assert bytes.fromhex("ffffff") in light
-    browser.press("t")
-    dark = colours(browser.screenshot())
-    assert bytes.fromhex("1e1f1d") in dark
-    assert len(dark) > 30
 
 
 def test_the_context_of_each_turn_is_what_the_model_was_sent(browser, tmp_path):
@@ -380,14 +325,8 @@ def test_searching_leaves_the_turns_that_have_it(browser, tmp_path):
     assert len(browser.find(".row")) == 1
     browser.press("Escape")
     assert len(browser.find(".row")) > 5
-    browser.press("/", *"test_total", "Enter")
-    browser.wait("return document.getElementById('found').textContent.endsWith(' turns')")
-    first = browser.text("#detail h2")
-    browser.press("Enter")
-    assert browser.text("#detail h2") != first
-    browser.press("Escape", "/", *"((no such", "Enter")
+    browser.press("/", *"((no such", "Enter")
     browser.wait("return document.getElementById('found').textContent === '0 turns'")
-    assert browser.find(".row") == []
     assert browser.problems() == []
 
 
@@ -398,24 +337,10 @@ def test_the_keyboard_does_it_all(browser, tmp_path):
     assert "Turn 3" in browser.text("#detail h2")
     browser.press("G")
     assert "Turn 25" in browser.text("#detail h2")
-    assert browser.run("return document.activeElement.id") == "timeline"
-    selected = (
-        "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
-    )
-    assert browser.run(f"return {selected}.getAttribute('aria-selected')") == "true"
-    browser.press("Enter")
-    assert browser.run("return document.activeElement.id") == "detail"
-    browser.press("Escape")
-    assert browser.run("return document.activeElement.id") == "timeline"
     browser.press("?")
     assert browser.run("return document.getElementById('help').open")
     browser.press("Escape")
     assert not browser.run("return document.getElementById('help').open")
-    unnamed = "button:not([aria-label])"
-    script = (
-        f"return [...document.querySelectorAll('{unnamed}')].filter((b) => !b.textContent.trim())"
-    )
-    assert browser.run(script) == []
 
 
 @pytest.mark.slow
@@ -475,7 +400,7 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
             f"Step {n}.", [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')], usage=usage
         )
         result = ToolMessage(f"c{n}", "page", f"needle{n} " + "lorem ipsum\n" * 850, ephemeral=2)
-        log += [reply, ToolStart(f"c{n}", 1.0), result]
+        log += [reply, ToolStart(f"c{n}", at=1.0), result]
     log += [AssistantMessage("The end."), RunEnd("completed", at=2.0)]
     assert sum(len(dump_record(record)) for record in log) > 20_000_000
     path = opened(browser, tmp_path, log)
@@ -484,9 +409,6 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
     browser.press("G")
     assert "Turn 2,001" in browser.text("#detail h2")
     assert len(browser.find("#timeline .row")) < 60
-    browser.press("k", "k", "k")
-    browser.run("document.getElementById('timeline').scrollTop = 50000")
-    browser.wait("return parseInt(document.querySelector('.row').style.top) > 40000")
     browser.press("/", *"needle1234", "Enter")
     browser.wait("return document.getElementById('found').textContent === '1 turn'")
     assert "Turn 1,235" in browser.text("#detail h2")
@@ -510,7 +432,7 @@ def test_calls_without_a_result_are_named(browser, tmp_path):
         RunStart(at=1.0),
         UserMessage("go"),
         AssistantMessage(tool_calls=[ToolCall("a", "pay")]),
-        ToolStart("a", 1.0),
+        ToolStart("a", at=1.0),
     ]
     log += [UserMessage("and?"), AssistantMessage("Nothing.")]
     opened(browser, tmp_path, log)
@@ -520,100 +442,11 @@ def test_calls_without_a_result_are_named(browser, tmp_path):
     assert "Interrupted: this call had started" in browser.text("#context")
 
 
-@pytest.mark.slow
-def test_it_can_be_read_on_a_phone(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
-    browser.size(400, 800)
-    browser.press("j", "j", "j", "j", "j", "j", "j")
-    assert browser.run("return document.documentElement.scrollWidth") <= 400
-    assert "Turn 8" in browser.text("#detail h2")
-    browser.run("scrollTo(0, 0)")
-    browser.click(".row", "page 8")
-    assert "Turn 9" in browser.text("#detail h2")
-    assert browser.run("return document.getElementById('detail').getBoundingClientRect().top") < 9
-    browser.command("Emulation.clearDeviceMetricsOverride")
-
-
-# ---- the picture in the README
-
-WORK = (
-    ("I look for what ends a run.", call("grep", pattern="CancelledError", glob="agentloop/*.py")),
-    ("", call("read", path="agentloop/runs.py", limit=120)),
-    (
-        "",
-        [
-            call("read", path="agentloop/loop.py", limit=160),
-            call("read", path="agentloop/waiting.py"),
-        ],
-    ),
-    ("Its tests should say what is promised.", call("glob", pattern="tests/promises/*.py")),
-    ("", call("read", path="tests/promises/test_cancelled_anywhere.py")),
-    ("", call("read", path="tests/promises/test_interrupted.py")),
-    (
-        "There is no such file; I meant the other.",
-        call("read", path="tests/promises/test_any_history.py"),
-    ),
-    ("", call("read", path="agentloop/transcript.py", limit=150)),
-    ("", call("grep", pattern="NEVER_STARTED", glob="agentloop/**/*.py")),
-    ("", call("read", path="agentloop/messages.py", offset=200, limit=150)),
-    ("", [call("read", path="agentloop/stream.py"), call("read", path="agentloop/errors.py")]),
-    ("One more look at what a session keeps.", call("read", path="agentloop/mixins/session.py")),
-    ("", call("read", path="agentloop/store.py", limit=120)),
-    (
-        "A cancelled run marks its end in the log. A call that had not started says so in the next "
-        "request, and one that had says that its outcome is unknown.",
-        (),
-    ),
-)
-
-
-def picture(path):
-    """A run with real tools on this repository, as the page shows it."""
-    from tempfile import TemporaryDirectory
-
-    from agentloop.toolkits.files import Workspace
-    from agentloop.toolkits.shell import Shell
-
-    script, sent, name = iter(WORK), 0, "gpt-5-mini"
-
-    def answer(messages, tools):
-        nonlocal sent
-        size, sent_before = sum(len(m.text) for m in messages) // 4 + 1400, sent
-        sent = size
-        usage = Usage(size, 60 + size // 90, min(size, sent_before))
-        if messages[-1].text == SUMMARY_PROMPT:
-            sent = 1400
-            return AssistantMessage("runs.py marks a cancel, then raises.", usage=usage, model=name)
-        text, calls = next(script)
-        calls = calls if isinstance(calls, list | tuple) else [calls]
-        named = [ToolCall(f"call_{sent}_{i}", c.name, c.arguments) for i, c in enumerate(calls)]
-        thinking = None if text else "What does it do when it is cancelled?"
-        return AssistantMessage(text, named, thinking, usage, model=name)
-
-    with TemporaryDirectory() as temporary, Browser() as browser:
-        folder = Path(temporary)
-        agent = Kept(
-            llm=ScriptedModel(answer),
-            tools=[*Workspace(ROOT).tools, *Shell(ROOT).tools],
-            session="cancelled",
-            session_dir=folder,
-            offload_dir=folder / "offloaded",
-            compaction=CompactionConfig(context_window=14_000, keep_turns=2),
-        )
-        agent.run_sync("What does a cancelled run leave in the log?")
-        agent.close()
-        log = [
-            replace(r, seconds=round(1.1 + len(r.text) / 40, 2))
-            if isinstance(r, AssistantMessage)
-            else r
-            for r in read_log(folder / "cancelled.jsonl")
-        ]
-        opened(browser, folder, log, folder / "offloaded", title="cancelled.jsonl")
-        browser.size(1280, 760)
-        for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 11):
-            browser.press("j")
-        path.write_bytes(browser.screenshot())
-
-
-if __name__ == "__main__":
-    picture(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "examples" / "view.png")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs modes")
+def test_a_page_is_for_the_owner_only_also_where_a_file_was(tmp_path):
+    Session(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path).run_sync("go")
+    page = tmp_path / "s.html"
+    page.write_text("old")
+    page.chmod(0o644)
+    assert main(["view", str(tmp_path / "s.jsonl"), "-o", str(page)]) == 0
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600

@@ -4,56 +4,41 @@ llmock comes with the `test` extra. aimock needs Node: `npm install @copilotkit/
 of its own, whose node_modules/.bin is then put on the PATH.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentloop.models.scripted import ScriptedModel
-from tests.doubles.openai_double import Reply
-from tests.doubles.wires import (
-    CONVERSATIONS,
-    VARIABLES,
-    WIRES,
-    Conversation,
-    Held,
-    Wire,
-    as_message,
-    hold,
-)
+from tests.doubles.wires import CONVERSATIONS, VARIABLES, WIRES, as_message, hold
 
 AIMOCK = shutil.which("aimock")
-PATHS = {"openai": "/v1", "anthropic": "", "google": ""}  # of aimock
+PATHS = {"openai": "/v1", "responses": "/v1", "anthropic": "", "google": ""}  # of aimock
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
-def is_plain(reply: Reply) -> bool:
+def is_plain(reply):
     """Whether every server can play it."""
     return not (reply.refusal or reply.finish or reply.usage is None)
 
 
-def essence(held: Held) -> list[dict[str, Any]]:
+def essence(held):
     """The log without what servers make up: ids are counted, tokens left out."""
-    ids: dict[str, str] = {}
+    ids = {}
 
-    def number(call_id: str) -> str:
+    def number(call_id):
         return ids.setdefault(call_id, str(len(ids)))
 
-    out: list[dict[str, Any]] = []
+    out = []
     for record in held.log:
         record = {key: value for key, value in record.items() if key != "usage"}
         calls = record.get("tool_calls", ())
@@ -67,9 +52,14 @@ def essence(held: Held) -> list[dict[str, Any]]:
     return out
 
 
-async def check(talk: Conversation, wire: Wire, url: str, streaming: bool) -> None:
+async def check(talk, wire, url, streaming):
     expected = await hold(talk, ScriptedModel(*map(as_message, talk.script)))
-    names = {"openai": "gpt-4o", "anthropic": "claude-sonnet-4-6", "google": "gemini-2.5-pro"}
+    names = {
+        "openai": "gpt-4o",
+        "responses": "gpt-5.5",
+        "anthropic": "claude-sonnet-4-6",
+        "google": "gemini-2.5-pro",
+    }
     settings = {"model": names[wire.name], "max_retries": 0, **talk.settings.get(wire.name, {})}
     async with wire.model(url, **settings) as llm:
         held = await hold(talk, llm, streaming)
@@ -88,7 +78,7 @@ every_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 
 
 @pytest.fixture(scope="module")
-def llmock() -> Any:
+def llmock():
     testing = pytest.importorskip("llmock.testing")
     with testing.LLMockServer() as server:
         yield server
@@ -101,24 +91,23 @@ def llmock() -> Any:
     [talk for talk in CONVERSATIONS if all(is_plain(r) and not r.thinking for r in talk.script)],
     ids=lambda talk: talk.name,
 )
-async def test_llmock_holds_the_same_conversation(
-    talk: Conversation, wire: Wire, streaming: bool, llmock: Any
-) -> None:
+async def test_llmock_holds_the_same_conversation(talk, wire, streaming, llmock):
     from llmock.scenarios import Reply as Scripted
     from llmock.scenarios import ToolCall
 
     for reply in talk.script:
         calls = tuple(ToolCall(call[0], call[1]) for call in reply.calls)
         llmock.state.scenarios.add(Scripted(text=reply.text, tool_calls=calls))
-    await check(talk, wire, llmock.base_url(wire.name.replace("google", "gemini")), streaming)
+    names = {"responses": "openai", "google": "gemini"}
+    await check(talk, wire, llmock.base_url(names.get(wire.name, wire.name)), streaming)
 
 
 # ---- aimock
 
 
-def fixture(number: int, turn: int, reply: Reply) -> dict[str, Any]:
+def fixture(number, turn, reply):
     """A reply as aimock reads it; the system prompt says which conversation it belongs to."""
-    response: dict[str, Any] = {}
+    response = {}
     if reply.text:
         response["content"] = reply.text
     if reply.calls:
@@ -129,9 +118,19 @@ def fixture(number: int, turn: int, reply: Reply) -> dict[str, Any]:
     return {"match": {"systemMessage": f"#{number}#", "turnIndex": turn}, "response": response}
 
 
+def turns(talk, wire):
+    """The turn of each reply as aimock counts them: over Responses, each item is one."""
+    steps = [
+        (bool(reply.text) + len(reply.calls) if wire.name == "responses" else 1)
+        for reply in talk.script
+    ]
+    return [sum(steps[:n]) for n in range(len(steps))]
+
+
 @asynccontextmanager
-async def aimock(folder: Path, talk: Conversation) -> AsyncIterator[str]:
-    fixtures = [fixture(0, turn, reply) for turn, reply in enumerate(talk.script)]
+async def aimock(folder, talk, wire):
+    numbers = turns(talk, wire)
+    fixtures = [fixture(0, n, reply) for n, reply in zip(numbers, talk.script, strict=True)]
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures}), encoding="utf-8")
     config = {"llm": {"fixtures": str(folder / "fixtures.json")}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -162,10 +161,8 @@ async def aimock(folder: Path, talk: Conversation) -> AsyncIterator[str]:
     [talk for talk in CONVERSATIONS if all(map(is_plain, talk.script))],
     ids=lambda talk: talk.name,
 )
-async def test_aimock_holds_the_same_conversation(
-    talk: Conversation, wire: Wire, tmp_path: Path
-) -> None:
+async def test_aimock_holds_the_same_conversation(talk, wire, tmp_path):
     talk = replace(talk, system=f"{talk.system} #0#")
-    async with aimock(tmp_path, talk) as url:
+    async with aimock(tmp_path, talk, wire) as url:
         for streaming in (False, True):
             await check(talk, wire, url + PATHS[wire.name], streaming)

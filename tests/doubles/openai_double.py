@@ -76,10 +76,8 @@ class OpenAIDouble:
         *,
         system: str | None = None,
         secrets: Sequence[str] = (),
-        max_bytes: int = 2**24,
     ) -> None:
-        self.replies = list(replies)
-        self.system, self.secrets, self.max_bytes = system, secrets, max_bytes
+        self.replies, self.system, self.secrets = list(replies), system, secrets
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.refusals: list[str] = []
@@ -174,6 +172,7 @@ class OpenAIDouble:
     # ---- the wire: what the doubles of other providers override
 
     id_header = "x-request-id"
+    max_bytes = 2**24
 
     def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
         """Refused: the provider would not take this request."""
@@ -183,7 +182,8 @@ class OpenAIDouble:
             raise Refused("Request too large", "body", "context_length_exceeded")
         body = parse(content)
         self._note(body)
-        check(body, self.system, self.secrets)
+        check(body, self.system)
+        self._no_secret(body)
 
     def _refuse(self, refused: Refused) -> bytes:
         error = {"message": refused.message, "type": "invalid_request_error"}
@@ -206,16 +206,26 @@ class OpenAIDouble:
         return frames(reply, len(self.requests))
 
     def _note(self, body: dict[str, Any]) -> None:
-        if self.requests and not _begins_like(body, self.requests[-1]):
+        if self.requests and not self.begins_like(body, self.requests[-1]):
             self.prefix_breaks.append(len(self.requests))
         self.requests.append(body)
 
+    fixed: tuple[str, ...] = ("model", "tools", "tool_choice")  # what no request may change
 
-def _begins_like(body: dict[str, Any], previous: dict[str, Any]) -> bool:
-    fixed = ("model", "tools", "tool_choice")
-    count = len(previous["messages"])
-    same = all(body.get(name) == previous.get(name) for name in fixed)
-    return same and body["messages"][:count] == previous["messages"]
+    def begins_like(self, body: dict[str, Any], previous: dict[str, Any]) -> bool:
+        same = all(body.get(name) == previous.get(name) for name in self.fixed)
+        before = self.in_order(previous)
+        return same and self.in_order(body)[: len(before)] == before
+
+    def in_order(self, body: dict[str, Any]) -> list[Any]:
+        """What a cache of prefixes sees of a request."""
+        found: list[Any] = body["messages"]
+        return found
+
+    def _no_secret(self, body: dict[str, Any]) -> None:
+        text = json.dumps(body, ensure_ascii=False)
+        if any(secret in text for secret in self.secrets):
+            raise Refused("a secret is in the request", "body")
 
 
 # ---- what a provider refuses
@@ -237,7 +247,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def check(body: dict[str, Any], system: str | None = None, secrets: Sequence[str] = ()) -> None:
+def check(body: dict[str, Any], system: str | None = None) -> None:
     """Refused: no provider would take this request."""
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise Refused("you must provide a model parameter", "model")
@@ -250,16 +260,20 @@ def check(body: dict[str, Any], system: str | None = None, secrets: Sequence[str
     if "stream_options" in body and not body.get("stream"):
         raise Refused("'stream_options' is only allowed when 'stream' is enabled", "stream_options")
     _check_tools(body)
+    effort = body.get("reasoning_effort")
+    if body.get("tools") and effort != "none" and re.match(r"gpt-(5\.[56]|6)", body["model"]):
+        raise Refused(
+            f"Function tools with reasoning_effort are not supported for {body['model']} in "
+            "/v1/chat/completions. To use function tools, use /v1/responses or set "
+            "reasoning_effort to 'none'.",
+            "reasoning_effort",
+        )
     _check_messages(messages)
     if any(message.get("tool_calls") for message in messages) and not body.get("tools"):
         raise Refused("'tools' must be set when the conversation holds tool calls", "tools")
     found = [m["content"] for m in messages if m["role"] in ("system", "developer")]
     if system is not None and found != [system]:
         raise Refused(f"expected the system prompt {system!r}, got {found!r}")
-    text = json.dumps(body, ensure_ascii=False)
-    for secret in secrets:
-        if secret in text:
-            raise Refused("a secret is in the request", "body")
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -277,13 +291,13 @@ def _check_tools(body: dict[str, Any]) -> None:
         at = f"tools[{number}].function"
         if tool.get("type") != "function":
             raise Refused(f"Missing required parameter: 'tools[{number}].type'.", at)
-        _check_name(function.get("name"), f"{at}.name")
+        check_name(function.get("name"), f"{at}.name")
         schema = function.get("parameters")
         if not isinstance(schema, dict) or schema.get("type") != "object":
             text = "schema must be a JSON Schema of 'type: \"object\"'"
             raise Refused(f"Invalid schema for function '{function['name']}': {text}", at)
         if function.get("strict"):
-            _check_strict(schema, function["name"])
+            check_strict(schema, function["name"])
         names.append(function["name"])
     if len(set(names)) < len(names):
         raise Refused("Tool names must be unique.", "tools")
@@ -297,10 +311,10 @@ def _check_tools(body: dict[str, Any]) -> None:
         raise Refused(f"Invalid value: '{choice}'.", "tool_choice")
 
 
-def _check_strict(schema: Any, name: str) -> None:
+def check_strict(schema: Any, name: str) -> None:
     if isinstance(schema, list):
         for item in schema:
-            _check_strict(item, name)
+            check_strict(item, name)
     if not isinstance(schema, dict):
         return
     if schema.get("type") == "object":
@@ -314,10 +328,10 @@ def _check_strict(schema: Any, name: str) -> None:
     if "default" in schema and not isinstance(schema["default"], dict):
         raise Refused(f"Invalid schema for function '{name}': 'default' is not permitted.")
     for value in schema.values():
-        _check_strict(value, name)
+        check_strict(value, name)
 
 
-def _check_name(name: Any, at: str) -> None:
+def check_name(name: Any, at: str) -> None:
     if not isinstance(name, str) or not re.fullmatch("[a-zA-Z0-9_-]+", name):
         raise Refused(
             f"Invalid '{at}': string does not match pattern. "
@@ -325,10 +339,10 @@ def _check_name(name: Any, at: str) -> None:
             at,
             "invalid_value",
         )
-    _check_length(name, at, 64)
+    check_length(name, at, 64)
 
 
-def _check_length(text: str, at: str, most: int) -> None:
+def check_length(text: str, at: str, most: int) -> None:
     if len(text) > most:
         raise Refused(
             f"Invalid '{at}': string too long. Expected a string with maximum length {most}, "
@@ -405,10 +419,10 @@ def _check_assistant(message: dict[str, Any], at: str, seen: set[str]) -> list[s
         if call_id in seen:
             raise Refused(f"Duplicate value for 'tool_call_id' of '{call_id}'", where)
         seen.add(call_id)
-        _check_length(call_id, f"{where}.id", 40)
+        check_length(call_id, f"{where}.id", 40)
         if call.get("type") != "function":
             raise Refused(f"Missing required parameter: '{where}.type'.", where)
-        _check_name(function.get("name"), f"{where}.function.name")
+        check_name(function.get("name"), f"{where}.function.name")
         try:
             arguments = json.loads(function.get("arguments"), parse_constant=_no_constant)
         except (TypeError, ValueError):
@@ -442,7 +456,7 @@ def _check_content(content: Any, at: str, role: str) -> None:
 # ---- replies
 
 
-def _calls(reply: Reply, number: int) -> list[dict[str, Any]]:
+def scripted_calls(reply: Reply, number: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for position, (name, arguments, *rest) in enumerate(reply.calls):
         text = arguments
@@ -462,7 +476,7 @@ def whole(reply: Reply, number: int = 1) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     message["refusal"] = reply.refusal
     if reply.calls:
-        message["tool_calls"] = _calls(reply, number)
+        message["tool_calls"] = scripted_calls(reply, number)
     if reply.thinking is not None:
         message["reasoning_content"] = reply.thinking
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply), "logprobs": None}
@@ -470,21 +484,21 @@ def whole(reply: Reply, number: int = 1) -> dict[str, Any]:
     return common | {"choices": [choice], "usage": reply.usage}
 
 
-def _pieces(text: str | None) -> list[str]:
+def pieces(text: str | None) -> list[str]:
     return [text[i : i + 4] for i in range(0, len(text), 4)] if text else []
 
 
 def frames(reply: Reply, number: int = 1) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
     if reply.thinking is not None:
-        deltas += [{"reasoning_content": piece} for piece in _pieces(reply.thinking) or [""]]
-    deltas += [{"content": piece} for piece in _pieces(reply.text)]
-    deltas += [{"refusal": piece} for piece in _pieces(reply.refusal)]
-    for index, call in enumerate(_calls(reply, number)):
+        deltas += [{"reasoning_content": piece} for piece in pieces(reply.thinking) or [""]]
+    deltas += [{"content": piece} for piece in pieces(reply.text)]
+    deltas += [{"refusal": piece} for piece in pieces(reply.refusal)]
+    for index, call in enumerate(scripted_calls(reply, number)):
         function = call["function"]
         start = call | {"index": index, "function": {"name": function["name"], "arguments": ""}}
         deltas.append({"tool_calls": [start]})
-        for piece in _pieces(function["arguments"]):
+        for piece in pieces(function["arguments"]):
             rest = {"index": index, "function": {"arguments": piece}}
             deltas.append({"tool_calls": [rest]})
     choices: list[list[dict[str, Any]]] = [

@@ -1,4 +1,4 @@
-"""Three wires and one list of conversations: what every provider has to get right alike.
+"""Four wires and one list of conversations: what every provider has to get right alike.
 
 A `Wire` is a chat model, the strict double that it talks to, and the bytes of that wire's replies
 for servers that misbehave. A `Conversation` is a script that every double can play.
@@ -33,6 +33,7 @@ from tests.doubles.anthropic_double import AnthropicDouble
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.google_double import GoogleDouble
 from tests.doubles.openai_double import OpenAIDouble, Reply, calls
+from tests.doubles.responses_double import ResponsesDouble
 
 KEY = "k-secret-4711"
 VARIABLES = [
@@ -58,11 +59,12 @@ class Wire:
     double: type[OpenAIDouble]
     model_name: str
     errors: Mapping[str, Any]  # what stands for each class of errors inside a good answer
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of its chat model
 
     def model(self, server: Any, **settings: Any) -> Any:
         """The chat model for a double, a FaultServer, or an address; it does not really sleep."""
         url = server if isinstance(server, str) else getattr(server, "base_url", None) or server.url
-        settings = {"sleep": Naps(), "api_key": KEY, **settings}
+        settings = {"sleep": Naps(), "api_key": KEY, **self.settings, **settings}
         if self.name == "google":
             url = url.removesuffix("/v1")
         return self.chat(settings.pop("model", self.model_name), base_url=url, **settings)
@@ -88,6 +90,8 @@ class Wire:
         name, body = "", {"error": error}
         if self.name == "anthropic":
             name, body = "event: error\n", {"type": "error"} | body
+        if self.name == "responses":
+            name, body = "event: error\n", {"type": "error", "param": None} | error
         return f"{name}data: {json.dumps(body)}\n\n".encode()
 
 
@@ -102,6 +106,19 @@ OPENAI = Wire(
         "ServerError": {"type": "server_error"},
         "BadRequest": {"type": "invalid_request_error"},
     },
+)
+RESPONSES = Wire(
+    "responses",
+    ChatOpenAI,
+    ResponsesDouble,
+    "m",
+    {
+        "Overloaded": {"code": "server_is_overloaded"},
+        "RateLimited": {"code": "rate_limit_exceeded"},
+        "ServerError": {"code": "server_error"},
+        "BadRequest": {"code": "invalid_prompt"},
+    },
+    {"api": "responses"},
 )
 ANTHROPIC = Wire(
     "anthropic",
@@ -127,7 +144,7 @@ GOOGLE = Wire(
         "BadRequest": {"code": 400, "status": "INVALID_ARGUMENT"},
     },
 )
-WIRES = [OPENAI, ANTHROPIC, GOOGLE]
+WIRES = [OPENAI, RESPONSES, ANTHROPIC, GOOGLE]
 
 
 # ---- conversations
@@ -163,7 +180,11 @@ PNG = ImagePart(data=b"\x89PNG\r\n", media_type="image/png")
 PDF = FilePart(data=b"%PDF-1.4", media_type="application/pdf", name="a.pdf")
 UNICODE = 'Zürich 漢字 👩\u200d👧 عربي e\u0301 \u2028\u0085 \\u0041 "quoted" </tool> \t|'
 LONG = "All work and no play. " * 500
-THINKS = {"anthropic": {"thinking": 1024}, "google": {"include_thoughts": True}}
+THINKS = {
+    "responses": {"reasoning_summary": "auto"},
+    "anthropic": {"thinking": 1024},
+    "google": {"include_thoughts": True},
+}
 
 
 @dataclass(frozen=True)

@@ -46,15 +46,6 @@ class TestDoneTool(test_loop.TestLoop):
         assert [t.name for t in llm.requests[0].tools] == ["add", "hand_in"]
         assert "hand_in" in shown(llm.requests[1])[-1]
 
-    async def test_a_done_tool_may_be_plain_and_may_be_called_done(self):
-        @tool("Done")
-        def done(message: str) -> str:
-            raise TaskComplete(message.upper())
-
-        llm = ScriptedModel(call("done", message="ok"))
-        assert await DoneTool(llm=llm, tools=[done]).query("x") == "OK"
-        assert llm.requests[0].tools == (done,)
-
     async def test_without_require_done_tool_plain_text_is_an_answer(self):
         llm = ScriptedModel("hello")
         assert await DoneTool(llm=llm, require_done_tool=False).query("x") == "hello"

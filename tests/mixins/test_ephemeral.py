@@ -5,9 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agentloop import (
-    Agent,
     AssistantMessage,
-    CompactionConfig,
     Ephemeral,
     ImagePart,
     PruneEvent,
@@ -17,11 +15,8 @@ from agentloop import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    assert_prefix_stable,
     tool,
-    validate,
 )
-from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.ephemeral import placeholder, prune
 from agentloop.models.scripted import call
 
@@ -59,24 +54,6 @@ class TestEphemeral(test_loop.TestLoop):
         assert "look" in shown(llm.requests[-1])[2]
         assert "107 characters" in shown(llm.requests[-1])[2]
 
-    async def test_a_result_that_the_model_has_not_seen_is_never_hidden(self):
-        llm = ScriptedModel([call("look", n=n) for n in range(6)], call("look", n=9), "ok")
-        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
-        await agent.query("x")
-        assert hidden(llm.requests[1]) == [False] * 6
-        assert hidden(llm.requests[2]) == [True] * 5 + [False] * 2
-
-    async def test_each_tool_counts_for_itself_and_others_are_left_alone(self):
-        @tool("Note")
-        async def note() -> str:
-            return "note"
-
-        llm = ScriptedModel(
-            call("look", n=1), call("screen"), call("note"), call("look", n=2), call("screen"), "ok"
-        )
-        await Ephemeral(llm=llm, tools=[look, screen, note], ephemeral_per_turn=True).query("x")
-        assert hidden(llm.requests[-1]) == [False, True, False, False, False]
-
     async def test_every_prune_is_an_event_once(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(4)), "ok")
         agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
@@ -84,33 +61,6 @@ class TestEphemeral(test_loop.TestLoop):
         pruned = [e.tool_call_ids for e in events if isinstance(e, PruneEvent)]
         assert [len(ids) for ids in pruned] == [1, 1]
         assert pruned[0] != pruned[1]
-
-    async def test_twice_in_a_row_the_context_is_the_same(self):
-        llm = ScriptedModel(*(call("look", n=n) for n in range(4)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
-        await agent.query("x")
-        assert await agent.context() == await agent.context()
-
-    async def test_stale_results_are_carried_until_that_has_cost_as_much_as_a_cut(self):
-        llm = ScriptedModel(*(call("read", n=n) for n in range(40)), "ok")
-        agent = Ephemeral(llm=llm, tools=[read])
-        events = [event async for event in agent.query_stream("x")]
-        counts = [sum(hidden(request)) for request in llm.requests]
-        prunes = [event.tool_call_ids for event in events if isinstance(event, PruneEvent)]
-        assert counts[-1] == sum(map(len, prunes))
-        assert 3 <= len(prunes) <= 6, "in epochs"
-        assert max(n - hid for n, hid in enumerate(counts)) <= 12
-        assert_prefix_stable(llm.requests, breaks=len(prunes))
-
-    async def test_a_higher_price_of_writing_makes_epochs_longer(self):
-        def prunes(log, write):
-            return sum(
-                stale_results(log[:at], write) > stale_results(log[: at - 1], write)
-                for at in range(1, len(log))
-            )
-
-        log = history([1_000] * 60)
-        assert prunes(log, 0.1) > prunes(log, 0.5) > prunes(log, 1.25) > prunes(log, 5) > 0
 
     @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
     def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
@@ -124,19 +74,6 @@ class TestEphemeral(test_loop.TestLoop):
         log = history([1_000] * 6)
         assert stale_results(log) == set()
         assert stale_results([*log, Summary("so far", keep=3)]) == {"1", "2"}, "0 is out of view"
-
-    async def test_a_compaction_and_a_prune_fall_together(self):
-        def answer(messages, tools):
-            if messages[-1].text == SUMMARY_PROMPT:
-                return "SUMMARY"
-            return call("read", n=len(llm.requests)) if len(llm.requests) < 60 else "ok"
-
-        llm = ScriptedModel(answer)
-        config = CompactionConfig(context_window=5_000, keep_turns=6)
-        agent = Agent(llm=llm, tools=[read], compaction=config, max_iterations=100)
-        assert await agent.query("x") == "ok"
-        assert any(isinstance(record, Summary) for record in agent.log)
-        assert validate(llm.requests[-1].messages) == []
 
     async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
         script = [*(call("read", n=n) for n in range(30)), "ok"]

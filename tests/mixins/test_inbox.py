@@ -9,7 +9,6 @@ from agentloop import (
     Agent,
     AssistantMessage,
     CompactionConfig,
-    FinalResponseEvent,
     HiddenUserMessageEvent,
     Reset,
     RunStart,
@@ -107,15 +106,6 @@ class TestInbox(test_loop.TestLoop):
         with pytest.raises(ValueError, match="nothing to go on with"):
             await agent.run()
 
-    async def test_it_comes_before_the_next_prompt_if_there_is_one(self):
-        agent, llm = self.make("done", "ok")
-        agent.listeners = [
-            lambda e: agent.send("late") if e == FinalResponseEvent("done") else None
-        ]
-        await agent.run("x")
-        await agent.run("y")
-        assert shown(llm.requests[1]) == ["x", "done", "late", "y"]
-
     async def test_an_idle_agent_keeps_it_for_its_next_run(self):
         agent, llm = self.make("ok", "ok")
         agent.send("first of all")
@@ -170,48 +160,35 @@ class TestInbox(test_loop.TestLoop):
     # ---- threads
 
     def test_messages_from_many_threads_all_arrive_once(self):
-        def send(n):
-            for i in range(50):
-                agent.send(f"{n}.{i}")
+        sent = [[f"{n}.{i}" for i in range(50)] for n in range(8)]
+        threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]
 
-        threads = [threading.Thread(target=send, args=(n,)) for n in range(8)]
-
-        async def reply(messages, tools):
-            if not threads[0].ident:
-                for thread in threads:
-                    thread.start()
-            alive = any(thread.is_alive() for thread in threads)
-            return call("add", a=1, b=1) if alive else "ok"
+        def reply(messages, tools):
+            for thread in threads if len(llm.requests) == 1 else ():
+                thread.start()
+            return call("add", a=1, b=1) if any(t.is_alive() for t in threads) else "ok"
 
         agent, llm = self.make(reply, tools=[add], max_iterations=100_000)
         agent.run_sync("x")
         agent.send("end")
         agent.run_sync()
         texts = [m.text for m in llm.requests[-1].messages if isinstance(m, UserMessage)]
-        assert sorted(texts) == sorted(
-            ["x", "end", *(f"{n}.{i}" for n in range(8) for i in range(50))]
-        )
-        for n in range(8):
-            assert [t for t in texts if t.startswith(f"{n}.")] == [f"{n}.{i}" for i in range(50)]
+        assert sorted(texts) == sorted(["x", "end", *(text for own in sent for text in own)])
+        assert all([text for text in texts if text in own] == own for own in sent)
 
     # ---- reminders on schedule
 
     async def test_a_reminder_comes_every_n_turns(self):
-        script = [call("add", a=1, b=1)] * 5
-        agent, llm = self.make(*script, "ok", tools=[add], reminders=[every(2, "remember")])
+        script, both = [call("add", a=1, b=1)] * 5, [every(2, "remember"), every(3, "three")]
+        agent, llm = self.make(*script, "ok", tools=[add], reminders=both)
         await agent.query("x")
         counts = [shown(request).count("remember") for request in llm.requests]
         assert counts == [0, 0, 1, 1, 2, 2]
+        assert [shown(request).count("three") for request in llm.requests] == [0, 0, 0, 1, 1, 1]
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
 
-    async def test_reminders_count_for_themselves(self):
-        script = [call("add", a=1, b=1)] * 5
-        both = [every(2, "two"), every(3, "three")]
-        agent, llm = self.make(*script, "ok", tools=[add], reminders=both)
-        await agent.query("x")
-        last = [text for text in shown(llm.requests[-1]) if text in ("two", "three")]
-        assert last == ["two", "three", "two"]
+    def test_a_reminder_that_never_comes_is_an_error(self):
         with pytest.raises(ValueError, match="reminders"):
             self.make(reminders=[every(0, "x")])
 

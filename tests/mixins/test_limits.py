@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
@@ -12,8 +10,6 @@ from agentloop import (
     CompactionConfig,
     Depends,
     Loop,
-    Reset,
-    RunStart,
     ScriptedModel,
     SideRequest,
     Stop,
@@ -79,32 +75,25 @@ class TestEveryLimit(test_loop.TestLoop):
 # ---- each limit at its edge, over all ways to run
 
 
-@pytest.mark.parametrize("most", [1, 2, 5])
-async def test_requests(most):
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_requests=most)
+EDGES = [
+    *[("requests", most, most) for most in (1, 2, 5)],
+    *[
+        ("tokens", most, requests)
+        for most, requests in [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)]
+    ],
+    *[("cost", most, n) for most, n in [(0.5, 1), (1, 1), (1.01, 2), (2, 2)]],
+]
+
+
+@pytest.mark.parametrize(("limit", "most", "requests"), EDGES)
+async def test_requests_tokens_and_cost(limit, most, requests):
+    settings = {f"max_{limit}": most, "limit_price": price}
+    agent = Limited(llm=ScriptedModel(again), tools=[add], **settings)
     result = await agent.run("x")
-    assert result.stop_reason == "limit:requests"
-    assert len(agent.llm.requests) == most
-    assert len(results(agent)) == most, "the calls of the last reply have run"
-    assert is_closed(agent)
-
-
-@pytest.mark.parametrize(("most", "requests"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-async def test_tokens(most, requests):
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_tokens=most)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:tokens"
-    assert len(agent.llm.requests) == requests
-    assert results(agent)[-1].text == NOT_RUN.format("tokens"), "it could show its result to nobody"
-    assert is_closed(agent)
-
-
-@pytest.mark.parametrize(("most", "requests"), [(0.5, 1), (1, 1), (1.01, 2), (2, 2)])
-async def test_cost(most, requests):
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_cost=most, limit_price=price)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:cost"
-    assert len(agent.llm.requests) == requests
+    assert result.stop_reason == f"limit:{limit}"
+    assert len(agent.llm.requests) == len(results(agent)) == requests
+    ran = sum(isinstance(record, ToolStart) for record in agent.log)
+    assert ran == requests - (limit != "requests"), "a result that nobody would see is not made"
     assert is_closed(agent)
 
 
@@ -121,8 +110,11 @@ async def test_tool_calls(most):
 async def test_tool_calls_of_one_turn():
     calls = [call("add", a=i, b=0) for i in range(10)]
     agent = Limited(llm=ScriptedModel(calls, "next"), tools=[add], max_tool_calls=3)
+    heard = []
+    agent.listeners = [heard.append]
     result = await agent.run("x")
     assert (result.stop_reason, result.pending) == ("limit:tool_calls", ())
+    assert sum(isinstance(event, ToolCallEvent) for event in heard) == 3
     assert [m.text for m in results(agent)] == ["0", "1", "2"] + 7 * [NOT_RUN.format("tool_calls")]
     assert sum(isinstance(record, ToolStart) for record in agent.log) == 3
     assert is_closed(agent)
@@ -157,22 +149,6 @@ async def test_failures_of_one_tool_in_a_row(most):
 # ---- what counts
 
 
-@pytest.mark.parametrize(
-    ("per_turn", "in_all", "reason", "ran"),
-    [(3, 5, "completed", 3), (5, 3, "limit:tool_calls", 3), (3, 3, "limit:tool_calls", 3)],
-)
-async def test_the_nearer_of_two_limits_of_calls_holds(per_turn, in_all, reason, ran):
-    calls = [call("add", a=i, b=0) for i in range(10)]
-    agent = Limited(
-        llm=ScriptedModel(calls, "ok"),
-        tools=[add],
-        max_calls_per_turn=per_turn,
-        max_tool_calls=in_all,
-    )
-    assert (await agent.run("x")).stop_reason == reason
-    assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
-
-
 async def test_a_success_or_another_tool_ends_no_streak_but_its_own():
     bad, good = call("fail"), call("add", a=1, b=1)
     llm = ScriptedModel(bad, good, bad, good, bad, "never")
@@ -195,14 +171,6 @@ async def test_arguments_that_are_always_bad_end_the_run():
     agent = Limited(llm=llm, tools=[add], max_tool_failures=3)
     assert (await agent.run("x")).stop_reason == "limit:tool_failures"
     assert len(llm.requests) == 3
-
-
-async def test_failures_side_by_side_count_in_the_order_of_their_calls():
-    bad = call("fail")
-    for last, reason in ((bad, "limit:tool_failures"), (call("add", a=1, b=1), "completed")):
-        llm = ScriptedModel([bad, bad, last], "ok")
-        agent = Limited(llm=llm, tools=[fail, add], max_tool_failures=3)
-        assert (await agent.run("x")).stop_reason == reason
 
 
 async def test_a_done_tool_runs_at_the_limit_and_is_not_counted():
@@ -244,7 +212,7 @@ def summarizing(messages, tools):
     return AssistantMessage("word " * 400, (call("add", a=1, b=len(messages)),))
 
 
-@pytest.mark.parametrize("most", range(1, 9))
+@pytest.mark.parametrize("most", [1, 4, 5, 8])
 @pytest.mark.parametrize("order", ["first", "last"])
 async def test_summaries_count_wherever_the_mixin_stands(order, most):
     bases = (Limits, Agent) if order == "first" else (Agent, Limits)
@@ -262,7 +230,7 @@ async def test_summaries_count_wherever_the_mixin_stands(order, most):
     assert is_closed(agent)
 
 
-@pytest.mark.parametrize("most", range(1, 9))
+@pytest.mark.parametrize("most", [1, 4, 5, 8])
 async def test_a_summary_that_fails_counts_too(most):
     def model(messages, tools):
         if messages[-1].text == SUMMARY_PROMPT:
@@ -340,26 +308,6 @@ async def test_tools_that_hang_are_stopped_and_others_keep_their_results():
     assert [m.text for m in results(agent)] == [OUTCOME_UNKNOWN, "2", OUTCOME_UNKNOWN]
     assert len(agent.llm.requests) == 1
     assert (await agent.run("go on")).text == "ok"
-
-
-async def test_a_tool_that_refuses_to_stop_is_left_behind():
-    release = asyncio.Event()
-
-    @tool
-    async def refuse() -> None:
-        """Refuse."""
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                continue
-
-    llm = ScriptedModel(call("refuse"), "ok")
-    agent = Limited(llm=llm, tools=[refuse], max_seconds=0.05, cancel_grace=0.01)
-    assert (await agent.run("x")).stop_reason == "limit:seconds"
-    release.set()
-    await asyncio.sleep(0)
-    assert await agent.query("go on") == "ok"
 
 
 async def test_a_call_that_waits_for_approval_when_time_is_up_is_known_not_to_have_run():
@@ -483,31 +431,4 @@ def test_a_limit_that_is_none_says_so(most):
         Limits(llm=ScriptedModel(), max_requests=most)
 
 
-async def test_refused_calls_start_nothing_and_are_no_events():
-    calls = [call("add", a=i, b=0) for i in range(3)]
-    agent = Limited(llm=ScriptedModel(calls), tools=[add], max_tool_calls=1)
-    events = [event async for event in agent.query_stream("x")]
-    assert sum(isinstance(event, ToolCallEvent) for event in events) == 1
-
-
 # ---- the count
-
-
-usages = st.none() | st.builds(Usage, *[st.integers(0, 10**6)] * 2)
-used = {"usage": usages, "model": st.sampled_from("ab")}
-requests = (
-    st.builds(AssistantMessage, st.text(), **used)
-    | st.builds(SideRequest, **used)
-    | st.builds(Summary, content=st.text(), keep=st.just(0), **used)
-)
-others = st.builds(UserMessage, st.text(min_size=1)) | st.builds(Reset)
-
-
-@given(st.lists(requests | others), st.lists(requests | others))
-def test_all_since_the_run_began_is_counted(before, run):
-    count = spent([*before, RunStart(), *run], lambda model, usage: usage.total_tokens)
-    asked = [record for record in run if hasattr(record, "usage")]
-    used = [record.usage for record in asked]
-    assert count["requests"] == len(asked)
-    assert count["tokens"] == sum(usage.total_tokens for usage in used if usage)
-    assert count["cost"] == (None if None in used else count["tokens"])

@@ -1,10 +1,11 @@
 """Memory: what stands in some files comes right after the system prompt, in every request."""
 
+import asyncio
 import logging
+import os
+from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentloop import (
     Agent,
@@ -53,16 +54,7 @@ class TestMemory(test_loop.TestLoop):
         for request in llm.requests:
             assert shown(request)[:3] == ["Be good.", text, "x"]
             assert request.messages[1] == UserMessage(text, hidden=True, extra={"pinned": True})
-
-    async def test_without_a_system_prompt_it_comes_first(self, folder):
-        llm = ScriptedModel("ok")
-        await Memory(llm=llm, memory_dir=folder).query("x")
-        assert [text.endswith("Use tabs.") for text in shown(llm.requests[0])] == [True, False]
-
-    async def test_it_is_not_in_the_log(self, folder):
-        agent = Memory(llm=ScriptedModel("ok"), memory_dir=folder)
-        await agent.query("x")
-        assert [message.text for message in agent.messages] == ["x", "ok"]
+        assert [message.text for message in agent.messages][:2] == ["x", ""]
         assert "tabs" not in repr(agent.log)
 
     @pytest.mark.parametrize("files", [(), ("none.md",), ("AGENTS.md/none.md",), ("empty.md",)])
@@ -135,21 +127,21 @@ class TestMemory(test_loop.TestLoop):
         assert agent.messages[1].extra == {"pinned": True}, "the summary"
 
 
-texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=60).map(str.strip), max_size=6)
+def test_a_text_that_is_too_long_is_cut_and_it_says_so():
+    whole = memory_text({"a.md": "12345678", "b.md": "é" * 8, "c.md": "more"}, 4)
+    assert whole == (
+        f"{MEMORY_INTRO}\n\n## a.md\n\n12345678\n\n## b.md\n\néééé\n"
+        "[b.md goes on: it has 16 bytes, and its end is not shown.]\n\n## c.md\n\n\n"
+        "[c.md goes on: it has 4 bytes, and its end is not shown.]"
+    )
+    assert memory_text({"a.md": ""}, 4) == ""
 
 
-@given(texts, st.integers(1, 100))
-def test_the_text_is_of_so_many_tokens_at_most_and_what_is_left_out_is_said(texts, tokens):
-    named = {f"{n}.md": text for n, text in enumerate(texts)}
-    whole = memory_text(named, tokens)
-    assert (whole == "") == (not any(texts))
-    room, blocks = tokens * 4, [MEMORY_INTRO]
-    for n, text in enumerate(texts):
-        if text and text not in texts[:n]:
-            shown = text.encode()[: max(0, room)].decode(errors="ignore")
-            room -= len(text.encode())
-            note = (
-                f"\n[{n}.md goes on: it has {len(text.encode())} bytes, and its end is not shown.]"
-            )
-            blocks.append(f"## {n}.md\n\n{shown}{note if shown != text else ''}")
-    assert whole == ("\n\n".join(blocks) if len(blocks) > 1 else "")
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_memory_follows_no_link_out_of_its_folder(tmp_path):
+    (tmp_path / "secret.txt").write_text("the secret")
+    (folder := tmp_path / "project").mkdir()
+    (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
+    with suppress(ValueError):  # a clear refusal is as good
+        agent = Memory(llm=ScriptedModel(), memory_dir=folder)
+        assert "the secret" not in repr(asyncio.run(agent.context()))

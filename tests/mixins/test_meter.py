@@ -94,11 +94,3 @@ async def test_a_side_request_to_another_model_is_compared_with_that_models_last
     side = [at for at, one in enumerate(sent) if one.purpose == "compaction"]
     assert sent[side[0]].kept == 0
     assert sent[side[0] + 1].kept == 1, "the first task"
-
-
-async def test_a_fork_goes_on_from_the_requests_of_its_original():
-    agent = Metered(llm=ScriptedModel("a", "b", "c"))
-    await play(agent)
-    twin = agent.fork()
-    assert (await play(twin, "y"))[0].kept == 1
-    assert (await play(agent, "z"))[0].kept == 1

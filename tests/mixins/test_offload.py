@@ -128,32 +128,6 @@ class TestOffload(test_loop.TestLoop):
         assert "left out" in first.text
         assert (tmp_path / "results" / name_in(agent)).read_text() == "a" * 9000 + "\n" + "z" * 9000
 
-    @pytest.mark.parametrize(
-        "text", ["half \ud83d " * 2_000, "\ud83d\ude00" * 3_000, "\0\r\n" * 4000]
-    )
-    async def test_any_text_comes_back_as_the_model_would_have_seen_it(self, text, tmp_path):
-        @tool("Odd text")
-        async def odd() -> str:
-            return text
-
-        agent, _ = make(tmp_path, call("odd"), "ok", tools=[odd])
-        await agent.query("x")
-        got, _ = await read(agent, name_in(agent), limit=20_000)
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        assert got.split("]\n", 1)[1] == whole[:20_000]
-
-    async def test_it_is_offered_always_and_once(self, tmp_path):
-        agent, llm = make(tmp_path, call("long"), "ok", "ok")
-        await agent.query("x")
-        await agent.query("y")
-        assert {tuple(t.name for t in r.tools) for r in llm.requests} == {
-            ("long", "read_offloaded")
-        }
-        reader = llm.requests[0].tools[1]
-        assert set(reader.parameters["properties"]) == {"name", "offset", "limit"}
-        assert reader.parameters["required"] == ["name"]
-        assert reader.idempotent
-
     # ---- who may read what
 
     @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """Session: the log is a file, which nothing that happens to it or to the process can ruin."""
 
-import copy
 import errno
 import gc
 import json
-import logging
 import os
 import runpy
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -125,18 +124,6 @@ class TestContinuing:
         assert await again.query("Sure?") == "As I said, 3."
         assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
 
-    async def test_without_a_name_no_file_is_made(self, tmp_path):
-        agent = Session(llm=ScriptedModel("ok"), session_dir=tmp_path / "none")
-        await agent.run("x")
-        agent.close()
-        assert not (tmp_path / "none").exists()
-
-    async def test_each_record_is_in_the_file_when_record_returns(self, tmp_path):
-        agent, _ = open_session(tmp_path)
-        for n in range(3):
-            agent.record(UserMessage(f"{n}"))
-            assert saved(tmp_path) == agent.log
-
     async def test_open_calls_stay_open_and_run_only_if_they_never_started(self, tmp_path):
         ran = []
 
@@ -231,13 +218,6 @@ class TestForks:
                 agent.fork(session=name)
         assert lines(tmp_path, "other") == before
 
-    def test_an_open_session_is_not_copied_deeply(self, tmp_path):
-        agent, _ = open_session(tmp_path)
-        with pytest.raises(TypeError):
-            copy.deepcopy(agent)
-        agent.record(UserMessage("a"))
-        assert saved(tmp_path) == agent.log
-
 
 class TestList:
     async def test_sessions_are_listed_newest_first(self, tmp_path):
@@ -301,17 +281,10 @@ class TestDamage:
     @pytest.mark.parametrize(
         "bad",
         [
-            b"\0" * 40,
-            b'{"type":"user","content":"\xf0\x9f"}',
-            b"not json",
-            b"",
-            b'{"type":"user"}',
-            b'{"type":"user","content":7}',
-            b'{"type":"assistant","tool_calls":[1]}',
+            *(b"", b"\0" * 40, b"not json", b"[" * 5000, b'{"type":"user"}'),
+            *(b'{"type":"user","content":"\xf0\x9f"}', b'{"type":"user","content":7}'),
+            *(b'{"type":"assistant","tool_calls":[1]}', b'{"type":"system","content":"obey"}'),
             b'{"type":"summary","content":"x","keep":"y"}',
-            b'{"type":"assistant","content":["a"]}',
-            b'{"type":"system","content":"obey"}',
-            b"[" * 5000,
         ],
     )
     async def test_a_bad_line_in_the_middle_is_reported_and_the_rest_is_kept(
@@ -397,12 +370,6 @@ class TestLocks:
         open_session(tmp_path)
         assert twin.session is None
         assert not [warning for warning in recwarn if warning.category is ResourceWarning]
-
-    def test_settings_that_are_wrong_leave_no_lock(self, tmp_path):
-        with pytest.raises(ValueError, match="max_iterations") as caught:
-            open_session(tmp_path, max_iterations=0)
-        open_session(tmp_path)
-        del caught
 
     @posix
     def test_a_session_is_locked_for_other_processes_and_free_after_a_kill(self, tmp_path):
@@ -643,8 +610,9 @@ class TestRecipes:
         database.db.close()
 
 
-def test_nothing_is_logged_about_a_good_session(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, "agentloop"):
-        good_session(tmp_path)
-        open_session(tmp_path, name="good")
-    assert not [record for record in caplog.records if record.name == "agentloop"]
+@posix
+def test_the_folders_of_sessions_are_for_the_owner_only(tmp_path):
+    home = tmp_path / "home" / "sessions"
+    Session(llm=ScriptedModel(), session="s", session_dir=home).close()
+    modes = [stat.S_IMODE((tmp_path / each).stat().st_mode) for each in ("home", "home/sessions")]
+    assert modes == [0o700, 0o700]

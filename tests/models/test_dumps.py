@@ -20,11 +20,6 @@ KEY = "sk-secret-4711"
 
 
 class TestADump:
-    @pytest.fixture(autouse=True)
-    def _clean_environment(self, monkeypatch):
-        for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-            monkeypatch.delenv(name, raising=False)
-
     @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
     async def test_has_the_bodies_as_they_went_without_the_key(self, tmp_path, provider):
         bodies = []

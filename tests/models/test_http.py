@@ -1,76 +1,42 @@
 """What happens on the wire: retries, errors, streams, limits, clients, and what nobody may see."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess
 import sys
 import threading
-from typing import Any
+import weakref
 
 import httpx
 import pytest
 
 from agentloop import errors
-from agentloop.errors import BadRequest, ConnectionFailed, ModelError
-from agentloop.messages import AssistantMessage, UserMessage
-from agentloop.models import http
-from agentloop.models.http import (
-    EventParser,
-    error_class,
-    retry_after,
-)
+from agentloop.errors import BadRequest, ConnectionFailed
+from agentloop.messages import UserMessage
+from agentloop.models.http import EventParser, error_class, retry_after
 from agentloop.models.openai import ChatOpenAI
-from tests.doubles.fault_server import (
-    FaultServer,
-    answer,
-    chunk,
-    send,
-    sse,
-    stream,
-    stream_head,
-)
+from tests.doubles.fault_server import FaultServer, answer, send
 from tests.doubles.openai_double import OpenAIDouble
+from tests.doubles.wires import Naps
 
 KEY = "sk-secret-4711"
 HI = [UserMessage("hi")]
 OK = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
 
 
-def delta(text: str, finish: str | None = None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
-
-
-STREAM = [delta("hel"), delta("lo"), delta("", "stop")]
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-class Naps(list[float]):
-    """Stands in for sleep, and remembers."""
-
-    async def __call__(self, seconds: float) -> None:
-        self.append(seconds)
-
-
-def model(url: str, **settings: Any) -> ChatOpenAI:
+def model(url, **settings):
     settings = {"sleep": Naps(), "api_key": KEY, **settings}
     return ChatOpenAI("m", base_url=url, **settings)
 
 
-async def ask(llm: ChatOpenAI, streaming: bool = False) -> AssistantMessage:
+async def ask(llm, streaming=False):
     return await llm.ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
 
 
 # ---- retries
 
 
-async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_one() -> None:
+async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_one():
     async with FaultServer(*[[send(answer("down", 503))]] * 9) as server:
         llm = model(server.url, max_retries=8)
         with pytest.raises(errors.Overloaded, match="down") as caught:
@@ -92,11 +58,11 @@ async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_on
         ({"retry-after": "2"}, '{"details": [{"retryDelay":"0.25s"}]}', 2.0),
     ],
 )
-def test_the_wait_that_is_asked_for(headers: Any, body: str, wait: float | None) -> None:
+def test_the_wait_that_is_asked_for(headers, body, wait):
     assert retry_after(headers, body) == wait
 
 
-async def test_an_empty_account_is_not_asked_again() -> None:
+async def test_an_empty_account_is_not_asked_again():
     body = {"error": {"message": "no credit", "type": "insufficient_quota"}}
     async with FaultServer([send(answer(body, 429))]) as server:
         with pytest.raises(errors.RateLimited):
@@ -104,21 +70,10 @@ async def test_an_empty_account_is_not_asked_again() -> None:
         assert len(server.requests) == 1
 
 
-async def test_five_attempts_are_the_default_and_no_retries_means_one() -> None:
-    for settings, sent in (({}, 5), ({"max_retries": 0}, 1)):
-        async with FaultServer(*[[send(answer("down", 500))]] * 5) as server:
-            with pytest.raises(errors.ServerError, match="500: down"):
-                await ask(model(server.url, **settings))
-            assert len(server.requests) == sent
-
-
-NOW = 1_000_000_000.0
-
-
 # ---- connections that break
 
 
-async def test_nobody_listening_is_a_connection_failure_that_names_the_host() -> None:
+async def test_nobody_listening_is_a_connection_failure_that_names_the_host():
     async with FaultServer() as server:
         port = server.port
     llm = model(f"http://127.0.0.1:{port}/v1", max_retries=2)
@@ -131,13 +86,13 @@ async def test_nobody_listening_is_a_connection_failure_that_names_the_host() ->
     "url",
     ["127.0.0.1:8123/v1", "ftp://x", "http://", "u:secret@host/v1", "http://me:secret#1@h/v1"],
 )
-def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+def test_an_address_that_is_none_is_refused_at_once(url):
     with pytest.raises(ValueError, match="is no http") as caught:
         model(url)
     assert "secret" not in str(caught.value)
 
 
-async def test_a_password_in_the_address_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_password_in_the_address_is_not_logged(caplog):
     caplog.set_level("INFO")
     async with FaultServer([send(answer(OK))]) as server:
         await ask(model(server.url.replace("//", "//me:secret@")))
@@ -145,41 +100,21 @@ async def test_a_password_in_the_address_is_not_logged(caplog: pytest.LogCapture
     assert "secret" not in caplog.text
 
 
-async def test_a_redirect_is_not_followed() -> None:
+async def test_a_redirect_is_not_followed():
     async with FaultServer([send(answer("", 302, {"location": "http://other/"}))]) as server:
         with pytest.raises(BadRequest, match="302"):
             await ask(model(server.url))
         assert len(server.requests) == 1
 
 
-async def test_a_key_in_a_message_of_the_http_library_is_not_shown() -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
+async def test_a_key_in_a_message_of_the_http_library_is_not_shown():
+    def refuse(request):
         raise httpx.ConnectError(f"Illegal header value {request.headers['authorization']!r}")
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
         with pytest.raises(ConnectionFailed, match="Illegal") as caught:
             await ask(model("http://x", client=client, max_retries=0))
     assert KEY not in f"{caught.value}"
-
-
-async def test_a_server_that_talks_on_after_the_end_does_not_hold_us_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def drip(connection: Any) -> None:
-        while True:
-            connection.writer.write(chunk(b": ping\n\n"))
-            await connection.writer.drain()
-            await asyncio.sleep(0.001)
-
-    monkeypatch.setattr(http, "LINGER", 0.02)
-    async with FaultServer([send(stream_head() + chunk(sse(*STREAM))), drip]) as server:
-        assert (await ask(model(server.url), streaming=True)).text == "hello"
-
-
-# ---- clocks
-
-
-# ---- answers that are no answers
 
 
 # ---- what kind of error
@@ -199,7 +134,7 @@ async def test_a_server_that_talks_on_after_the_end_does_not_hold_us_up(
         "Please reduce the length of the messages or completion.",
     ],
 )
-def test_a_full_context_window_is_known_in_every_spelling(text: str) -> None:
+def test_a_full_context_window_is_known_in_every_spelling(text):
     assert error_class(400, text) is errors.ContextWindowExceeded
     assert error_class(413, "") is errors.ContextWindowExceeded
 
@@ -220,7 +155,7 @@ def test_a_full_context_window_is_known_in_every_spelling(text: str) -> None:
         (500, "", errors.ServerError),
     ],
 )
-def test_each_status_has_its_class(status: int, text: str, kind: type[ModelError]) -> None:
+def test_each_status_has_its_class(status, text, kind):
     assert error_class(status, text) is kind
 
 
@@ -229,25 +164,22 @@ def test_each_status_has_its_class(status: int, text: str, kind: type[ModelError
     [
         {"error": {"message": "why"}},
         {"error": "why"},
-        {"message": "why"},
         [{"error": {"message": "why"}}],
         {"detail": [{"msg": "why"}]},
         "why",
-        [],
-        7,
     ],
 )
-async def test_error_bodies_of_any_shape_are_shown(body: Any) -> None:
+async def test_error_bodies_of_any_shape_are_shown(body):
     async with FaultServer([send(answer(body, 400))]) as server:
         with pytest.raises(BadRequest, match="400") as caught:
             await ask(model(server.url))
-        assert "why" in str(caught.value) or body in ([], 7)
+        assert "why" in str(caught.value)
 
 
 # ---- secrets
 
 
-def test_without_a_key_the_message_says_where_to_put_one() -> None:
+def test_without_a_key_the_message_says_where_to_put_one():
     with pytest.raises(ValueError, match="OPENAI_API_KEY"):
         ChatOpenAI("m")
     assert ChatOpenAI("m", base_url="http://localhost:1234/v1").headers() == {}
@@ -256,10 +188,7 @@ def test_without_a_key_the_message_says_where_to_put_one() -> None:
 # ---- server-sent events
 
 
-# ---- server-sent events
-
-
-def events(*pieces: bytes) -> list[bytes]:
+def events(*pieces):
     parser = EventParser()
     return [event for piece in pieces for event in parser.feed(piece)]
 
@@ -276,7 +205,7 @@ def events(*pieces: bytes) -> list[bytes]:
         (b"data: unfinished\n", []),
     ],
 )
-def test_events_are_parsed_however_the_bytes_were_cut(data: bytes, expected: list[Any]) -> None:
+def test_events_are_parsed_however_the_bytes_were_cut(data, expected):
     assert events(data) == expected
     assert events(*[data[i : i + 1] for i in range(len(data))]) == expected
 
@@ -284,7 +213,7 @@ def test_events_are_parsed_however_the_bytes_were_cut(data: bytes, expected: lis
 # ---- clients
 
 
-def test_one_model_works_in_several_event_loops_one_after_the_other() -> None:
+def test_one_model_works_in_several_event_loops_one_after_the_other():
     with OpenAIDouble(["a"] * 6).in_thread() as server:
         llm = model(server.base_url)
         for _ in range(3):
@@ -293,13 +222,25 @@ def test_one_model_works_in_several_event_loops_one_after_the_other() -> None:
         gc.collect()  # -W error: a connection that was not closed would be an error here
 
 
-def test_one_model_works_in_several_threads_at_once() -> None:
-    async def several() -> list[AssistantMessage]:
+def test_an_event_loop_that_has_ended_is_not_kept() -> None:
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await ask(llm)
+        return weakref.ref(asyncio.get_running_loop())
+
+    with OpenAIDouble(["a"]).in_thread() as server:
+        llm = model(server.base_url)
+        loop = asyncio.run(main())
+    gc.collect()
+    assert loop() is None
+
+
+def test_one_model_works_in_several_threads_at_once():
+    async def several():
         return await asyncio.gather(*[ask(llm) for _ in range(5)])
 
     with OpenAIDouble(["a"] * 40).in_thread() as server:
         llm = model(server.base_url)
-        replies: list[AssistantMessage] = []
+        replies = []
         threads = [
             threading.Thread(target=lambda: replies.extend(asyncio.run(several())))
             for _ in range(8)
@@ -311,7 +252,7 @@ def test_one_model_works_in_several_threads_at_once() -> None:
         assert [reply.text for reply in replies] == ["a"] * 40
 
 
-def test_forgetting_to_close_warns_of_nothing() -> None:
+def test_forgetting_to_close_warns_of_nothing():
     program = """if True:
         import asyncio, sys
         sys.path.insert(0, ".")
@@ -335,7 +276,7 @@ def test_forgetting_to_close_warns_of_nothing() -> None:
     assert (done.stdout.strip(), done.stderr) == ("fine", "")
 
 
-async def test_a_client_of_ones_own_is_used_and_never_closed() -> None:
+async def test_a_client_of_ones_own_is_used_and_never_closed():
     async with OpenAIDouble(["a", "b"]) as server, httpx.AsyncClient(trust_env=False) as client:
         async with model(server.base_url, client=client) as llm:
             assert (await ask(llm)).text == "a"
@@ -343,9 +284,7 @@ async def test_a_client_of_ones_own_is_used_and_never_closed() -> None:
         assert (await ask(llm)).text == "b"
 
 
-async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_proxies_of_the_environment_are_used_but_not_for_loopback(monkeypatch):
     answer = send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
     async with FaultServer([answer]) as proxy, OpenAIDouble(["a"]) as server:
         for name in ("HTTP_PROXY", "http_proxy"):
@@ -357,24 +296,10 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(
         assert (await ask(model(server.base_url, max_retries=0))).text == "a"
 
 
-async def test_a_name_and_a_password_in_the_address_are_sent_as_basic_authentication() -> None:
+async def test_a_name_and_a_password_in_the_address_are_sent_as_basic_authentication():
     async with FaultServer(*[[send(answer(OK))]] * 3) as server:
         await ask(model(server.url.replace("//", "//me:secret@")))
         await ask(model(server.url.replace("//", "//:secret@")))
         await ask(model(server.url))
     sent = [headers["authorization"] for headers, _ in server.requests]
     assert sent == ["Basic bWU6c2VjcmV0", "Basic OnNlY3JldA==", f"Bearer {KEY}"]
-
-
-async def test_a_client_of_ones_own_may_have_read_the_reply_before_us() -> None:
-    async def read(response: httpx.Response) -> None:
-        await response.aread()
-
-    hooks: Any = {"response": [read]}
-    async with (
-        FaultServer([send(answer(OK))], [send(stream(*STREAM))]) as server,
-        httpx.AsyncClient(trust_env=False, event_hooks=hooks) as client,
-    ):
-        llm = model(server.url, client=client)
-        assert (await ask(llm)).text == "hello"
-        assert (await ask(llm, streaming=True)).text == "hello"

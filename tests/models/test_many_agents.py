@@ -1,9 +1,9 @@
 """Many agents at once on one model: none is refused a connection, none waits for another."""
 
 import asyncio
-import subprocess
-import sys
-from contextlib import contextmanager
+import json
+import re
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,66 +11,35 @@ from agentloop import Agent, ChatOpenAI
 
 resource = pytest.importorskip("resource")  # to be allowed so many sockets
 
-SERVER = """
-import asyncio, json, resource, sys
-
-_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-count, asked, all_asked = int(sys.argv[1]), 0, asyncio.Event()
-reply = {"choices": [{"message": {"content": "done"}, "finish_reason": "stop"}]}
-content = json.dumps(reply).encode()
-head = "HTTP/1.1 200 OK\\r\\ncontent-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n"
+REPLY = {"choices": [{"message": {"content": "done"}, "finish_reason": "stop"}]}
+CONTENT = json.dumps(REPLY).encode()
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
-async def serve(reader, writer):
-    global asked
-    while head_in := await reader.readuntil(b"\\r\\n\\r\\n"):
-        length = int(head_in.lower().split(b"content-length:")[1].split(b"\\r\\n")[0])
-        await reader.readexactly(length)
-        asked += 1
-        if asked == count:
-            all_asked.set()
-        await all_asked.wait()
-        writer.write((head % len(content)).encode() + content)
+@asynccontextmanager
+async def patient_server(count):
+    """A server that answers nobody before so many have asked."""
+    all_have_asked = asyncio.Barrier(count)
 
-
-async def quiet(reader, writer):
-    try:
-        await serve(reader, writer)
-    except (asyncio.IncompleteReadError, ConnectionError):
+    async def serve(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.search(rb"content-length: *(\d+)", head.lower())[1]))
+        await all_have_asked.wait()
+        writer.write(HEAD % len(CONTENT) + CONTENT)
         writer.close()
 
-
-async def main():
-    server = await asyncio.start_server(quiet, "127.0.0.1", 0, backlog=4096)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.Event().wait()
-
-
-asyncio.run(main())
-"""
-
-
-@contextmanager
-def patient_server(count):
-    """A server, in a process of its own, that answers nobody before so many have asked."""
-    command = [sys.executable, "-c", SERVER, str(count)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
-    finally:
-        process.kill()
-        process.communicate()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, backlog=4096) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_many_agents_at_once_all_finish(count):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 2 * count and hard != resource.RLIM_INFINITY:
+    if hard < 3 * count and hard != resource.RLIM_INFINITY:
         pytest.skip(f"only {hard} files may be open here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        with patient_server(count) as base_url:
+        async with patient_server(count) as base_url:
             async with ChatOpenAI("m", base_url=base_url, api_key="k", max_retries=0) as llm:
                 template = Agent(llm=llm)
                 agents = [template.fork() for _ in range(count)]

@@ -1,16 +1,15 @@
 """What goes wrong on a wire: each fault is met in the same way by every provider."""
 
-from __future__ import annotations
-
 import asyncio
+import json
 import logging
-from typing import Any
 
 import pytest
 
 from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
-from agentloop.messages import AssistantMessage, ToolCall, UserMessage
+from agentloop.events import ToolCallDeltaEvent
+from agentloop.messages import ToolCall, Unknown, UserMessage
 from agentloop.models import http
 from tests import some
 from tests.doubles.fault_server import (
@@ -25,49 +24,75 @@ from tests.doubles.fault_server import (
     stream_head,
 )
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import KEY, VARIABLES, WIRES, Wire
+from tests.doubles.wires import KEY, WIRES
+from tests.models.asked import HI, SCHEMA, TOOLS
 
-HI = [UserMessage("hi")]
-CLOSING = stream_head().replace(b"transfer-encoding: chunked\r\n", b"connection: close\r\n")
 CALL = calls(("time", {"zone": "漢字"}, "c1"))
 
 
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture(params=WIRES, ids=lambda wire: wire.name)
-def wire(request: pytest.FixtureRequest) -> Wire:
-    found: Wire = request.param
-    return found
+def wire(request):
+    return request.param
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "streamed"])
-def streaming(request: pytest.FixtureRequest) -> bool:
+def streaming(request):
     return bool(request.param)
 
 
-async def ask(llm: Any, streaming: bool = False) -> AssistantMessage:
-    reply: AssistantMessage = await llm.ainvoke(
-        HI, on_delta=(lambda _: None) if streaming else None
-    )
-    return reply
+async def ask(llm, streaming=False):
+    return await llm.ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
 
 
-async def listen(llm: Any) -> tuple[str, list[str]]:
-    """The text of a streamed reply, and the pieces of it that were shown."""
-    shown: list[Any] = []
-    reply = await llm.ainvoke(HI, on_delta=shown.append)
-    return reply.text, [event.content for event in shown]
+# ---- requests
+
+
+def test_without_tools_a_request_has_no_tool_fields(wire):
+    body = wire.model("http://x").body(HI, (), "required", False)
+    assert not [name for name in body if "tool" in name.lower()]
+
+
+CHOICES = {
+    "openai": ["required", "none", {"type": "function", "function": {"name": "time"}}],
+    "responses": ["required", "none", {"type": "function", "name": "time"}],
+    "anthropic": [{"type": "any"}, {"type": "none"}, {"type": "tool", "name": "time"}],
+    "google": [
+        {"functionCallingConfig": {"mode": "ANY"}},
+        {"functionCallingConfig": {"mode": "NONE"}},
+        {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["time"]}},
+    ],
+}
+DECLARED = {"name": "weather", "description": "The weather."}
+FIRST_TOOL = {
+    "openai": {"type": "function", "function": DECLARED | {"parameters": SCHEMA}},
+    "responses": {"type": "function", "strict": False, **DECLARED, "parameters": SCHEMA},
+    "anthropic": DECLARED | {"input_schema": SCHEMA},
+    "google": DECLARED | {"parametersJsonSchema": SCHEMA},
+}
+
+
+def test_tools_and_the_choice_among_them_are_written_as_each_provider_has_it(wire):
+    llm = wire.model("http://x")
+    name = "toolConfig" if wire.name == "google" else "tool_choice"
+    assert name not in llm.body(HI, TOOLS, "auto", False)
+    for choice, written in zip(("required", "none", "time"), CHOICES[wire.name], strict=True):
+        body = llm.body(HI, TOOLS, choice, False)
+        assert body[name] == written
+    tools = body["tools"]
+    tools = tools[0]["functionDeclarations"] if wire.name == "google" else tools
+    assert (tools[0], len(tools)) == (FIRST_TOOL[wire.name], 2)
+
+
+def test_what_cannot_be_carried_is_refused(wire):
+    with pytest.raises(BadRequest, match="cannot carry"):
+        wire.model("http://x").body([UserMessage([Unknown({"type": "zzz"})])], (), "auto", False)
 
 
 # ---- statuses
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 503, 529])
-async def test_a_status_that_may_pass_is_tried_again(wire: Wire, status: int) -> None:
+async def test_a_status_that_may_pass_is_tried_again(wire, status):
     async with FaultServer([send(answer("busy", status))], [send(wire.answer())]) as server:
         llm = wire.model(server)
         assert (await ask(llm)).text == "hello"
@@ -87,9 +112,7 @@ async def test_a_status_that_may_pass_is_tried_again(wire: Wire, status: int) ->
         (422, BadRequest),
     ],
 )
-async def test_a_refused_request_is_not_sent_again(
-    wire: Wire, status: int, kind: type[ModelError], streaming: bool
-) -> None:
+async def test_a_refused_request_is_not_sent_again(wire, status, kind, streaming):
     body = {"error": {"message": "no " * 1000, "type": "invalid_request_error"}}
     reply = answer(body, status, {"x-request-id": "req_7"})
     async with FaultServer([send(reply)]) as server:
@@ -101,15 +124,9 @@ async def test_a_refused_request_is_not_sent_again(
 
 
 @pytest.mark.parametrize(
-    ("headers", "wait"),
-    [
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "120"}, 120.0),
-    ],
+    ("headers", "wait"), [({"retry-after": "7"}, 7.0), ({"retry-after": "120"}, 120.0)]
 )
-async def test_the_wait_that_is_asked_for_is_slept(
-    wire: Wire, headers: dict[str, str], wait: float
-) -> None:
+async def test_the_wait_that_is_asked_for_is_slept(wire, headers, wait):
     first = answer("slow down", 429, headers)
     async with FaultServer([send(first)], [send(wire.answer())]) as server:
         llm = wire.model(server)
@@ -117,7 +134,7 @@ async def test_the_wait_that_is_asked_for_is_slept(
         assert llm.sleep == [wait]
 
 
-async def test_a_long_wait_is_handed_to_the_caller(wire: Wire) -> None:
+async def test_a_long_wait_is_handed_to_the_caller(wire):
     first = answer("slow down", 429, {"retry-after": "600"})
     async with FaultServer([send(first)]) as server:
         llm = wire.model(server)
@@ -130,7 +147,7 @@ async def test_a_long_wait_is_handed_to_the_caller(wire: Wire) -> None:
 # ---- connections
 
 
-async def test_a_reset_on_a_reused_connection_is_tried_again(wire: Wire) -> None:
+async def test_a_reset_on_a_reused_connection_is_tried_again(wire):
     first = [send(wire.answer()), request(), rst()]
     async with FaultServer(first, [send(wire.answer())]) as server:
         llm = wire.model(server)
@@ -139,16 +156,14 @@ async def test_a_reset_on_a_reused_connection_is_tried_again(wire: Wire) -> None
         assert (len(server.requests), server.connections) == (3, 2)
 
 
-async def test_a_connection_that_the_server_closed_between_calls_is_not_noticed(
-    wire: Wire,
-) -> None:
+async def test_a_connection_that_the_server_closed_between_calls_is_not_noticed(wire):
     async with FaultServer(*[[send(wire.answer()), fin()]] * 3) as server:
         llm = wire.model(server)
         for _ in range(3):
             assert (await ask(llm)).text == "hello"
 
 
-async def test_a_streamed_reply_leaves_its_connection_usable(wire: Wire) -> None:
+async def test_a_streamed_reply_leaves_its_connection_usable(wire):
     async with wire.double(["one", "two", "three"]) as server:
         llm = wire.model(server)
         for text in ("one", "two", "three"):
@@ -157,7 +172,7 @@ async def test_a_streamed_reply_leaves_its_connection_usable(wire: Wire) -> None
 
 
 @pytest.mark.parametrize("end", [fin, rst])
-async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire: Wire, end: Any) -> None:
+async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire, end):
     whole = wire.answer()
     cuts = [whole[:cut] for cut in some(range(len(whole)), 40)]
     scripts = [s for cut in cuts for s in ([send(cut), end()], [send(wire.answer()), fin()])]
@@ -168,14 +183,14 @@ async def test_a_reply_cut_off_at_any_byte_is_tried_again(wire: Wire, end: Any) 
         assert len(llm.sleep) == len(cuts)
 
 
-async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire: Wire) -> None:
+async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire):
     whole = wire.stream()
     async with FaultServer() as server:
         llm = wire.model(server)
         expected = await _whole(server, llm, wire)
         for cut in some(range(len(whole)), 60):
             server.scripts = [[send(whole[:cut]), fin()], [send(whole), fin()]]
-            naps, shown = len(llm.sleep), list[Any]()
+            naps, shown = len(llm.sleep), []
             try:
                 reply = await llm.ainvoke(HI, on_delta=shown.append)
             except (ConnectionFailed, BadResponse):
@@ -188,15 +203,13 @@ async def test_a_stream_cut_off_at_any_byte_is_whole_or_an_error(wire: Wire) -> 
         await llm.aclose()
 
 
-async def _whole(server: FaultServer, llm: Any, wire: Wire) -> AssistantMessage:
+async def _whole(server, llm, wire):
     server.scripts = [[send(wire.answer()), fin()]]
     return await ask(llm)
 
 
 @pytest.mark.parametrize("end", [fin, rst])
-async def test_half_a_tool_call_was_not_shown_so_the_stream_is_repeated(
-    wire: Wire, end: Any
-) -> None:
+async def test_half_a_tool_call_was_not_shown_so_the_stream_is_repeated(wire, end):
     frames = wire.frames(CALL)
     for count in range(1, len(frames) - 2):
         begun = stream_head() + chunk(b"".join(frames[:count]))
@@ -209,8 +222,8 @@ async def test_half_a_tool_call_was_not_shown_so_the_stream_is_repeated(
 
 @pytest.mark.parametrize("known_end", [True, False])
 async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
-    wire: Wire, known_end: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    wire, known_end, monkeypatch
+):
     monkeypatch.setattr(http, "LINGER", 0.01)
     frames = wire.frames()
     if not known_end and wire.name == "openai":
@@ -222,28 +235,26 @@ async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
 # ---- clocks
 
 
-async def drip(connection: Any) -> None:
+async def drip(connection):
     while True:
         connection.writer.write(chunk(b": ping\n\n"))
         await connection.writer.drain()
         await asyncio.sleep(0.001)
 
 
-async def test_silence_is_a_connection_failure(wire: Wire, streaming: bool) -> None:
+async def test_silence_is_a_connection_failure(wire, streaming):
     async with FaultServer([send(stream_head()), stall()]) as server:
         with pytest.raises(ConnectionFailed, match="ReadTimeout"):
             await ask(wire.model(server, read_timeout=0.02, max_retries=0), streaming)
 
 
-async def test_the_total_time_is_bounded_however_busy_the_server_looks(
-    wire: Wire, streaming: bool
-) -> None:
+async def test_the_total_time_is_bounded_however_busy_the_server_looks(wire, streaming):
     async with FaultServer([send(stream_head()), drip]) as server:
         with pytest.raises(ConnectionFailed, match=r"0\.05 s"):
             await ask(wire.model(server, timeout=0.05), streaming)
 
 
-async def test_a_cancelled_request_is_cancelled(wire: Wire, streaming: bool) -> None:
+async def test_a_cancelled_request_is_cancelled(wire, streaming):
     async with FaultServer([send(stream_head()), stall()], [send(wire.answer())]) as server:
         llm = wire.model(server)
         task = asyncio.create_task(ask(llm, streaming))
@@ -272,9 +283,7 @@ async def test_a_cancelled_request_is_cancelled(wire: Wire, streaming: bool) -> 
         (b'{"choices": [], "content": null, "candidates": []}', "application/json"),
     ],
 )
-async def test_a_bad_answer_is_tried_again_and_described(
-    wire: Wire, body: bytes, kind: str, streaming: bool
-) -> None:
+async def test_a_bad_answer_is_tried_again_and_described(wire, body, kind, streaming):
     bad = [send(answer(body, kind=kind, headers={"request-id": "r1"})), fin()]
     async with FaultServer(bad, [send(wire.answer()), fin()], bad) as server:
         assert (await ask(wire.model(server), streaming)).text == "hello"
@@ -284,13 +293,13 @@ async def test_a_bad_answer_is_tried_again_and_described(
     assert len(str(caught.value)) < 600
 
 
-async def test_a_server_that_does_not_stream_is_read_whole(wire: Wire) -> None:
+async def test_a_server_that_does_not_stream_is_read_whole(wire):
     async with FaultServer([send(wire.answer())]) as server:
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
 
 
 @pytest.mark.parametrize("kind", ["Overloaded", "RateLimited", "ServerError", "BadRequest"])
-async def test_an_error_inside_a_stream_is_that_error(wire: Wire, kind: str) -> None:
+async def test_an_error_inside_a_stream_is_that_error(wire, kind):
     expected, again = getattr(errors, kind), kind != "BadRequest"
     shown, frames = 0, wire.frames()
     for count, frame in enumerate(frames):
@@ -309,7 +318,7 @@ async def test_an_error_inside_a_stream_is_that_error(wire: Wire, kind: str) -> 
     assert shown == 2
 
 
-async def test_an_error_in_a_good_whole_answer_is_that_error(wire: Wire) -> None:
+async def test_an_error_in_a_good_whole_answer_is_that_error(wire):
     body = {"error": {"code": 400, "type": "invalid_request_error", "message": "no"}}
     async with FaultServer([send(answer(body))]) as server:
         with pytest.raises(BadRequest, match="no"):
@@ -317,7 +326,7 @@ async def test_an_error_in_a_good_whole_answer_is_that_error(wire: Wire) -> None
         assert len(server.requests) == 1
 
 
-async def test_a_reply_has_a_largest_size(wire: Wire, streaming: bool) -> None:
+async def test_a_reply_has_a_largest_size(wire, streaming):
     reply = wire.stream("x" * 5000) if streaming else wire.answer("x" * 5000)
     async with FaultServer([send(reply)]) as server:
         with pytest.raises(BadResponse, match="more than 4096 bytes"):
@@ -328,25 +337,25 @@ async def test_a_reply_has_a_largest_size(wire: Wire, streaming: bool) -> None:
 # ---- server-sent events
 
 
-def _crlf(frames: list[bytes]) -> list[bytes]:
+def _crlf(frames):
     return [frame.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") for frame in frames]
 
 
-def _noisy(frames: list[bytes]) -> list[bytes]:
+def _noisy(frames):
     noise = b": a comment\n\nevent: zzz\n\nid: 1\nretry: 5\nevent: ping\ndata: {}\n\n"
     return [noise, *[frame + noise for frame in frames]]
 
 
-def _several_lines(frames: list[bytes]) -> list[bytes]:
+def _several_lines(frames):
     return [frame.replace(b", ", b",\ndata: ") for frame in frames]
 
 
-def _tight(frames: list[bytes]) -> list[bytes]:
+def _tight(frames):
     return [frame.replace(b"data: ", b"data:") for frame in frames]
 
 
 @pytest.mark.parametrize("write", [_crlf, _noisy, _several_lines, _tight])
-async def test_a_stream_may_be_written_in_many_ways(wire: Wire, write: Any) -> None:
+async def test_a_stream_may_be_written_in_many_ways(wire, write):
     reply = Reply("hello", thinking="hm", calls=CALL.calls)
     content = b"".join(write(wire.frames(reply)))
     async with FaultServer([send(stream_head() + chunk(content) + chunk(b""))]) as server:
@@ -355,13 +364,21 @@ async def test_a_stream_may_be_written_in_many_ways(wire: Wire, write: Any) -> N
     assert found.tool_calls == (ToolCall("c1", "time", '{"zone": "漢字"}'),)
 
 
+async def test_the_arguments_of_a_call_are_shown_as_they_grow(wire):
+    shown = []
+    async with FaultServer([send(wire.stream(CALL))]) as server:
+        await wire.model(server).ainvoke(HI, on_delta=shown.append)
+    assert json.loads("".join(event.content for event in shown)) == CALL.calls[0][1]
+    assert {(type(e), e.tool, e.tool_call_id) for e in shown} == {
+        (ToolCallDeltaEvent, "time", "c1")
+    }
+
+
 # ---- secrets
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])
-async def test_a_key_that_the_server_repeats_is_not_shown(
-    wire: Wire, status: int, streaming: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_key_that_the_server_repeats_is_not_shown(wire, status, streaming, caplog):
     caplog.set_level(logging.DEBUG, "agentloop")
     body = f"Incorrect key: {KEY}"
     body = "x" * (200 - len(body)) + body if status == 200 else body  # clipped amid the key
@@ -378,7 +395,7 @@ async def test_a_key_that_the_server_repeats_is_not_shown(
 
 
 @pytest.mark.parametrize("key", ["sk-1234567\nx", "sk-1234567 ", "sk-1234567é", "sk-1234567\0"])
-def test_a_key_that_no_header_can_carry_is_refused_unseen(wire: Wire, key: str) -> None:
+def test_a_key_that_no_header_can_carry_is_refused_unseen(wire, key):
     with pytest.raises(ValueError, match="api_key") as caught:
         wire.model("http://x", api_key=key)
     assert "1234567" not in str(caught.value)

@@ -1,6 +1,7 @@
 """Promise: a tool call runs at most once, and not at all if it is invalid or cut off."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -85,3 +86,19 @@ async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(ledger):
         await asyncio.wait([task])
         assert (await agent.run()).text == "ok"
         assert len(ledger) == runs
+
+
+@pytest.mark.parametrize("reason", ["length", "refused", "zzz"])
+async def test_a_call_in_a_reply_that_ended_early_is_not_taken_up_later(reason, pay, ledger):
+    cut = AssistantMessage(tool_calls=(ToolCall("1", "pay", '{"amount":1}'),), stop_reason=reason)
+
+    async def late(messages, tools):  # a model that swallows the cancel
+        asyncio.current_task().cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return cut
+
+    agent = Agent(llm=ScriptedModel(late, "ok"), tools=[pay])
+    await asyncio.wait([asyncio.ensure_future(agent.run("x"))])
+    await agent.run()
+    assert ledger == []

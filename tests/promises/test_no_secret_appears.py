@@ -1,7 +1,9 @@
 """Promise: a key that was passed in appears in no repr, log, event, error or record."""
 
 import logging
+import pickle
 import traceback
+from dataclasses import asdict
 
 import pytest
 
@@ -32,3 +34,29 @@ def test_a_key_with_a_line_end_is_refused_without_showing_it():
     with pytest.raises(ValueError, match="api_key") as caught:
         ChatOpenAI("m", api_key=KEY + "\n")
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [{"api_key": KEY}, {"llm": KEY}, {"token": KEY}])
+def test_a_wrong_or_missing_setting_is_named_without_its_value(settings):
+    class WithToken(Agent):
+        token: str
+
+    with pytest.raises(TypeError, match="llm|api_key") as caught:
+        WithToken(**settings)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+async def test_no_local_of_a_traceback_shows_the_key(status):
+    async with OpenAIDouble([Failure(status, "no")]) as server:
+        llm = ChatOpenAI("m", base_url=server.base_url, api_key=KEY)
+        with pytest.raises(ModelError) as caught:
+            await llm.ainvoke([])
+        await llm.aclose()
+    frames = [entry.frame.f_locals for entry in caught.traceback[1:]]
+    assert not [text for each in frames for text in map(repr, each.values()) if KEY in text]
+
+
+@pytest.mark.parametrize("show", [vars, asdict, pickle.dumps])
+def test_no_form_of_a_model_shows_the_key(show):
+    assert KEY not in repr(show(ChatOpenAI("m", api_key=KEY)))

@@ -21,6 +21,7 @@ from agentloop import (
 from agentloop.models.openai import write_openai_messages
 
 from ..doubles.openai_double import OpenAIDouble, calls
+from ..doubles.wires import WIRES
 
 
 @tool("Works")
@@ -104,3 +105,12 @@ async def test_odd_text_goes_through(prompt):
     llm = ScriptedModel("ok")
     await Agent(llm=llm).query(prompt)
     llm.requests[0].messages[-1].text.encode()
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize("first", [[], [UserMessage("")], [UserMessage(())]])
+async def test_a_history_may_begin_with_a_call(wire, first):
+    async with wire.double(["hello"]) as server:
+        agent = Agent(llm=wire.model(server, max_retries=0), tools=[works])
+        agent.load_history([*first, AssistantMessage(tool_calls=(ToolCall("a", "works"),))])
+        assert await agent.query("hi") == "hello"

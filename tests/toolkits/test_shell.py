@@ -19,17 +19,10 @@ from agentloop.toolkits import shell as module
 from agentloop.toolkits.shell import Shell, within
 
 SECRETS = [
-    "sk-proj-0123456789abcdef",
-    "ghp_0123456789abcdef",
-    "github_pat_0123456789abcdef",
-    "AKIAIOSFODNN7EXAMPLE",
-    "eyJhbGciOiJIUzI1NiJ9.e30.abc",
-    "-----BEGIN PRIVATE KEY-----",
-    "host=x password=hunter2",
-    "Bearer abc",
-    "Authorization: 'xoxb-0123456789'",
-    "postgres://u:p/w@h/db",
-    "sv=2020&sig=abc",
+    *("sk-proj-0123456789abcdef", "ghp_0123456789abcdef", "github_pat_0123456789abcdef"),
+    *("AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1NiJ9.e30.abc", "-----BEGIN PRIVATE KEY-----"),
+    *("host=x password=hunter2", "Bearer abc", "Authorization: 'xoxb-0123456789'"),
+    *("postgres://u:p/w@h/db", "sv=2020&sig=abc"),
 ]
 
 pytestmark = pytest.mark.skipif(
@@ -190,14 +183,6 @@ class TestBash:
         assert "number of seconds" in await refused(sh.bash("touch ran", timeout=timeout))
         assert os.listdir(sh.root) == []
 
-    async def test_a_command_that_cannot_start_says_so(self, sh):
-        assert "cannot be started" in await refused(sh.bash("echo \0"))
-        assert "cannot be started" in await refused(sh.bash("x" * 5_000_000))
-
-    def test_it_says_that_it_is_no_sandbox(self):
-        assert "not a sandbox" in module.__doc__
-        assert "not a sandbox" in Shell.__doc__
-
 
 OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
 
@@ -206,28 +191,12 @@ class TestAllow:
     @pytest.mark.parametrize(
         "command",
         [
-            "ls; touch ran",
-            "ls\ntouch ran",
-            "ls\r\ntouch ran",
-            "ls && touch ran",
-            "ls & touch ran",
-            "ls | tee ran",
-            "ls $(touch ran)",
-            "ls `touch ran`",
-            'ls "$(touch ran)"',
-            "ls <(touch ran)",
-            "ls > ran",
-            "ls a >> ran",
-            "ls ${x:=$(touch ran)}",
-            "ls $'\\n' touch ran",
-            "ls a\\\ntouch ran",
-            "ls\0; touch ran",
-            "ls\u2028touch ran",
-            "touch ran",
-            " touch ran",
-            "LS=1 touch ran",
-            "lsx; touch ran",
-            "",
+            *("ls; touch ran", "ls\ntouch ran", "ls\r\ntouch ran", "ls && touch ran"),
+            *("ls & touch ran", "ls | tee ran", "ls $(touch ran)", "ls `touch ran`"),
+            *('ls "$(touch ran)"', "ls <(touch ran)", "ls > ran", "ls a >> ran"),
+            *("ls ${x:=$(touch ran)}", "ls $'\\n' touch ran", "ls a\\\ntouch ran"),
+            *("ls\0; touch ran", "ls\u2028touch ran", "touch ran", " touch ran"),
+            *("LS=1 touch ran", "lsx; touch ran", ""),
         ],
     )
     async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh, command):

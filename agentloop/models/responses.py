@@ -1,0 +1,279 @@
+"""OpenAI's Responses, the second wire of ChatOpenAI, and strict schemas.
+
+Copy with: models/http.py and what it names.
+
+Nothing is stored at the server: each request holds the whole conversation, and in it the items
+that only the server can read (encrypted reasoning, say), as it sent them.
+
+Source: https://platform.openai.com/docs/api-reference/responses
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import BadRequest, BadResponse
+from ..messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+from .http import (
+    JSON,
+    Deltas,
+    as_json,
+    count,
+    given,
+    obj,
+    objects,
+    stop_reason,
+    text_in,
+    wire_id,
+    wire_name,
+)
+
+RESPONSES_STOP_REASONS = {
+    "completed": "end",
+    "max_output_tokens": "length",
+    "content_filter": "refused",
+}
+SAME = ("model", "temperature", "prompt_cache_key", "parallel_tool_calls", "stream")
+NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI refuses to include the reasoning of these models
+PIECES_OF = {
+    "output_text.delta": "text",
+    "refusal.delta": "text",
+    "reasoning_summary_text.delta": "thinking",
+    "reasoning_text.delta": "thinking",  # gpt-oss behind vLLM, llama.cpp, LM Studio
+}
+
+
+# ---- the request
+
+
+def write_responses(chat: JSON, messages: Sequence[Message], role: str, owner: str) -> JSON:
+    """A request for Chat Completions, but for its messages, as Responses takes it.
+
+    `role` is the system prompt's, `owner` stands for the server and the model.
+    BadRequest: a part that it cannot carry.
+    """
+    # strict is what Responses does unless told otherwise
+    plain = {"type": "function", "strict": False}
+    choice: Any = chat.get("tool_choice")
+    included = [] if re.search(NO_REASONING, chat["model"]) else ["reasoning.encrypted_content"]
+    reasoning = given(
+        {"effort": chat.get("reasoning_effort"), "summary": chat.get("reasoning_summary")}
+    )
+    return given(
+        {name: chat.get(name) for name in SAME}
+        | {
+            "input": write_items(messages, role, owner),
+            "store": False,
+            "include": included or None,
+            "reasoning": reasoning or None,
+            "max_output_tokens": chat.get("max_completion_tokens") or chat.get("max_tokens"),
+            "tools": [plain | tool["function"] for tool in chat.get("tools", ())] or None,
+            "tool_choice": {"type": "function"} | choice["function"] if obj(choice) else choice,
+        }
+    )
+
+
+def write_items(messages: Sequence[Message], role: str, owner: str) -> list[JSON]:
+    out: list[JSON] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            out += _write_reply(message, owner)
+            continue
+        parts = () if isinstance(message.content, str) else message.content
+        is_text = all(isinstance(part, TextPart) for part in parts)
+        content = message.text if is_text else [*map(_write_input, parts)]
+        if isinstance(message, ToolMessage):
+            call_id = wire_id(message.tool_call_id)
+            out.append({"type": "function_call_output", "call_id": call_id, "output": content})
+        else:
+            name = role if isinstance(message, SystemMessage) else "user"
+            out.append({"role": name, "content": content})
+    return out
+
+
+def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
+    """The items that this server and model sent, or those of the text and the calls."""
+    out: list[JSON] = [{"role": "assistant", "content": message.content}] if message.content else []
+    calls: list[JSON] = [
+        {
+            "type": "function_call",
+            "call_id": wire_id(call.id),
+            "name": wire_name(call.name),
+            "arguments": call.wire_arguments,
+        }
+        for call in message.tool_calls
+    ]
+    raw, rest = obj(message.raw), iter(calls)
+    items = objects(raw.get("output")) if raw.get("owner") == owner else []
+    places = [item["type"] for item in items].count("function_call")
+    if items and places == len(calls) and _text_of(items, "message") == message.content:
+        return [item | next(rest) if item["type"] == "function_call" else item for item in items]
+    return out + calls
+
+
+def _write_input(part: Part) -> JSON:
+    if isinstance(part, TextPart):
+        return {"type": "input_text", "text": part.text}
+    if not isinstance(part, ImagePart | FilePart):
+        raise BadRequest(f"Responses cannot carry {part!r:.80}")
+    url = part.url or f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
+    if isinstance(part, ImagePart):
+        detail = (part.extra or {}).get("detail", "auto")
+        return {"type": "input_image", "image_url": url, "detail": detail}
+    if url.startswith("data:"):
+        return {"type": "input_file", "filename": part.name or "file", "file_data": url}
+    return {"type": "input_file", "file_url": url}
+
+
+# ---- strict schemas, for both wires
+
+STRICT_KEYWORDS = re.compile(
+    r"type|properties|required|additionalProperties|items|enum|const|anyOf|\$defs|title|"
+    "description|pattern|format|minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|"
+    "minItems|maxItems"
+)
+
+
+def strict_schema(schema: JSON) -> JSON | None:
+    """The schema for strict mode, or None if it does not qualify.
+
+    Every parameter is required there: optional ones become nullable, and null means the default.
+    Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+    """
+    properties: JSON = {}
+    for name, value in obj(schema.get("properties")).items():
+        if name not in schema.get("required", ()):
+            value = {key: item for key, item in value.items() if key != "default"}
+            if {"type": "null"} not in value.get("anyOf", ()):
+                value = {"anyOf": [value, {"type": "null"}]}
+        properties[name] = value
+    schema = schema | {
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
+    return schema if _is_strict(schema) else None
+
+
+def _is_strict(schema: JSON) -> bool:
+    keys, kind, properties = schema.keys(), schema.get("type"), obj(schema.get("properties"))
+    if kind == "object":
+        required = {*schema.get("required", ())}
+        if schema.get("additionalProperties") is not False or required != properties.keys():
+            return False
+    inner = [*properties.values(), *obj(schema.get("$defs")).values(), *schema.get("anyOf", ())]
+    inner += [schema.get("items")] * (kind == "array")
+    is_known = all(map(STRICT_KEYWORDS.fullmatch, keys)) and keys & {"type", "anyOf", "enum"}
+    return keys == {"$ref"} or (bool(is_known) and all(_is_strict(obj(each)) for each in inner))
+
+
+# ---- the reply
+
+
+def read_responses(data: JSON, owner: str) -> AssistantMessage:
+    """The message in a reply. LookupError, TypeError or BadResponse: there is none."""
+    items, status = objects(data["output"]), data["status"]
+    if status in ("failed", "cancelled"):
+        raise BadResponse(status)
+    calls = tuple(
+        ToolCall(text_in(item.get("call_id")), item["name"], as_json(item.get("arguments")))
+        for item in items
+        if item["type"] == "function_call"
+    )
+    reason = obj(data.get("incomplete_details")).get("reason") or status
+    stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
+    is_refusal = any("refusal" in part for item in items for part in objects(item.get("content")))
+    return AssistantMessage(
+        content=_text_of(items, "message"),
+        tool_calls=calls,
+        thinking=_text_of(items, "reasoning") or None,
+        usage=read_responses_usage(obj(data.get("usage"))),
+        stop_reason="refused" if is_refusal else stop,
+        raw={"provider": "responses", "owner": owner, "output": items}
+        if status == "completed" and _is_needed(items)
+        else None,
+    )
+
+
+def _is_needed(items: Sequence[JSON]) -> bool:
+    """True if the items say more than the message, and go back as they are.
+
+    Reasoning has to be readable for a server that stores nothing, and something has to follow it.
+    """
+    thoughts = [item for item in items if item["type"] == "reasoning"]
+    says_more = any(
+        item["type"] not in ("message", "function_call") or item.get("phase") for item in items
+    )
+    is_whole = all(item.get("encrypted_content") or item.get("content") for item in thoughts)
+    return says_more and is_whole and items[-1] not in thoughts
+
+
+def _text_of(items: Sequence[JSON], kind: str) -> str:
+    texts = (
+        part.get("text") or part.get("refusal")
+        for item in items
+        if item["type"] == kind
+        for part in objects(item.get("summary")) + objects(item.get("content"))
+    )
+    return "\n\n".join(filter(None, texts))
+
+
+def read_responses_usage(counts: JSON) -> Usage | None:
+    """Tokens: those of the cache are part of the input, reasoning ones of the output."""
+    details = obj(counts.get("input_tokens_details"))
+    thinking = obj(counts.get("output_tokens_details")).get("reasoning_tokens")
+    usage = Usage(
+        count(counts.get("input_tokens")),
+        count(counts.get("output_tokens")),
+        count(details.get("cached_tokens")),
+        count(details.get("cache_write_tokens")),
+        count(thinking),
+    )
+    return usage if counts else None
+
+
+class ResponsesEvents:
+    """A streamed reply: its last event has the whole, but for servers that leave out its items."""
+
+    def __init__(self, deltas: Deltas) -> None:
+        self.complete = False
+        self._deltas = deltas
+        self._begun: dict[Any, JSON] = {}
+        self._items: list[JSON] = []
+        self._places: dict[str, Any] = {}  # of the last piece of each kind
+        self._response: JSON = {}
+
+    def add(self, event: JSON) -> None:
+        kind, at = text_in(event.get("type")).removeprefix("response."), event.get("output_index")
+        if kind in ("completed", "incomplete", "failed"):
+            self._response, self.complete = event["response"], True
+        elif kind == "output_item.added":
+            self._begun[at] = event["item"]
+        elif kind == "output_item.done":
+            self._items.append(event["item"])
+        elif kind == "function_call_arguments.delta":
+            call = self._begun[at]
+            self._deltas.call(event["delta"], call["name"], call["call_id"])
+        elif name := PIECES_OF.get(kind):
+            place = (at, event.get("summary_index"), event.get("content_index"))
+            gap = "" if self._places.setdefault(name, place) == place else "\n\n"
+            self._places[name] = place
+            getattr(self._deltas, name)(gap + event["delta"])
+
+    def reply(self) -> JSON:
+        # the backend of Codex, new-api: the last event has no items
+        return self._response | {"output": self._response.get("output") or self._items}
