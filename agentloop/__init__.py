@@ -6,7 +6,7 @@ Everything public is here. The models that need httpx are loaded when they are f
 import os
 import sys
 
-if sys.argv and os.path.basename(sys.orig_argv[-len(sys.argv)]).partition(".")[0] == __name__:
+if os.path.basename("".join(sys.orig_argv[-len(sys.argv) :][:1])).partition(".")[0] == __name__:
     # `python -m agentloop` imports this file first, with the current folder at the front of the
     # path: a secrets.py or pydantic.py there is a stranger's.
     if sys.argv[0] == "-m" and not sys.flags.safe_path:
@@ -39,7 +39,6 @@ from .errors import (
 )
 from .events import (
     CompactionEvent,
-    Event,
     FinalResponseEvent,
     HiddenUserMessageEvent,
     PruneEvent,
@@ -59,16 +58,10 @@ from .events import (
 from .loop import ChatModel, Loop, Request
 from .messages import (
     AssistantMessage,
-    Decision,
     FilePart,
     ImagePart,
     Message,
-    Record,
-    Reset,
     Result,
-    RunEnd,
-    RunStart,
-    SideRequest,
     Stop,
     Summary,
     SystemMessage,
@@ -77,11 +70,8 @@ from .messages import (
     ToolCall,
     ToolMessage,
     ToolStart,
-    Unknown,
     Usage,
     UserMessage,
-    dump_record,
-    load_record,
 )
 from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.cost import Cost, run_counted
@@ -90,18 +80,18 @@ from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
 from .mixins.limits import Limits
 from .mixins.memory import Memory
-from .mixins.meter import Meter
+from .mixins.meter import Meter, assert_prefix_stable
 from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .mixins.trim import Trim, TrimConfig
 from .models.fallback import Fallback
 from .models.replay import RecordingModel, ReplayMismatch, ReplayModel, dump_to
-from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate
-from .prices import Price, genai_price, price_of
-from .settings import Settings
+from .models.scripted import ScriptedModel, call, validate
+from .prices import Price, genai_price
+from .records import dump_record, load_record
 from .tools import Tool, tool
-from .transcript import call_states, open_calls, seal, view
+from .transcript import view
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
@@ -128,11 +118,9 @@ __all__ = [
     "ContentRefused",
     "ContextWindowExceeded",
     "Cost",
-    "Decision",
     "Depends",
     "DoneTool",
     "Ephemeral",
-    "Event",
     "Fallback",
     "FilePart",
     "FinalResponseEvent",
@@ -150,24 +138,18 @@ __all__ = [
     "Price",
     "PruneEvent",
     "RateLimited",
-    "Record",
     "RecordingModel",
     "Repetition",
     "ReplayMismatch",
     "ReplayModel",
     "Request",
     "RequestEvent",
-    "Reset",
     "Result",
-    "RunEnd",
-    "RunStart",
     "RunStopped",
     "ScriptedModel",
     "ServerError",
     "Session",
     "SessionLocked",
-    "Settings",
-    "SideRequest",
     "StepCompleteEvent",
     "StepStartEvent",
     "Stop",
@@ -190,13 +172,11 @@ __all__ = [
     "ToolsChangedEvent",
     "Trim",
     "TrimConfig",
-    "Unknown",
     "Usage",
     "UsageEvent",
     "UserMessage",
     "assert_prefix_stable",
     "call",
-    "call_states",
     "current_agent",
     "current_call",
     "dump_record",
@@ -204,10 +184,7 @@ __all__ = [
     "every",
     "genai_price",
     "load_record",
-    "open_calls",
-    "price_of",
     "run_counted",
-    "seal",
     "sessions",
     "tool",
     "validate",

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from inspect import Parameter
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, Required, Union, cast
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -27,6 +27,8 @@ from .errors import ToolError
 from .results import truncate
 
 MAX_ERRORS = 10  # that the model reads
+typed_dict: Any = TypedDict  # checkers know both for literal types only
+list_of: Any = list
 
 
 class Arguments:
@@ -63,7 +65,6 @@ class Arguments:
             and issubclass(kind, BaseModel)
             and not issubclass(kind, RootModel)
         ]
-        typed_dict: Any = TypedDict  # checkers know it for literal fields only
         try:
             accepted = fields[self._whole[0]] if self._whole else typed_dict("Arguments", fields)
             self._adapter: TypeAdapter[Any] = TypeAdapter(accepted)
@@ -84,27 +85,65 @@ class Arguments:
         self.schema: dict[str, Any] = from_json(to_json(schema, inf_nan_mode="strings"))
 
     def read(self, text: str) -> dict[str, Any]:
-        """The arguments by parameter name, from a model's JSON text.
-
-        Raises ToolError with a line for each problem.
-        """
-        data = parse_arguments(text)
-        known = data if self.schema["additionalProperties"] else self.schema["properties"]
-        problems = [_unknown(name, known) for name in data if name not in known]
-        value, errors = self._check(data)
-        if errors:
-            _repair(data, errors, self.schema.get("required", ()))
-            value, errors = self._check(data)
-        problems += [_problem(data, each) for each in errors]
-        if problems:
-            raise ToolError("\n".join(problems[:MAX_ERRORS]))
+        """The arguments by parameter name, from a model's JSON text. Raises ToolError."""
+        value = read_object(text, self.schema, self._adapter)
         return dict.fromkeys(self._whole, value) if self._whole else value
 
-    def _check(self, data: dict[str, Any]) -> tuple[Any, list[ErrorDetails]]:
-        try:  # as JSON: strict models too take a string for a date there, and a list for a set
-            return self._adapter.validate_json(to_json(data)), []
-        except ValidationError as error:
-            return None, error.errors(include_url=False, include_context=False, include_input=False)
+
+def read_object(text: str, schema: Mapping[str, Any], adapter: TypeAdapter[Any]) -> Any:
+    """What an adapter makes of the JSON object that a model wrote.
+
+    Raises ToolError with a line for each problem.
+    """
+    data, properties = parse_arguments(text), schema.get("properties", {})
+    known = properties if schema.get("additionalProperties") is False else data
+    problems = [_unknown(name, known) for name in data if name not in known]
+    value, errors = _check(data, adapter)
+    if errors:
+        _repair(data, errors, schema.get("required", ()))
+        value, errors = _check(data, adapter)
+    problems += [_problem(data, each) for each in errors]
+    if problems:
+        raise ToolError("\n".join(problems[:MAX_ERRORS]))
+    return value
+
+
+def _check(data: dict[str, Any], adapter: TypeAdapter[Any]) -> tuple[Any, list[ErrorDetails]]:
+    try:  # as JSON: strict models too take a string for a date there, and a list for a set
+        return adapter.validate_json(to_json(data)), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False, include_context=False, include_input=False)
+
+
+def type_of(schema: Any) -> Any:
+    """The type that a JSON schema describes, as far as `Tool` says; what it leaves open is Any."""
+    if not isinstance(schema, dict):  # True or False
+        return Any
+    rule = cast(dict[str, Any], schema)
+    if "const" in rule or "enum" in rule:
+        return Literal[*rule.get("enum", [rule.get("const")])]
+    kind = rule.get("type")
+    if isinstance(kind, list):
+        return Union[*(type_of({**rule, "type": each}) for each in cast(list[str], kind))]
+    if kind == "array":
+        return list_of[type_of(rule.get("items"))]
+    if kind != "object":
+        return _SIMPLE.get(kind, Any)
+    fields = {name: type_of(each) for name, each in rule.get("properties", {}).items()}
+    fields |= {name: Required[fields.get(name, Any)] for name in rule.get("required", ())}
+    made = typed_dict("Object", fields, total=False)
+    extra = "forbid" if rule.get("additionalProperties") is False else "allow"
+    made.__pydantic_config__ = {"extra": extra}
+    return made
+
+
+_SIMPLE: dict[Any, Any] = {
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "boolean": bool,
+    "null": None,
+}
 
 
 def _with_default(parameter: Parameter) -> Any:

@@ -1,6 +1,6 @@
 """What a run tells its listeners, as it happens.
 
-Copy with: messages.py, settings.py, waiting.py.
+Copy with: messages.py, waiting.py.
 
 Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
 """
@@ -8,10 +8,9 @@ Listeners get these objects; `query_stream` yields them. Nothing here is stored:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from .messages import (
@@ -25,24 +24,25 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .settings import Settings
 from .waiting import cancel_and_wait, outcome
 
-logger = logging.getLogger("agentloop")
-
 
 @dataclass(slots=True)
-class TextDeltaEvent:
+class _Delta:
+    content: str
+
+    @property
+    def delta(self) -> str:
+        """The content, by another name."""
+        return self.content
+
+
+class TextDeltaEvent(_Delta):
     """The next piece of the model's text, as it streams in."""
 
-    content: str
 
-
-@dataclass(slots=True)
-class ThinkingDeltaEvent:
+class ThinkingDeltaEvent(_Delta):
     """The next piece of the model's thinking, as it streams in."""
-
-    content: str
 
 
 @dataclass(slots=True)
@@ -169,8 +169,8 @@ class CompactionEvent:
 class ToolsChangedEvent:
     """The tools on offer differ from the last request's: the request's prefix changes here."""
 
-    added: list[str] = field(default_factory=list[str])
-    removed: list[str] = field(default_factory=list[str])
+    added: list[str]
+    removed: list[str]
 
 
 @dataclass(slots=True)
@@ -205,34 +205,6 @@ OnDelta: TypeAlias = Callable[[Delta], None]
 EventQueue: TypeAlias = asyncio.Queue[Event | None]
 
 
-class Telling(Settings):
-    """Tells listeners, and the reader of a stream, what happens.
-
-    listeners: functions that get each event as it happens.
-    """
-
-    listeners: Sequence[Listener] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._queue: EventQueue | None = None  # to the reader of a stream
-
-    @property
-    def listened(self) -> bool:
-        """True if anybody gets the events."""
-        return bool(self.listeners) or self._queue is not None
-
-    def emit(self, event: Event) -> None:
-        """Tell of an event, and survive a listener that raises."""
-        for listener in self.listeners:
-            try:
-                listener(event)
-            except Exception:
-                logger.exception("a listener failed on %s", type(event).__name__)
-        if self._queue is not None:
-            self._queue.put_nowait(event)
-
-
 def events_of(record: Record) -> Iterator[Event]:
     """The events that tell of a new record of the log."""
     if isinstance(record, AssistantMessage | Summary | SideRequest) and record.usage is not None:
@@ -262,7 +234,6 @@ class EventStream:
         self._run, self._grace = run, grace
         self._queue: EventQueue = asyncio.Queue()
         self._task: asyncio.Task[Result | BaseException] | None = None
-        self._taken = False
         self._ended = False
         self.result: Result | None = None
 
@@ -276,14 +247,13 @@ class EventStream:
             self._task = asyncio.ensure_future(outcome(self._run(self._queue)))
             queue = self._queue
             self._task.add_done_callback(lambda _: queue.put_nowait(None))
-        if self._taken:  # the reader has dealt with the last event: the run may go on
+        else:  # the reader has dealt with the last event: the run may go on
             self._queue.task_done()
         try:
             event = await self._queue.get()
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        self._taken = True
         if event is not None:
             return event
         self._ended = True
@@ -305,10 +275,6 @@ class EventStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        if self._task is None or self._task.done() or (loop := self._task.get_loop()).is_closed():
-            return
-        with suppress(RuntimeError):  # there is no running loop here
-            if asyncio.get_running_loop() is loop:
+        if self._task is not None:
+            with suppress(RuntimeError):  # the event loop is closed
                 self._task.cancel()
-                return
-        loop.call_soon_threadsafe(self._task.cancel)

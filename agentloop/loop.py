@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from pydantic import PositiveInt, SkipValidation
 
@@ -24,6 +24,7 @@ from .errors import ToolError
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
+    Extra,
     Message,
     Record,
     Result,
@@ -38,7 +39,7 @@ from .messages import (
 from .results import as_content, describe_error
 from .runs import Prompt, Runs
 from .tools import Tool, check_unique_names, find_tool
-from .transcript import call_states, closing_results, newest_run, open_calls, with_unique_ids
+from .transcript import call_states, newest_run, open_calls, sealed, with_unique_ids
 from .waiting import settle, was_cancelled, within
 
 logger = logging.getLogger("agentloop")
@@ -49,13 +50,14 @@ OUT_OF_TURNS = (
 )
 CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pieces."
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
-GO_ON = "Go on."
 MAX_NUDGES = 3
-MAX_CUT_OFF = 3  # replies in a row whose calls were cut off
-UNFINISHED = {  # how a reply may end too early, and the stop reason if it was to be the answer
-    "length": "limit:length",
+WHOLE = (None, "end", "tool_calls")  # of a reply with another stop reason no call runs
+AGAIN = {"length": 3, "pause": 10}  # how many such replies in a row a run may have
+STOPS = {  # other stop reasons of a reply become "unknown:..."
+    "refused": "refused",
     "context_overflow": "context_overflow",
-    "pause": "",
+    "length": "limit:length",
+    "pause": "no_progress",
 }
 
 
@@ -122,33 +124,35 @@ class Loop(Runs):
 
     # ---- the loop
 
-    async def run(self, prompt: Prompt = None, *, events: EventQueue | None = None) -> Result:
+    async def run(
+        self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
+    ) -> Result:
         """Work on a prompt until there is an answer; without one, go on where the last run ended.
 
         Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
-        nothing to work on. After an error, `run()` tries again. `events` gets the events;
-        no tool starts before its ToolCallEvent was taken from it.
+        nothing to work on. After an error, `run()` tries again. `extra` is kept in the RunStart.
+        `events` gets the events; no tool starts before its ToolCallEvent was taken from it.
         """
-        async with self._running(prompt, events) as run:
+        async with self._running(prompt, extra, events) as run:
             await self._take_up_open_calls()
             tool_choice = self.tool_choice
             for _ in range(self.max_iterations):
-                tools = self._offer(tool_choice)
+                tools = self._offer()
                 reply = await self.call_model(Request(await self.context(), tools, tool_choice))
                 self._take(reply)
-                if reply.stop_reason in UNFINISHED:  # its calls may be incomplete: none runs
-                    answer = self._ask_for_the_rest(reply)
+                if reply.stop_reason not in WHOLE:
+                    result = self._cut_short(reply)
                 elif reply.tool_calls:
-                    answer = await self.call_tools(reply.tool_calls)
+                    result = await self.call_tools(reply.tool_calls)
                 else:
-                    answer = Result(reply.text)
-                if answer and (answer := await self.finish(answer)):
-                    run.result = answer
+                    result = Result(reply.text)
+                if result and (result := await self.finish(result)):
                     break
                 tool_choice = "auto"  # a forced tool is forced once
             else:
-                run.result = await self._sum_up()
-        return run.result  # a Stop and an interrupt have set it, too
+                raise Stop("max_iterations", await self._sum_up())
+            run.result = result
+        return run.result  # a Stop or an interrupt that ended the block has set it, too
 
     # ---- the seams, for mixins to override
 
@@ -185,13 +189,13 @@ class Loop(Runs):
         raised: list[BaseException] = []
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
-            outcomes = await settle(self._answer, group, at_once=at_once, grace=self.cancel_grace)
+            outcomes = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
             raised += [e for e in outcomes if not isinstance(e, asyncio.CancelledError | None)]
         if not raised:
             return None
-        first = min(raised, key=lambda e: e.reason == "done" if isinstance(e, Stop) else -1)
-        if isinstance(first, Stop) and first.reason == "done":
-            return Result(first.text, first.value, "done")
+        first = min(raised, key=lambda error: isinstance(error, Stop) + is_done(error))
+        if is_done(first):
+            return first.result
         raise first
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -222,7 +226,11 @@ class Loop(Runs):
         return ToolMessage(call.id, call.name, as_content(text, 10_000), True, ephemeral)
 
     async def finish(self, result: Result) -> Result | None:
-        """The answer that ends the run, or None to go on. Done results pass here too."""
+        """The result that ends the run, or None to go on.
+
+        All that ends a run with a text passes here: answers, done results, and, once it is too late
+        to go on, a Stop and the last summary. None lets those pass as they are.
+        """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
             return None
@@ -262,21 +270,18 @@ class Loop(Runs):
         """Run the calls that an earlier run left open; not those that may have run already."""
         if not (calls := open_calls(self.log)):
             return
-        states = call_states(self.log)
+        states, runnable = call_states(self.log), list[ToolCall]()
         again = {tool.name for tool in self._offer() if tool.idempotent}
-        runnable = {
-            call.id: call
-            for call in calls
-            if states[call.id] == "waiting" or (states[call.id] == "started" and call.name in again)
-        }
-        for result in closing_results(self.log):
-            if result.tool_call_id not in runnable:
-                self.record(result)
-        answer = await self.call_tools([*runnable.values()])
-        if answer and (answer := await self.finish(answer)):
-            raise Stop(answer.stop_reason, answer.text, answer.value)
+        for call in calls:
+            state = states[call.id]
+            if state == "waiting" or (state == "started" and call.name in again):
+                runnable.append(call)
+            else:
+                self.record(sealed(call, state))
+        if done := await self.call_tools(runnable):
+            raise Stop(done.stop_reason, done.text, done.value)
 
-    def _offer(self, tool_choice: ToolChoice = "auto") -> Sequence[Tool]:
+    def _offer(self) -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
         tools = tuple(self.toolset())
         check_unique_names(tools)
@@ -285,37 +290,26 @@ class Loop(Runs):
         if before and names != before:
             added, removed = sorted({*names} - {*before}), sorted({*before} - {*names})
             self.emit(ToolsChangedEvent(added, removed))
-        if tool_choice not in ("auto", "required", "none", *names):
-            raise ValueError(f"tool_choice={tool_choice!r} names no tool; there are: {names}")
         return tools
 
     def _take(self, reply: AssistantMessage) -> None:
-        """Record a reply and tell of it. Raises Stop if the model refused, or ended oddly."""
+        """Record a reply, and tell of it."""
         self.add(reply)
         if self._run is not None and self._run.is_cancelled():
             raise asyncio.CancelledError  # which the model has swallowed
-        word = reply.stop_reason
-        if word not in (None, "end", "tool_calls", *UNFINISHED):
-            self._do_not_run(reply)
-            raise Stop(word if word == "refused" else f"unknown:{word}", reply.text)
 
-    def _ask_for_the_rest(self, reply: AssistantMessage) -> Result | None:
-        """Answer the calls of a reply that was cut off: none of them runs."""
-        self._do_not_run(reply)
-        if reply.stop_reason == "pause" and not reply.tool_calls:
-            self.nudge(GO_ON)
-            return None
-        replies = [r for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
-        cut_off = [each.stop_reason == "length" and bool(each.tool_calls) for each in replies]
-        if reply.tool_calls and cut_off[-MAX_CUT_OFF:] != [True] * MAX_CUT_OFF:
-            return None
-        return Result(reply.text, stop_reason=UNFINISHED[reply.stop_reason or ""])
-
-    def _do_not_run(self, reply: AssistantMessage) -> None:
+    def _cut_short(self, reply: AssistantMessage) -> Result | None:
+        """The end of a run whose reply is not whole, or None if the model is asked to go on."""
         for call in reply.tool_calls:
             self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
+        word = reply.stop_reason or ""
+        most = AGAIN.get(word, 0) if reply.tool_calls or word == "pause" else 0
+        replies = [r.stop_reason for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
+        if most and replies[-most:] != [word] * most:
+            return None
+        return Result(reply.text, stop_reason=STOPS.get(word, f"unknown:{word}"))
 
-    async def _answer(self, call: ToolCall) -> None:
+    async def _run_call(self, call: ToolCall) -> None:
         """Tell of a call, run it, and record its result as soon as there is one."""
         run = self._run
         if run is None or run.halted:
@@ -323,36 +317,42 @@ class Loop(Runs):
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
         self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
-        if self._queue is not None:
-            await self._queue.join()
+        if run.events:
+            await run.events.join()
         if run.halted:
             return
         start, failure = time.perf_counter(), None
         try:
-            message = await self.call_tool(call)
+            result = await self.call_tool(call)
         except BaseException as error:
-            # After a cancel, or a Stop before the tool ran, the call stays open, and the view says
-            # what is known of it. Anything else closes it; but for done, no further call starts.
-            stops = isinstance(error, Stop)
-            done = isinstance(error, Stop) and error.reason == "done"
-            never_started = call_states(self.log)[call.id] == "waiting"
-            if was_cancelled(error) or (stops and not done and never_started):
-                raise
-            failure, run.halted = error, not done
-            text = error.text if isinstance(error, Stop) else describe_error(error)
-            message = ToolMessage(call.id, call.name, text, is_error=not stops)
+            if was_cancelled(error) or not (said := self._last_words(call, error)):
+                raise  # the call stays open: the view says what is known of it
+            result, failure = said, error
+            run.halted |= not is_done(error)
         if self._run is not run:
             return  # it did not stop when its run was cancelled, and was left behind
-        self.add(replace(message, seconds=round(time.perf_counter() - start, 3)))
+        self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
         if failure:
             raise failure
+
+    def _last_words(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
+        """The result of a call that ends the run; None if it was stopped before its tool began."""
+        if not isinstance(error, Stop):
+            return ToolMessage(call.id, call.name, describe_error(error), is_error=True)
+        if not is_done(error) and call_states(self.log)[call.id] == "waiting":
+            return None
+        return ToolMessage(call.id, call.name, error.text)
 
     def _may_overlap(self, call: ToolCall) -> bool:
         return all(tool.parallel for tool in self._offered if tool.name == call.name)
 
-    async def _sum_up(self) -> Result:
+    async def _sum_up(self) -> str:
         """Out of turns: one more request for what was done and what is missing; no call runs."""
         self.tell(OUT_OF_TURNS)
         reply = await self.call_model(Request(await self.context(), self._offer()))
         self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
-        return Result(reply.text, stop_reason="max_iterations")
+        return reply.text
+
+
+def is_done(error: BaseException) -> TypeGuard[Stop]:
+    return isinstance(error, Stop) and error.reason == "done"

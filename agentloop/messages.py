@@ -2,22 +2,17 @@
 
 Copy with: nothing else.
 
-Everything here is a frozen record. A log is a list of records, and a saved log is a list of lines:
-`dump_record` writes a line and `load_record` reads it back. Fields and record types that this
-version does not know survive the round trip.
+Everything here is frozen. A log is a list of records: of messages, and of marks that say what
+happened. records.py writes a record as a line of JSON, and reads it back.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
-from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json, to_json
 
 Extra: TypeAlias = Mapping[str, Any] | None  # what else is known of a record
@@ -32,8 +27,6 @@ def no_extra() -> Any:
 
 def clean_text(text: str) -> str:
     """Text that UTF-8 can carry: surrogate pairs are joined, lone surrogates become U+FFFD."""
-    if text.isascii():
-        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -45,15 +38,16 @@ class _Texts:
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if isinstance(value := getattr(self, name), str):
+            value = getattr(self, name)
+            if isinstance(value, str) and not value.isascii():
                 object.__setattr__(self, name, clean_text(value))
 
 
 class _Content(_Texts):
-    """A message of text or parts. A string among the parts becomes a TextPart."""
+    """A message of text, or of parts. A string among the parts becomes a TextPart."""
 
     __slots__ = ()
-    content: Content
+    content: Any
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,11 +83,10 @@ class _Attachment:
     extra: Extra = no_extra()
 
     def __post_init__(self) -> None:
-        kind = type(self).__name__
-        if (self.url is None) == (self.data is None):
-            raise ValueError(f"{kind} needs either url= or data=, and not both")
-        if self.data is not None and not self.media_type:
-            raise ValueError(f"{kind} with data= needs a media_type=, such as 'image/png'")
+        if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
+            raise ValueError(
+                f"{type(self).__name__} takes url=, or data= with its media_type= ('image/png')"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +179,10 @@ class ToolCall(_Texts):
 
 
 @dataclass(frozen=True, slots=True)
-class SystemMessage(_Texts):
+class SystemMessage(_Content):
     """The system prompt. It is a setting and never in a log, so that nothing can lose it."""
 
     content: str
-
-    @property
-    def text(self) -> str:
-        return self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +195,7 @@ class UserMessage(_Content):
 
 
 @dataclass(frozen=True, slots=True)
-class AssistantMessage(_Texts):
+class AssistantMessage(_Content):
     """What the model said: text, tool calls, thinking, and what that cost.
 
     `stop_reason` is one of "end", "tool_calls", "length" (cut off by the output limit), "refused",
@@ -228,11 +217,7 @@ class AssistantMessage(_Texts):
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
         object.__setattr__(self, "tool_calls", tuple(self.tool_calls or ()))
-        _Texts.__post_init__(self)
-
-    @property
-    def text(self) -> str:
-        return self.content
+        _Content.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +252,7 @@ class Mark(_Texts):
 
 @dataclass(frozen=True, slots=True)
 class RunStart(Mark):
-    """A run began."""
+    """A run began. `extra` is what `run` was given as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +288,11 @@ class Reset(Mark):
 
 
 @dataclass(frozen=True, slots=True)
+class Fork(Mark):
+    """A fork begins here: the requests before it are on the bill of another agent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision(Mark):
     """Somebody, or a rule, allowed a call or denied it."""
 
@@ -328,6 +318,7 @@ Record: TypeAlias = (
     | ToolStart
     | Summary
     | Reset
+    | Fork
     | Decision
     | SideRequest
     | Unknown
@@ -365,6 +356,11 @@ class Stop(Exception):
         super().__init__(text or reason)
         self.reason, self.text, self.value = reason, text, value
 
+    @property
+    def result(self) -> Result:
+        """The Result that it ends a run with."""
+        return Result(self.text, self.value, self.reason)
+
 
 class TaskComplete(Stop):
     """What a done tool raises: the task is finished, and `message` is the answer.
@@ -378,108 +374,7 @@ class TaskComplete(Stop):
             message = "" if message is None else to_json(message, fallback=repr).decode()
         super().__init__("done", message, value)
 
-
-# ---- JSON
-
-_TYPES: dict[Any, Any] = {
-    "text": TextPart,
-    "image": ImagePart,
-    "file": FilePart,
-    "system": SystemMessage,
-    "user": UserMessage,
-    "assistant": AssistantMessage,
-    "tool": ToolMessage,
-    "run_start": RunStart,
-    "run_end": RunEnd,
-    "tool_start": ToolStart,
-    "summary": Summary,
-    "reset": Reset,
-    "decision": Decision,
-    "side_request": SideRequest,
-}
-_TAGS = {cls: {"type": tag} for tag, cls in _TYPES.items()}
-_FIELDS: dict[Any, dict[str, Any]] = {
-    cls: {each.name: each.default for each in fields(cls) if each.name != "extra"}
-    for cls in (*_TAGS, Usage, ToolCall)
-}
-MAX_DEPTH = 150  # of brackets in a line that is surely read back
-
-
-def to_dict(value: Any) -> Any:
-    """The record as plain JSON data, its type under "type"; fields at their default are left out.
-
-    Bytes become base64 text.
-    """
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, tuple):
-        return [to_dict(item) for item in cast(Sequence[Any], value)]
-    if isinstance(value, Unknown):
-        return dict(value.data)
-    if type(value) not in _FIELDS:
-        return value
-    data: dict[str, Any] = dict(getattr(value, "extra", None) or {}) | _TAGS.get(type(value), {})
-    for name, default in _FIELDS[type(value)].items():
-        if (found := getattr(value, name)) != default:
-            data[name] = to_dict(found)
-        else:
-            data.pop(name, None)  # of `extra`
-    return data
-
-
-def from_dict(data: Any) -> Any:
-    """The record (or part) that `to_dict` was given. ValueError: it is none."""
-    record: Any = _build(_TYPES.get(data["type"], Unknown), data)
-    return _adapter(_TYPES.get(data["type"], Unknown)).validate_python([record])[0]
-
-
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    generic: Any = list
-    return TypeAdapter[Any](
-        generic[cls], config=ConfigDict(strict=True, revalidate_instances="always")
-    )
-
-
-def _build(cls: Any, data: Mapping[str, Any]) -> Any:
-    if cls is Unknown:
-        return Unknown(data)
-    known = {name: value for name, value in data.items() if name in _FIELDS[cls]}
-    extra = {name: data[name] for name in data.keys() - known.keys() - _TAGS.get(cls, {}).keys()}
-    for name, value in known.items():
-        if name == "content" and isinstance(value, list):
-            parts = cast(list[dict[str, Any]], value)
-            known[name] = [_build(_TYPES.get(part["type"], Unknown), part) for part in parts]
-        elif name == "tool_calls":
-            known[name] = tuple(_build(ToolCall, call) for call in value)
-        elif name == "usage":
-            known[name] = _build(Usage, value)
-        elif name == "data":
-            known[name] = base64.b64decode(value)
-    return cls(**known, extra=extra) if extra else cls(**known)
-
-
-def dump_record(record: Record | Message) -> bytes:
-    """The record as one line of JSON, without the line's end.
-
-    ValueError: `raw` or `extra` holds what is no JSON, or is nested too deep to be read back.
-    """
-    data = to_dict(record)
-    try:
-        line = to_json(data, inf_nan_mode="strings")
-    except UnicodeEncodeError:  # in `raw` or `extra`
-        line = clean_text(json.dumps(data, ensure_ascii=False)).encode()
-    if line.count(b"[") + line.count(b"{") > MAX_DEPTH:  # it may be deeper than can be read back
-        from_json(line)
-    return line
-
-
-def load_record(line: str | bytes) -> Any:
-    """The record that a line holds; one of an unknown type comes back as `Unknown`, whole.
-
-    ValueError: the line is no JSON object, or a record with a missing or a wrong field.
-    """
-    try:
-        return from_dict(from_json(line))
-    except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"this line is no record: {error!r}") from None
+    @property
+    def message(self) -> str:
+        """The answer."""
+        return self.text

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from math import fsum
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
-from .messages import AssistantMessage, Record, SideRequest, Summary, Usage
-from .transcript import usage_of
+from .messages import Record, Usage
+from .transcript import ModelRequest, requests_of, usage_of
 
 # where nobody sends a bill: this machine, its network, a name without a dot
 LOCAL = r"https?://(127\.|\[::1\]|10\.|192\.168\.|[\w-]+(:\d+)?/)"
@@ -56,27 +56,18 @@ class Bill:
 
 
 def bill(log: Iterable[Record], price: PriceOf | None) -> Bill:
-    """One bill for all requests of a log."""
-    requests = [record for record in log if is_request(record)]
-    costs = [cost_of(request, price) for request in requests]
+    """One bill for all requests of a log, from its newest Fork on."""
+    requests = requests_of(log)
+    costs = [cost_of(each, price) for each in requests]
     known = [cost for cost in costs if cost is not None]
     return Bill(len(requests), usage_of(requests), fsum(known) if known == costs else None)
 
 
-def is_request(record: Record) -> TypeGuard[AssistantMessage | Summary | SideRequest]:
-    """True if a record stands for a model request; a summary that no model wrote does not."""
-    if isinstance(record, Summary):
-        return bool(record.model or record.usage)
-    return isinstance(record, AssistantMessage | SideRequest)
-
-
-def cost_of(
-    request: AssistantMessage | Summary | SideRequest, price: PriceOf | None
-) -> float | None:
+def cost_of(request: ModelRequest, price: PriceOf | None) -> float | None:
     """What a request cost; None if that is not known. One that nobody answered costs nothing."""
-    if request.model is None or request.usage is None:
-        return None if request.model or request.usage else 0.0
-    return price(request.model, request.usage) if price else None
+    if request.model and request.usage:
+        return price(request.model, request.usage) if price else None
+    return None if request.model or request.usage else 0.0
 
 
 def price_of(prices: Prices | None = None, llm: object = None) -> PriceOf:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast, get_args
 
 from pydantic_core import from_json, to_json
@@ -44,10 +45,11 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes):
         return f"<{len(value):,} bytes>"
     try:
-        json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=_repr)
+        show = partial(_shown, repr)
+        json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=show)
         return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
     except Exception:  # it contains itself, for example, or text that UTF-8 cannot carry
-        return _repr(value)
+        return _shown(repr, value)
 
 
 def clip(text: str, limit: int) -> str:
@@ -70,10 +72,6 @@ def describe_error(error: BaseException) -> str:
         return describe_error(inner[0])  # the group itself says nothing
     said = _shown(str, error).strip().split("\n")[0]
     return truncate(f"{type(error).__name__}: {said}".removesuffix(": "), 500)
-
-
-def _repr(value: Any) -> str:
-    return _shown(repr, value)
 
 
 def _shown(show: Callable[[Any], str], value: Any) -> str:

@@ -16,10 +16,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
+from pydantic import NonNegativeFloat
+
 from .errors import AgentBusy, RunStopped
-from .events import EventQueue, EventStream, FinalResponseEvent, Telling, events_of
+from .events import Event, EventQueue, EventStream, FinalResponseEvent, Listener, events_of
 from .messages import (
     AssistantMessage,
+    Extra,
+    Fork,
     Message,
     Part,
     Record,
@@ -31,11 +35,10 @@ from .messages import (
     SystemMessage,
     Usage,
     UserMessage,
-    dump_record,
 )
+from .settings import Settings, check_settings, settings_of
 from .transcript import (
     closing_results,
-    last_message,
     newest_run,
     open_calls,
     seal,
@@ -58,6 +61,7 @@ class Run:
 
     task: asyncio.Task[Any]
     cancels: int  # that the task had before
+    events: EventQueue | None  # to the reader of a stream
     interrupt: str | None = None
     halted: bool = False  # no further call starts
     result: Result = Result()
@@ -66,13 +70,15 @@ class Run:
         return self.task.cancelling() > self.cancels
 
 
-class Runs(Telling, ABC):
+class Runs(Settings, ABC):
     """What can be run on a prompt.
 
+    listeners: functions that get each event as it happens.
     cancel_grace: how many seconds a cancelled tool gets to stop.
     """
 
-    cancel_grace: float = 5.0
+    listeners: Sequence[Listener] = ()
+    cancel_grace: NonNegativeFloat = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,8 +86,14 @@ class Runs(Telling, ABC):
         self._run: Run | None = None
 
     @abstractmethod
-    async def run(self, prompt: Prompt = None, *, events: EventQueue | None = None) -> Result:
+    async def run(
+        self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
+    ) -> Result:
         """The run itself."""
+
+    @abstractmethod
+    async def finish(self, result: Result) -> Result | None:
+        """The result that ends a run."""
 
     @abstractmethod
     def record(self, record: Record) -> None:
@@ -130,14 +142,21 @@ class Runs(Telling, ABC):
 
     @property
     def usage(self) -> Usage:
-        """All tokens so far, those of summaries and other side requests included."""
+        """All tokens so far, those of summaries and other side requests included.
+
+        Those of a fork count from where it began.
+        """
         return usage_of(self.log)
+
+    async def get_usage(self) -> Usage:
+        """`usage`, for programs that await it."""
+        return self.usage
 
     def load_history(self, messages: Sequence[Message]) -> None:
         """Start from these messages instead of the present log. Calls without a result get one.
 
-        System messages are left out: the system prompt is a setting. ValueError: one of them holds
-        what cannot be saved. OSError: a session's disk is full. Then the log is as it was.
+        System messages are left out: the system prompt is a setting. OSError: a session's disk is
+        full; then the log is as it was.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -145,7 +164,6 @@ class Runs(Telling, ABC):
                 raise TypeError(
                     f"history is messages, such as UserMessage('hi'), not {message!r:.80}"
                 )
-            dump_record(message)
         self.record(Reset())
         del self.log[:-1]
         for message in seal(messages):
@@ -156,22 +174,41 @@ class Runs(Telling, ABC):
         """Forget the log; the settings stay."""
         self.load_history([])
 
-    def fork(self, at: int | None = None) -> Self:
-        """An independent copy with the same settings, and the log up to record `at` (or all of it).
+    def fork(self, at: int | None = None, **settings: Any) -> Self:
+        """An independent copy with the log up to record `at`, or all of it.
 
-        Calls that are open there get a result in the copy. An agent with an empty log is a
-        template: fork it once per request.
+        It has the same settings, but for those that are given. Calls that are open there get a
+        result in the copy. An agent with an empty log is a template: fork it once per request.
         """
         twin = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list | dict | set):
                 setattr(twin, name, copy.copy(cast(Any, value)))
+        if settings:
+            same = {name: getattr(self, name) for name in settings_of(type(self))}
+            vars(twin).update(check_settings(type(self), same | settings))
         twin.log = self.log[:at]
-        twin.log += closing_results(twin.log)
-        twin._run = twin._queue = None
+        if twin.log:
+            twin.log += [*closing_results(twin.log), Fork()]
+        twin._run = None
         return twin
 
     # ---- telling
+
+    @property
+    def listened(self) -> bool:
+        """True if anybody gets the events."""
+        return bool(self.listeners or (self._run and self._run.events))
+
+    def emit(self, event: Event) -> None:
+        """Tell of an event, and survive a listener that raises."""
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener failed on %s", type(event).__name__)
+        if self._run and self._run.events:
+            self._run.events.put_nowait(event)
 
     def add(self, record: Record) -> None:
         """Record, and tell of it."""
@@ -186,20 +223,25 @@ class Runs(Telling, ABC):
     # ---- how a run begins and ends
 
     @asynccontextmanager
-    async def _running(self, prompt: Prompt, events: EventQueue | None) -> AsyncGenerator[Run]:
+    async def _running(
+        self, prompt: Prompt, extra: Extra, events: EventQueue | None
+    ) -> AsyncGenerator[Run]:
         """Mark where a run begins and how it ends. A Stop and an interrupt end it with a Result."""
         if self._run is not None and self._run.is_cancelled():  # a dropped stream, on its way out
             await asyncio.wait([self._run.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
         task = cast(asyncio.Task[Any], asyncio.current_task())
-        self._run = run = Run(task, task.cancelling())
-        self._queue = events
+        self._run = run = Run(task, task.cancelling(), events)
         try:
-            self._begin(prompt)
+            self._begin(prompt, extra)
             try:
-                yield run
-            except Stop as stop:
-                run.result = Result(stop.text, stop.value, stop.reason)
+                try:
+                    yield run
+                except Stop as stop:
+                    run.result = stop.result
+                    run.result = await self.finish(run.result) or run.result
+            except Stop as stop:  # of finish()
+                run.result = stop.result
             except asyncio.CancelledError:
                 # If interrupt() alone cancelled the task, it is cancelled no more.
                 if run.interrupt is None or task.uncancel() > run.cancels:
@@ -217,7 +259,7 @@ class Runs(Telling, ABC):
             self.record(RunEnd(run.result.stop_reason))
             self.emit(FinalResponseEvent(run.result.text, run.result.stop_reason))
         finally:
-            self._run = self._queue = None
+            self._run = None
 
     def refuse_if_busy(self) -> None:
         if self.running:
@@ -226,21 +268,20 @@ class Runs(Telling, ABC):
                 "or give each query a copy of its own with agent.fork()"
             )
 
-    def _begin(self, prompt: Prompt) -> None:
+    def _begin(self, prompt: Prompt, extra: Extra) -> None:
+        last = next(reversed(self.messages), None)
         if prompt is None:
-            if isinstance(last_message(self.log), AssistantMessage | None) and not open_calls(
-                self.log
-            ):
+            if last is None or (isinstance(last, AssistantMessage) and last.stop_reason != "pause"):
                 raise ValueError("there is nothing to go on with: give run() a prompt")
-            self.record(RunStart())
+            self.record(RunStart(extra=extra))
             return
         message = UserMessage(prompt)
         if not message.content or (isinstance(prompt, str) and not prompt.strip()):
             raise ValueError("the prompt is empty: say what to do")
-        self.record(RunStart())
+        self.record(RunStart(extra=extra))
         for result in closing_results(self.log):
             self.record(result)
-        if last_message(self.log) != message:  # asked again after an error: it is there already
+        if last != message:  # asked again after an error: it is there already
             self.record(message)
 
 

@@ -16,11 +16,10 @@ Dataclasses would copy them from base to base, and a composed class would lose s
 
 from __future__ import annotations
 
-import copy
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import get_annotations
-from typing import Any, ClassVar, cast, dataclass_transform, get_origin, get_type_hints
+from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -49,33 +48,44 @@ class Settings:
                 for near in get_close_matches(name, known, 1, 0.8):
                     raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near}?")
 
-    def __init__(self, **settings: Any) -> None:
-        cls: Any = type(self)
-        try:
-            vars(self).update(vars(_model(cls)(**settings)))
-        except ValidationError as error:
-            wrong = error.errors()[0]  # whose input may hold a key, and is not shown
-            place = ".".join(map(str, wrong["loc"]))
-            raise SettingError(f"{cls.__name__}: {place}: {wrong['msg']}") from None
+    def __init__(self, *values: Any, **settings: Any) -> None:
+        if values:
+            raise SettingError(f"{type(self).__name__} takes settings by name: llm=..., tools=...")
+        vars(self).update(check_settings(type(self), settings))
         self.__post_init__()
 
     def __post_init__(self) -> None:
         """Called once the settings are set. An override calls super().__post_init__() first."""
 
 
+def check_settings(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a class: these, and the defaults of the others. Raises SettingError."""
+    try:
+        return vars(_model(cls)(**settings))
+    except ValidationError as error:
+        wrong = error.errors()[0]  # whose input may hold a key, and is not shown
+    name = ".".join(map(str, wrong["loc"]))
+    if wrong["type"] != "extra_forbidden":
+        raise SettingError(f"{cls.__name__}: {name}: {wrong['msg']}")
+    near = get_close_matches(name, settings_of(cls), 1)
+    hint = f"; do you mean {near[0]!r}?" if near else ""
+    raise SettingError(f"{cls.__name__} has no setting {name!r}{hint}")
+
+
+def settings_of(cls: Any) -> list[str]:
+    """The names of the settings of a class."""
+    return [*_model(cls).model_fields]
+
+
 @cache
 def _model(cls: Any) -> type[BaseModel]:
     """The pydantic model that checks the settings of a class."""
-    try:
-        hints = get_type_hints(cls, include_extras=True)
-    except NameError:  # a name that only checkers see
-        hints = {name: Any for each in cls.__mro__ for name in get_annotations(each)}
     fields: dict[str, Any] = {}
-    for name, kind in hints.items():
+    for name, kind in get_type_hints(cls, include_extras=True).items():
         if get_origin(kind) is not ClassVar:
-            default = getattr(cls, name, ...)
-            if isinstance(default, list | dict | set):
-                default = Field(default_factory=partial(copy.copy, cast(Any, default)))
-            fields[name] = (kind, default)
-    config = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
+            default = Field(default_factory=partial(getattr, cls, name))  # validation copies it
+            fields[name] = (kind, default if hasattr(cls, name) else ...)
+    config = ConfigDict(
+        strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True
+    )
     return create_model(cls.__name__, __config__=config, **fields)

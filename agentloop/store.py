@@ -1,6 +1,6 @@
 """A session file: JSON lines that are only appended, with a lock while it is open.
 
-Copy with: errors.py, messages.py.
+Copy with: errors.py, messages.py, records.py.
 
 The first line is a header, each further line is a record. A line is acknowledged once `append`
 returns: the operating system has it then, and a killed process loses none. A torn last line, which
@@ -20,7 +20,8 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from .errors import SessionLocked
-from .messages import Record, Reset, Unknown, load_record
+from .messages import Record, Reset, Unknown
+from .records import load_record
 
 logger = logging.getLogger("agentloop")
 

@@ -17,7 +17,6 @@ import contextvars
 import copy
 import functools
 import inspect
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -25,16 +24,16 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from types import MethodType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from .arguments import Arguments, parse_arguments
+from pydantic import TypeAdapter
+
+from .arguments import Arguments, read_object, type_of
 from .depends import Function, Overrides, Resolver, injected, name_of, parameters_of, plan
 from .docstrings import parse_docstring
 from .errors import ToolError
 from .messages import TaskComplete
-from .waiting import cancel_this_task, within
-
-logger = logging.getLogger("agentloop")
+from .waiting import cancel_this_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,11 +45,14 @@ NO_OVERRIDES: Overrides = {}
 class Tool:
     """Something that the model may call. Other sources of tools than `@tool` derive from this.
 
-    parameters: a JSON schema of type "object".
+    parameters: a JSON schema of type "object". These keywords are checked here: `type`, `enum`,
+        `const`, `required`, `properties`, `items`, `additionalProperties: false`. The others are
+        the tool's own to check.
     ephemeral: how many newest results of this tool stay visible; 0 means all of them.
     timeout: seconds that one call may take.
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
+    read_only: has no side effects.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Tool:
     timeout: float | None = None
     parallel: bool = True
     idempotent: bool = False
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         self.ephemeral = int(self.ephemeral)  # True is 1
@@ -72,7 +75,9 @@ class Tool:
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments from the model's JSON text. ToolError says what is wrong with them."""
-        return parse_arguments(arguments)
+        kind = type_of({"type": "object", **self.parameters})
+        data: dict[str, Any] = read_object(arguments, self.parameters, TypeAdapter(kind))
+        return data
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
         """What the tool returns for validated arguments. Raises what it raises."""
@@ -97,7 +102,6 @@ class FunctionTool(Tool, Generic[P, R]):
             raise TypeError(f"tool {self.name!r} is a generator function; return a list instead")
         parameters = parameters_of(function)
         self.function = function
-        self.overrides = NO_OVERRIDES
         self._injected = injected(parameters)
         self._plan = plan(self._injected.values())
         hidden = {"self", *self._injected, *getattr(function, "keywords", ())}
@@ -114,19 +118,13 @@ class FunctionTool(Tool, Generic[P, R]):
             bound.function = MethodType(self.function, instance)
         return bound
 
-    def bind(self, overrides: Overrides) -> Self:
-        """This tool with dependency overrides of its own; those of an agent outrank them."""
-        bound = copy.copy(self)
-        bound.overrides = {**self.overrides, **overrides}
-        return bound
-
     def validate(self, arguments: str) -> dict[str, Any]:
         return self._arguments.read(arguments)
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
         if not self._injected:
             return await call_function(self.function, **args)
-        async with Resolver({**self.overrides, **overrides}, self._plan) as resolver:
+        async with Resolver(overrides, self._plan) as resolver:
             given = await resolver.get_all(self._injected)
             try:
                 return await call_function(self.function, **args, **given)
@@ -146,6 +144,7 @@ def tool(
     timeout: float | None = None,
     parallel: bool = True,
     idempotent: bool = False,
+    read_only: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> Any:
     """Makes a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
@@ -188,25 +187,6 @@ async def call_function(function: Function, /, *args: Any, **kwargs: Any) -> Any
         return await function(*args, **kwargs)
     result = await in_thread(function, *args, **kwargs)
     return await result if inspect.isawaitable(result) else result
-
-
-async def is_approved(
-    approve: Function | None, name: str, arguments: dict[str, Any], *, seconds: float
-) -> bool:
-    """Whether `approve(name, arguments)` says True in time. True if there is nobody to ask.
-
-    Anything else denies: an error, another value, a late answer.
-    """
-    if approve is None:
-        return True
-    try:
-        answer = await within(
-            seconds, call_function(approve, name, copy.deepcopy(arguments)), grace=0
-        )
-    except Exception:
-        logger.exception("approve failed, which denies %s", name)
-        return False
-    return answer is True
 
 
 async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 from .messages import (
     AssistantMessage,
     Decision,
+    Fork,
     Message,
     Record,
-    RunEnd,
     RunStart,
+    SideRequest,
     Summary,
     SystemMessage,
     ToolCall,
@@ -31,6 +32,7 @@ from .messages import (
 )
 
 Log: TypeAlias = Sequence[Record | Message]
+ModelRequest: TypeAlias = AssistantMessage | Summary | SideRequest
 CallState: TypeAlias = Literal["waiting", "started", "denied", "answered"]
 
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
@@ -50,17 +52,18 @@ def view(log: Log) -> list[Message]:
     After a Summary that is the first task, the summary, the user's own messages from the newest
     prompt on, and the records from `keep` on.
     """
-    for at in reversed(range(len(log))):
-        if isinstance(summary := log[at], Summary):
-            keep, prompt = summary.keep, newest_prompt(log[:at])
-            own = [i for i, record in enumerate(log[:keep]) if is_own(record)]
-            told = UserMessage(SUMMARY_INTRO + summary.content, True, {"pinned": True})
-            newest = [log[i] for i in own[1:] if i >= prompt]
-            return seal([*(log[i] for i in own[:1]), told, *newest, *log[keep:]])
-    return seal(log)
+    summaries = [at for at, record in enumerate(log) if isinstance(record, Summary)]
+    if not summaries:
+        return seal(log)
+    summary = cast(Summary, log[summaries[-1]])
+    keep, prompt = summary.keep, newest_prompt(log[: summaries[-1]])
+    own = [i for i, record in enumerate(log[:keep]) if is_own(record)]
+    told = UserMessage(SUMMARY_INTRO + summary.content, True, {"pinned": True})
+    newest = [log[i] for i in own[1:] if i >= prompt]
+    return seal([*(log[i] for i in own[:1]), told, *newest, *log[keep:]])
 
 
-def is_own(record: Record | Message) -> bool:
+def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
     """True for the user's own words, False for what the library says in the user's place."""
     return isinstance(record, UserMessage) and not record.hidden
 
@@ -68,18 +71,13 @@ def is_own(record: Record | Message) -> bool:
 def newest_prompt(log: Log) -> int:
     """The place of the newest prompt; the log's end if there is none.
 
-    For a run that was only sent to, that is the prompt that it goes on with, or, if an answer has
-    come since, the first message that was sent after it.
+    What was sent into a run is no prompt, unless there is nothing else.
     """
     prompt = len(log)
     for at in reversed(range(len(log))):
-        record = log[at]
-        if isinstance(record, RunEnd) and record.stop_reason in ("completed", "done"):
-            if prompt < len(log):
-                break
-        elif is_own(record):
+        if is_own(record := log[at]):
             prompt = at
-            if "sent" not in (getattr(record, "extra", None) or {}):
+            if "sent" not in (record.extra or {}):
                 break
     return prompt
 
@@ -107,7 +105,7 @@ def seal(records: Log) -> list[Message]:
                 for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
                     waiting.setdefault(asked.id, []).append(len(messages))
                     messages.append(call)
-            elif record.text.strip():
+            elif record.text.strip() or (record.stop_reason == "pause" and record.raw):
                 messages.append(record)
         elif isinstance(record, UserMessage | SystemMessage):
             messages.append(record)
@@ -175,17 +173,27 @@ def sealed(call: ToolCall, state: CallState) -> ToolMessage:
     return ToolMessage(call.id, call.name, _SEALS.get(state, OUTCOME_UNKNOWN), is_error=True)
 
 
-def last_message(log: Log) -> Message | None:
-    """The newest message of a log, marks left out; None if there is none."""
-    return next((record for record in reversed(log) if isinstance(record, Message)), None)
-
-
 def newest_run(log: Sequence[Record]) -> Sequence[Record]:
     """The records of the newest run."""
-    starts = (at for at in reversed(range(len(log))) if isinstance(log[at], RunStart))
-    return log[next(starts, len(log)) :]
+    for at in reversed(range(len(log))):
+        if isinstance(log[at], RunStart):
+            return log[at:]
+    return ()
+
+
+def requests_of(records: Iterable[Any]) -> list[ModelRequest]:
+    """The records that stand for a model request, from the newest Fork on."""
+    found: list[ModelRequest] = []
+    for record in records:
+        if isinstance(record, Fork):
+            found.clear()
+        elif isinstance(record, AssistantMessage | SideRequest) or (
+            isinstance(record, Summary) and (record.model or record.usage)
+        ):  # else no model wrote the summary
+            found.append(record)
+    return found
 
 
 def usage_of(records: Iterable[Any]) -> Usage:
     """The tokens that some records report, added up: replies, summaries and side requests."""
-    return sum((r.usage for r in records if getattr(r, "usage", None)), Usage())
+    return sum((each.usage for each in requests_of(records) if each.usage), Usage())

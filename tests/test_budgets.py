@@ -13,7 +13,7 @@ FREE = {
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
 }
 FOLDERS = {  # tokens of all files of a folder
-    "": 16_350,
+    "": 16_600,
     "models": 14_500,
     "mixins": 9_000,
     "toolkits": 3_200,
@@ -21,8 +21,7 @@ FOLDERS = {  # tokens of all files of a folder
 }
 FILE = {"": 1_600, "models": 2_300, "mixins": 850, "toolkits": 2_000, "cli": 1_900}
 OWN = {
-    "messages.py": 2_350,
-    "loop.py": 2_300,
+    "loop.py": 2_200,
     "models/http.py": 2_700,
     "mixins/compaction.py": 1_700,
     "mixins/limits.py": 1_150,

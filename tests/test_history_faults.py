@@ -16,10 +16,8 @@ from agentloop import (
     ChatOpenAI,
     CompactionConfig,
     ContextWindowExceeded,
-    Decision,
     Loop,
     PruneEvent,
-    RunStart,
     ScriptedModel,
     Summary,
     ToolCall,
@@ -27,14 +25,14 @@ from agentloop import (
     ToolStart,
     UserMessage,
     assert_prefix_stable,
-    seal,
     tool,
     validate,
     view,
 )
+from agentloop.messages import Decision, RunStart
 from agentloop.models.http import error_class
 from agentloop.models.scripted import call
-from agentloop.transcript import DENIED, NEVER_STARTED, OUTCOME_UNKNOWN
+from agentloop.transcript import DENIED, NEVER_STARTED, OUTCOME_UNKNOWN, seal
 
 from .test_loop import add, shown
 from .test_transcript import logs

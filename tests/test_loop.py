@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import sys
 import threading
 import tracemalloc
@@ -19,7 +20,6 @@ from agentloop import (
     HiddenUserMessageEvent,
     Loop,
     RequestEvent,
-    RunEnd,
     RunStopped,
     ScriptedModel,
     StepCompleteEvent,
@@ -42,10 +42,13 @@ from agentloop import (
     assert_prefix_stable,
     current_agent,
     current_call,
+    dump_record,
+    load_record,
     tool,
     validate,
 )
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
+from agentloop.messages import RunEnd, RunStart
 from agentloop.models.scripted import call
 
 
@@ -166,16 +169,6 @@ class TestLoop:
         await agent.query("x")
         assert beside == [["alone1"], ["alone2"]]
 
-    async def test_a_forced_tool_is_forced_once(self):
-        agent, llm = self.make(call("add", a=1, b=1), "2", tools=[add], tool_choice="add")
-        await agent.query("x")
-        assert [r.tool_choice for r in llm.requests] == ["add", "auto"]
-
-    async def test_a_forced_tool_has_to_be_there(self):
-        agent, _ = self.make("x", tools=[add], tool_choice="sub")
-        with pytest.raises(ValueError, match="tool_choice='sub' names no tool"):
-            await agent.query("x")
-
     # ---- limits and odd replies
 
     async def test_at_the_limit_the_model_is_asked_what_was_done_and_what_is_missing(self):
@@ -238,12 +231,6 @@ class TestLoop:
         assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
         assert validate([*agent.messages, UserMessage("go on")]) == []
 
-    async def test_a_reply_between_that_is_whole_gives_the_model_three_again(self):
-        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(cut, cut, call("add", a=1, b=1), cut, cut, "2", tools=[add, fail])
-        assert (await agent.run("x")).text == "2"
-        assert len(llm.requests) == 6
-
     @pytest.mark.parametrize("prompt", [None, "again"])
     async def test_the_next_run_gives_the_model_three_again(self, prompt):
         cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
@@ -265,10 +252,20 @@ class TestLoop:
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
         assert (await agent.run("x")).stop_reason == reason
 
-    async def test_a_pause_goes_on(self):
-        agent, llm = self.make(AssistantMessage("wait", stop_reason="pause"), "done")
-        assert await agent.query("x") == "done"
-        assert isinstance(llm.requests[1].messages[-1], UserMessage)
+    @pytest.mark.parametrize("text", ["wait", ""])
+    async def test_a_paused_model_gets_its_own_turn_back_and_nothing_behind_it(self, text):
+        paused = AssistantMessage(text, stop_reason="pause", raw=[{"type": "server_tool_use"}])
+        agent, llm = self.make(paused, RuntimeError("down"), "done")
+        with pytest.raises(RuntimeError):
+            await agent.run("x")
+        assert (await agent.run()).text == "done"
+        for request in llm.requests[1:]:
+            assert request.messages[-1].raw == paused.raw
+
+    async def test_a_model_cannot_pause_for_ever(self):
+        agent, llm = self.make(lambda m, t: AssistantMessage("wait", stop_reason="pause", raw=[1]))
+        assert (await agent.run("x")).stop_reason == "no_progress"
+        assert len(llm.requests) < 20
 
     async def test_an_id_that_the_library_makes_is_in_no_other_log(self):
         def asks(messages, tools):
@@ -338,23 +335,6 @@ class TestLoop:
         assert shown(llm.requests[1])[2:] == ["2", "LookupError: nowhere", "Try Paris.", "4"]
         assert [m.is_error for m in llm.requests[1].messages[2:]] == [False, True, True, False]
 
-    async def test_a_tool_that_refuses_to_stop_is_left_behind(self):
-        release = asyncio.Event()
-
-        @tool("Refuse", timeout=0.01)
-        async def refuse() -> None:
-            while not release.is_set():
-                try:
-                    await release.wait()
-                except asyncio.CancelledError:
-                    continue
-
-        agent, llm = self.make(call("refuse"), "ok", tools=[refuse], cancel_grace=0.01)
-        assert await agent.query("x") == "ok"
-        assert "0.01 seconds" in shown(llm.requests[1])[-1]
-        release.set()
-        await asyncio.sleep(0)
-
     @pytest.mark.parametrize(
         "error", [GeneratorExit, StopAsyncIteration, StopIteration, asyncio.CancelledError]
     )
@@ -392,14 +372,6 @@ class TestLoop:
             assert ran == []
             assert await agent.query("go on") == "ok"
 
-    async def test_calls_of_a_refused_reply_never_run(self):
-        refused = AssistantMessage("no", (call("add", a=1, b=1),), stop_reason="refused")
-        agent, _ = self.make(refused, "ok", tools=[add])
-        result = await agent.run("x")
-        assert (result.stop_reason, result.pending) == ("refused", ())
-        assert (await agent.run()).text == "ok"
-        assert not any(isinstance(record, ToolStart) for record in agent.log)
-
     @pytest.mark.parametrize("answer", [42, None, {"a": 1}])
     async def test_task_complete_takes_any_answer(self, answer):
         @tool("Finish")
@@ -410,6 +382,7 @@ class TestLoop:
         result = await agent.run("x")
         assert isinstance(result.text, str)
         assert (result.stop_reason, result.value) == ("done", answer)
+        assert TaskComplete(answer).message == result.text == agent.messages[-1].text
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
     @pytest.mark.parametrize("sync", [True, False])
@@ -428,17 +401,6 @@ class TestLoop:
         assert await agent.query("go on") == "ok"
 
     # ---- done and stop
-
-    async def test_task_complete_ends_the_run(self):
-        @tool("Finish")
-        async def finish_up(message: str) -> str:
-            raise TaskComplete(message, value=42)
-
-        agent, _ = self.make(call("finish_up", message="all done"), tools=[finish_up])
-        result = await agent.run("x")
-        assert (result.text, result.value, result.stop_reason) == ("all done", 42, "done")
-        assert agent.messages[-1].text == "all done"
-        assert not agent.messages[-1].is_error
 
     async def test_siblings_of_a_done_call_are_answered_too(self):
         @tool("Finish")
@@ -952,27 +914,54 @@ class TestLoop:
         agent, _ = self.make(*used)
         assert (await agent.run("a")).usage == Usage(10, 1)
         assert (await agent.run("b")).usage == Usage(10, 2)
-        assert agent.usage == Usage(20, 3)
+        assert agent.usage == await agent.get_usage() == Usage(20, 3)
 
-    def test_settings_are_checked_when_the_agent_is_made(self):
-        with pytest.raises(TypeError, match="ChatModel"):
-            self.agent_class(llm="gpt")
+    @pytest.mark.parametrize(
+        ("settings", "told"),
+        [
+            ({"llm": "gpt"}, "ChatModel"),
+            ({"llm": ScriptedModel}, "ChatModel"),
+            ({"max_iterations": 0}, "max_iterations"),
+            ({"cancel_grace": math.nan}, "cancel_grace"),
+            ({"tools": [add, add]}, "add"),
+            ({"tools": [lambda: 1]}, "@tool"),
+            ({"tools": add}, "Sequence"),
+            ({"on_tool_error": "raises"}, "on_tool_error"),
+            ({"dependency_overrides": {current_call: 5}}, r"dependency_overrides.*callable"),
+            ({"max_iteration": 3}, "has no setting 'max_iteration'; do you mean 'max_iterations'"),
+            ({"nonsense": 3}, "has no setting 'nonsense'$"),
+        ],
+    )
+    def test_settings_are_checked_when_an_agent_is_made(self, settings, told):
+        with pytest.raises((TypeError, ValueError), match=told):
+            self.agent_class(**{"llm": ScriptedModel()} | settings)
+        with pytest.raises((TypeError, ValueError), match=told):
+            agent, _ = self.make()
+            agent = agent.fork(**settings)
+            agent.run_sync("x")
+
+    def test_settings_are_given_by_name(self):
+        with pytest.raises(TypeError, match="by name"):
+            self.agent_class(ScriptedModel())
+
+    def test_a_default_in_a_class_body_is_checked_too(self):
+        self.agent_class = type("Mine", (self.agent_class,), {"max_iterations": 0})
         with pytest.raises(ValueError, match="max_iterations"):
-            self.make(max_iterations=0)
-        with pytest.raises(ValueError, match="add"):
-            self.make(tools=[add, add])
-        with pytest.raises(TypeError, match="@tool"):
-            self.make(tools=[lambda: 1])
-        with pytest.raises(TypeError, match="Sequence"):
-            self.make(tools=add)
-        with pytest.raises(TypeError, match="ChatModel"):
-            self.agent_class(llm=ScriptedModel)
-        with pytest.raises(ValueError, match="on_tool_error"):
-            self.make(on_tool_error="raises")
-        with pytest.raises(TypeError, match=r"dependency_overrides.*callable"):
-            self.make(dependency_overrides={current_call: 5})
-        with pytest.raises(TypeError, match="max_iteration"):
-            self.make(max_iteration=3)
+            self.make()
+
+    async def test_a_fork_takes_settings_of_its_own(self):
+        agent, llm = self.make("one", call("add", a=1, b=1), "two", tools=[])
+        await agent.run("x")
+        twin = agent.fork(tools=[add], max_iterations=1)
+        assert (await twin.run("y")).stop_reason == "max_iterations"
+        assert (agent.tools, agent.max_iterations) == ([], 200)
+        assert shown(llm.requests[1]) == ["x", "one", "y"]
+
+    async def test_what_a_run_is_given_as_extra_stands_in_its_start(self):
+        agent, _ = self.make("ok")
+        await agent.run("x", extra={"trace": "1"})
+        [start] = [record for record in agent.log if isinstance(record, RunStart)]
+        assert load_record(dump_record(start)).extra == {"trace": "1"}
 
     def test_a_class_body_changes_defaults(self):
         class Mine(self.agent_class):

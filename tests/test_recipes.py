@@ -24,7 +24,6 @@ from agentloop import (
     ChatAnthropic,
     Loop,
     Overloaded,
-    RunEnd,
     ScriptedModel,
     ToolCall,
     Usage,
@@ -33,6 +32,7 @@ from agentloop import (
     dump_record,
     tool,
 )
+from agentloop.messages import RunEnd
 from agentloop.models.scripted import call
 
 ROOT = Path(__file__).parents[1]
@@ -386,7 +386,7 @@ def test_slash_commands_act_on_the_conversation(capsys: pytest.CaptureFixture[st
     first = recipe.take(Agent(llm=llm), "/review a.py")
     assert seen(llm) == [recipe.PROMPTS["/review"].format("a.py")]
     second = recipe.take(first, "Thanks!")
-    undone = recipe.take(recipe.take(second, "/undo"), "/usage")
+    undone = recipe.take(recipe.take(second, "/usage"), "/undo")
     assert [message.text for message in undone.messages][1:] == ["Fine."]
     assert len(second.messages) == 4
     assert recipe.take(undone, "/undoo") is undone

@@ -23,7 +23,7 @@ from ..store import SESSION_DIR, session_path
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from ..tools import Tool
-from ..transcript import last_message, open_calls
+from ..transcript import open_calls, view
 from .shown import Shown, as_json
 from .terminal import BOLD, DIM, GREEN, RED, Terminal, exact
 
@@ -119,7 +119,7 @@ class Chat:
     def unfinished(self) -> bool:
         """Whether there is something to go on with, without a prompt."""
         log = self.agent.log
-        return bool(open_calls(log)) or isinstance(last_message(log), UserMessage | ToolMessage)
+        return isinstance(next(reversed(view(log)), None), UserMessage | ToolMessage)
 
     def answer(self, prompt: str | None) -> Result | None:
         """The answer, shown as it comes; without a prompt, the one that did not come to its end.

@@ -18,10 +18,10 @@ from ..messages import (
     RunEnd,
     ToolCall,
     ToolMessage,
-    dump_record,
 )
 from ..models.replay import dump_to, tail_of
 from ..prices import PriceOf, price_of
+from ..records import dump_record
 from ..store import SessionFile, read_log, session_path
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from ..loop import Loop
 from ..messages import Part, Result, SideRequest
-from ..prices import Bill, Prices, bill, is_request, price_of
-from ..transcript import newest_run
+from ..prices import Bill, Prices, bill, price_of
+from ..transcript import newest_run, requests_of
 
 
 class Cost(Loop):
@@ -51,7 +51,7 @@ class Cost(Loop):
     @property
     def model_bills(self) -> dict[str, Bill]:
         """All requests so far by the model that answered; "" stands for one without a name."""
-        requests, price = [*filter(is_request, self.log)], price_of(self.prices, self.llm)
+        requests, price = requests_of(self.log), price_of(self.prices, self.llm)
         return {
             name or "": bill([r for r in requests if r.model == name], price)
             for name in dict.fromkeys(r.model for r in requests)
@@ -67,5 +67,5 @@ async def run_counted(agent: Loop, sub: Loop, prompt: str | Sequence[Part]) -> R
     try:
         return await sub.run(prompt)
     finally:
-        for request in filter(is_request, sub.log[start:]):
+        for request in requests_of(sub.log[start:]):
             agent.add(SideRequest(request.usage, request.model))

@@ -1,6 +1,6 @@
 """Takes messages while a run is going on, and shows them before the next model call.
 
-Copy with: the core.
+Copy with: the core, records.py.
 
     agent.send("Leave the tests as they are.")            # from anywhere, any thread
     MyAgent(..., reminders=[every(10, "Keep the list of open points up to date.")])
@@ -29,9 +29,8 @@ from ..messages import (
     RunStart,
     Unknown,
     UserMessage,
-    from_dict,
-    to_dict,
 )
+from ..records import from_dict, to_dict
 
 sending = RLock()  # held while something is sent, recorded or delivered
 

@@ -9,8 +9,10 @@ A cached token costs about a tenth of a new one, so a change costs what stands b
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections.abc import Iterable
+from itertools import pairwise, takewhile
 from operator import eq
+from typing import Any
 
 from ..events import RequestEvent
 from ..loop import Loop, Request
@@ -42,3 +44,24 @@ def compare(request: Request, before: Request) -> RequestEvent:
     tokens, tokens_kept, again = (sum(map(message_tokens, m)) for m in (new, new[:kept], moved))
     tokens_kept += tools * bool(kept)
     return RequestEvent(request.purpose, len(new), kept, tokens + tools, tokens_kept, again)
+
+
+def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
+    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
+
+    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
+    the first message that changed, or what changed in the tools.
+    """
+    found: list[str] = []
+    for number, (before, after) in enumerate(pairwise(requests), 2):
+        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
+            found.append(f"request {number} offers other tools, or another tool_choice")
+            continue
+        for at, was in enumerate(before.messages):
+            now = after.messages[at] if at < len(after.messages) else "gone"
+            if was != now:
+                found.append(f"request {number}, messages[{at}]:\n  was {was}\n  now {now}")
+                break
+    if len(found) > breaks:
+        shown = "\n".join(found)
+        raise AssertionError(f"the prefix broke {len(found)} times, not {breaks}:\n{shown}")

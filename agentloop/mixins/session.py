@@ -16,10 +16,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, Usage, UserMessage, dump_record
+from ..messages import AssistantMessage, Record, Reset, RunEnd, Usage, UserMessage
+from ..records import dump_record
 from ..store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..transcript import usage_of
 
@@ -86,12 +87,12 @@ class Session(Loop):
             self.session_file.sync()
         return await super().call_model(request)
 
-    def fork(self, at: int | None = None, session: str | None = None) -> Self:
+    def fork(self, at: int | None = None, session: str | None = None, **settings: Any) -> Self:
         """A copy up to record `at`: in memory, or a session with a new name.
 
         FileExistsError: there is a session with this name.
         """
-        twin = super().fork(at)
+        twin = super().fork(at, **settings)
         twin.session, twin.session_file, twin.saved = session, None, 0
         if session is not None:
             twin.open_session(session, new=True)

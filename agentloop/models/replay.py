@@ -31,9 +31,8 @@ from ..messages import (
     Summary,
     SystemMessage,
     ToolChoice,
-    dump_record,
-    load_record,
 )
+from ..records import dump_record, load_record
 from ..store import read_log
 from ..transcript import view, with_unique_ids
 

@@ -8,10 +8,10 @@ Copy with: the core.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any, TypeAlias
 
 from pydantic_core import to_json
@@ -90,27 +90,6 @@ def _message(reply: Any, number: int) -> AssistantMessage:
     return AssistantMessage(tool_calls=tuple(named))
 
 
-def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
-    """Passes if each request begins with all of the one before it, with `breaks` exceptions.
-
-    requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
-    the first message that changed, or what changed in the tools.
-    """
-    found: list[str] = []
-    for number, (before, after) in enumerate(pairwise(requests), 2):
-        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
-            found.append(f"request {number} offers other tools, or another tool_choice")
-            continue
-        for at, was in enumerate(before.messages):
-            now = after.messages[at] if at < len(after.messages) else "gone"
-            if was != now:
-                found.append(f"request {number}, messages[{at}]:\n  was {was}\n  now {now}")
-                break
-    if len(found) > breaks:
-        shown = "\n".join(found)
-        raise AssertionError(f"the prefix broke {len(found)} times, not {breaks}:\n{shown}")
-
-
 def validate(messages: Sequence[Message]) -> list[str]:
     """What a provider would refuse in these messages, a line each; [] if nothing."""
     problems: list[str] = []
@@ -130,7 +109,7 @@ def validate(messages: Sequence[Message]) -> list[str]:
         if isinstance(message, SystemMessage) and at:
             problems.append(f"{where}a system message that is not the first message")
         if isinstance(message, AssistantMessage):
-            if not message.text.strip() and not message.tool_calls:
+            if not (message.text.strip() or message.tool_calls or is_paused(message)):
                 problems.append(f"{where}an assistant message with neither text nor calls")
             for call in message.tool_calls:
                 if not call.id or call.id in seen:
@@ -139,6 +118,12 @@ def validate(messages: Sequence[Message]) -> list[str]:
                 waiting.append(call.id)
     if waiting:
         problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
-    if not messages or not isinstance(messages[-1], UserMessage | ToolMessage):
+    last = messages[-1] if messages else None
+    if not (isinstance(last, UserMessage | ToolMessage) or is_paused(last)):
         problems.append("the last message is not from the user or a tool")
     return problems
+
+
+def is_paused(message: Message | None) -> bool:
+    """True for a reply that its model goes on with."""
+    return isinstance(message, AssistantMessage) and message.stop_reason == "pause"

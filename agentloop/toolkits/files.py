@@ -1,6 +1,6 @@
 """Tools for the files of one folder: read, glob, grep, write, edit. No path leads out of it.
 
-Copy with: tools.py and what it names.
+Copy with: approve.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
@@ -24,8 +24,9 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 from typing import Any
 
+from ..approve import is_approved
 from ..errors import ToolError
-from ..tools import Tool, in_thread, is_approved, tool
+from ..tools import Tool, in_thread, tool
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
 MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
@@ -232,8 +233,9 @@ class Workspace:
             raise ToolError(f"{name} is git's own: it can be read, and not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
-        arguments = {"path": name, **arguments}
-        if not await is_approved(self.approve, tool, arguments, seconds=self.approve_timeout):
+        if not await is_approved(
+            self.approve, tool, {"path": name, **arguments}, seconds=self.approve_timeout
+        ):
             raise ToolError(
                 f"Denied: this {tool} was not approved, and nothing was changed. Do not just try "
                 "it again."

@@ -1,6 +1,6 @@
 """A tool that runs shell commands: bash. It is not a sandbox.
 
-Copy with: tools.py and what it names.
+Copy with: approve.py and what it names.
 
     agent = Agent(llm=..., tools=Shell("project").tools)
 
@@ -26,8 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..approve import is_approved
 from ..errors import ToolError
-from ..tools import Tool, in_thread, is_approved, tool
+from ..tools import Tool, in_thread, tool
 from ..waiting import within
 
 COMMAND_DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."

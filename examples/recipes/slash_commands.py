@@ -8,7 +8,8 @@ prompt that nobody likes to type. What is no command goes to the model.
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from agentloop import Agent, AssistantMessage, RunStart, ScriptedModel, Usage
+from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
+from agentloop.messages import RunStart
 
 PROMPTS = {
     "/review": "Review {}: say what is wrong, worst first, with line numbers.",

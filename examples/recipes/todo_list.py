@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentloop import Agent, Loop, Record, Result, ScriptedModel, ToolMessage, tool
+from agentloop import Agent, Loop, Result, ScriptedModel, ToolMessage, tool
+from agentloop.messages import Record
 from agentloop.models.scripted import call
 
 MARKS = {"open": "[ ]", "done": "[x]", "dropped": "[-]"}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from agentloop import UserMessage, dump_record
 from agentloop.cli.loopback import loopback
 from agentloop.cli.models import KEYS, NoModel, choose
 from agentloop.cli.own_tools import load_tools
-from agentloop.messages import UserMessage, dump_record
 from agentloop.store import SessionFile, session_path
 from tests.cli.held_double import HeldDouble
 

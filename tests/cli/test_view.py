@@ -18,7 +18,6 @@ from agentloop import (
     Inbox,
     ScriptedModel,
     Session,
-    SideRequest,
     Summary,
     TextPart,
     ToolCall,
@@ -32,7 +31,7 @@ from agentloop import (
 )
 from agentloop.cli.main import main
 from agentloop.cli.view import page_data, page_of, pruned
-from agentloop.messages import RunEnd, RunStart
+from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.offload import Offload
 from agentloop.models.replay import RecordingModel

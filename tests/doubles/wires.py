@@ -23,12 +23,12 @@ from agentloop.messages import (
     TextPart,
     ToolCall,
     Usage,
-    to_dict,
 )
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.http import HTTPModel
 from agentloop.models.openai import ChatOpenAI
+from agentloop.records import to_dict
 from tests.doubles.anthropic_double import AnthropicDouble
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.google_double import GoogleDouble

@@ -13,7 +13,6 @@ from agentloop import (
     ContextWindowExceeded,
     Inbox,
     ScriptedModel,
-    SideRequest,
     Summary,
     ToolMessage,
     Usage,
@@ -22,6 +21,7 @@ from agentloop import (
     tool,
     validate,
 )
+from agentloop.messages import SideRequest
 from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT
 from agentloop.models.scripted import call
 

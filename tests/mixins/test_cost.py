@@ -15,9 +15,7 @@ from agentloop import (
     CompactionConfig,
     Depends,
     Loop,
-    RunStart,
     ScriptedModel,
-    SideRequest,
     Summary,
     Usage,
     UsageEvent,
@@ -25,6 +23,7 @@ from agentloop import (
     current_agent,
     tool,
 )
+from agentloop.messages import RunStart, SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.cost import Cost, run_counted
 from agentloop.mixins.limits import Limits

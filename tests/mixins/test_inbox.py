@@ -10,13 +10,12 @@ from agentloop import (
     AssistantMessage,
     CompactionConfig,
     HiddenUserMessageEvent,
-    Reset,
-    RunStart,
     ScriptedModel,
     UserMessage,
     tool,
     validate,
 )
+from agentloop.messages import Reset, RunStart
 from agentloop.mixins.inbox import Inbox, every, unread
 from agentloop.models.scripted import call
 

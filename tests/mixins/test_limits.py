@@ -11,7 +11,6 @@ from agentloop import (
     Depends,
     Loop,
     ScriptedModel,
-    SideRequest,
     Stop,
     Summary,
     ToolCallEvent,
@@ -25,6 +24,7 @@ from agentloop import (
     tool,
     validate,
 )
+from agentloop.messages import SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import LAST_WORDS, NOT_RUN, Limits, spent
 from agentloop.models.scripted import call

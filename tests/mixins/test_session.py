@@ -25,20 +25,20 @@ from agentloop import (
     TextPart,
     ToolCall,
     ToolStart,
-    Unknown,
     Usage,
     UserMessage,
     dump_record,
-    open_calls,
     tool,
     validate,
     view,
 )
 from agentloop.errors import ModelError, SessionLocked
+from agentloop.messages import Unknown
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.scripted import call
 from agentloop.store import read_log, session_path
+from agentloop.transcript import open_calls
 
 from .. import test_loop
 from ..doubles.openai_double import Failure, OpenAIDouble
@@ -176,7 +176,7 @@ class TestContinuing:
     def test_a_record_that_cannot_be_written_is_in_neither(self, tmp_path):
         agent, _ = open_session(tmp_path)
         with pytest.raises(ValueError, match="serialize"):
-            agent.record(AssistantMessage("x", raw=object()))
+            agent.record(UserMessage("x", extra={"x": object()}))
         agent.record(UserMessage("y"))
         assert saved(tmp_path) == agent.log == [UserMessage("y")]
 

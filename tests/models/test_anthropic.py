@@ -17,8 +17,6 @@ from agentloop.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    dump_record,
-    load_record,
 )
 from agentloop.models.anthropic import (
     AnthropicChunks,
@@ -27,6 +25,7 @@ from agentloop.models.anthropic import (
     write_anthropic_messages,
 )
 from agentloop.models.http import Deltas
+from agentloop.records import dump_record, load_record
 from tests.doubles.anthropic_double import AnthropicDouble, Reply, calls, redacted, sign, thought
 from tests.doubles.wires import ANTHROPIC, KEY
 from tests.models.asked import HI, PNG, TOOLS, conversation, sent

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, dump_to, tool
+from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, tool
 from agentloop.cli.loopback import loopback
 from agentloop.cli.models import model_at
+from agentloop.models.replay import dump_to
 
 
 @tool

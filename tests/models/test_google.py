@@ -21,8 +21,6 @@ from agentloop.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    dump_record,
-    load_record,
 )
 from agentloop.models.google import (
     UNSIGNED,
@@ -33,6 +31,7 @@ from agentloop.models.google import (
     write_schema,
 )
 from agentloop.models.http import Deltas
+from agentloop.records import dump_record, load_record
 from agentloop.transcript import with_unique_ids
 from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
 from tests.doubles.google_double import GoogleDouble

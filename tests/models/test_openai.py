@@ -17,8 +17,6 @@ from agentloop.messages import (
     Unknown,
     Usage,
     UserMessage,
-    dump_record,
-    load_record,
 )
 from agentloop.models.http import Deltas
 from agentloop.models.openai import (
@@ -28,6 +26,7 @@ from agentloop.models.openai import (
     write_openai_messages,
 )
 from agentloop.models.responses import strict_schema
+from agentloop.records import dump_record, load_record
 from tests.doubles.fault_server import FaultServer, send, stream
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import KEY, OPENAI

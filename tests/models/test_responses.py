@@ -18,12 +18,11 @@ from agentloop.messages import (
     ToolMessage,
     Usage,
     UserMessage,
-    dump_record,
-    load_record,
 )
 from agentloop.models.http import Deltas
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.responses import ResponsesEvents, read_responses, write_items
+from agentloop.records import dump_record, load_record
 from tests.doubles.fault_server import FaultServer, answer, send, stream
 from tests.doubles.openai_double import OpenAIDouble, Reply
 from tests.doubles.responses_double import ResponsesDouble

@@ -24,16 +24,16 @@ from agentloop import (
     ScriptedModel,
     ToolCall,
     ToolMessage,
-    Unknown,
     UserMessage,
-    call_states,
     current_call,
     tool,
     validate,
 )
+from agentloop.messages import Unknown
 from agentloop.mixins.inbox import Inbox, unread
 from agentloop.mixins.session import Session
 from agentloop.store import read_log
+from agentloop.transcript import call_states
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 

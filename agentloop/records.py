@@ -1,0 +1,117 @@
+"""Records as lines of JSON: `dump_record` writes a line, and `load_record` reads it back.
+
+Copy with: messages.py.
+
+A saved log is a list of such lines. Fields and record types that this version does not know survive
+the round trip.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, cast, get_args
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import from_json, to_json
+
+from .messages import AssistantMessage, Message, Part, Record, ToolCall, Unknown, Usage
+
+
+def _tag(cls: Any) -> str:
+    """The "type" of a record's line: "user" for UserMessage, "run_start" for RunStart."""
+    name = cls.__name__.removesuffix("Message").removesuffix("Part")
+    return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
+
+
+_TYPES: dict[str, Any] = {_tag(cls): cls for cls in get_args(Message | Part | Record)}
+_FIELDS: dict[Any, dict[str, Any]] = {
+    cls: {each.name: each.default for each in fields(cls) if each.name != "extra"}
+    for cls in (*_TYPES.values(), Usage, ToolCall)
+}
+
+
+def to_dict(value: Any) -> Any:
+    """The record as plain JSON data, its type under "type"; fields at their default are left out.
+
+    Bytes become base64 text.
+    """
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, tuple):
+        return [to_dict(item) for item in cast(Sequence[Any], value)]
+    if isinstance(value, Unknown):
+        return dict(value.data)
+    if type(value) not in _FIELDS:
+        return value
+    data: dict[str, Any] = dict(value.extra or {}) if hasattr(value, "extra") else {}
+    if not isinstance(value, Usage | ToolCall):
+        data["type"] = _tag(type(value))
+    for name, default in _FIELDS[type(value)].items():
+        if (found := getattr(value, name)) != default:
+            data[name] = to_dict(found)
+        else:
+            data.pop(name, None)  # of `extra`
+    return data
+
+
+def from_dict(data: Any) -> Any:
+    """The record (or part) that `to_dict` was given. ValueError: it is none."""
+    cls = _TYPES.get(data["type"], Unknown)
+    return _adapter(cls).validate_python([_build(cls, data)])[0]
+
+
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    generic: Any = list
+    return TypeAdapter[Any](
+        generic[cls], config=ConfigDict(strict=True, revalidate_instances="always")
+    )
+
+
+def _build(cls: Any, data: Mapping[str, Any]) -> Any:
+    if cls is Unknown:
+        return Unknown(data)
+    known = {name: value for name, value in data.items() if name in _FIELDS[cls]}
+    extra = {name: value for name, value in data.items() if name not in (*_FIELDS[cls], "type")}
+    for name, value in known.items():
+        if name == "content" and isinstance(value, list):
+            parts = cast(list[dict[str, Any]], value)
+            known[name] = [_build(_TYPES.get(part["type"], Unknown), part) for part in parts]
+        elif name == "tool_calls":
+            known[name] = tuple(_build(ToolCall, call) for call in value)
+        elif name == "usage":
+            known[name] = _build(Usage, value)
+        elif name == "data":
+            known[name] = base64.b64decode(value)
+    return cls(**known, extra=extra) if extra else cls(**known)
+
+
+def dump_record(record: Record | Message) -> bytes:
+    """The record as one line of JSON, without the line's end.
+
+    `raw` that is no JSON, or is nested too deep to be read back, is left out.
+    ValueError: so is another field.
+    """
+    try:
+        line = to_json(to_dict(record), inf_nan_mode="strings")
+        from_json(line)  # it may be nested too deep
+    except ValueError:
+        if not isinstance(record, AssistantMessage) or record.raw is None:
+            raise
+        return dump_record(replace(record, raw=None))
+    return line
+
+
+def load_record(line: str | bytes) -> Any:
+    """The record that a line holds; one of an unknown type comes back as `Unknown`, whole.
+
+    ValueError: the line is no JSON object, or a record with a missing or a wrong field.
+    """
+    try:
+        return from_dict(from_json(line))
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"this line is no record: {error!r}") from None
