@@ -274,10 +274,10 @@ class Loop(Runs):
         again = {tool.name for tool in self._offer() if tool.idempotent}
         for call in calls:
             state = states[call.id]
-            if state == "waiting" or (state == "started" and call.name in again):
+            if state.waits or (state.state == "running" and call.name in again):
                 runnable.append(call)
             else:
-                self.record(sealed(call, state))
+                self.record(sealed(state))
         if done := await self.call_tools(runnable):
             raise Stop(done.stop_reason, done.text, done.value)
 
@@ -339,7 +339,7 @@ class Loop(Runs):
         """The result of a call that ends the run; None if it was stopped before its tool began."""
         if not isinstance(error, Stop):
             return ToolMessage(call.id, call.name, describe_error(error), is_error=True)
-        if not is_done(error) and call_states(self.log)[call.id] == "waiting":
+        if not is_done(error) and call_states(self.log)[call.id].waits:
             return None
         return ToolMessage(call.id, call.name, error.text)
 

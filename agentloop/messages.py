@@ -293,6 +293,14 @@ class Fork(Mark):
 
 
 @dataclass(frozen=True, slots=True)
+class Ask(Mark):
+    """Somebody is asked whether a call may run, for this reason."""
+
+    call_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision(Mark):
     """Somebody, or a rule, allowed a call or denied it."""
 
@@ -319,6 +327,7 @@ Record: TypeAlias = (
     | Summary
     | Reset
     | Fork
+    | Ask
     | Decision
     | SideRequest
     | Unknown

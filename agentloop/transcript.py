@@ -10,11 +10,12 @@ accepts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from .messages import (
+    Ask,
     AssistantMessage,
     Decision,
     Fork,
@@ -33,7 +34,6 @@ from .messages import (
 
 Log: TypeAlias = Sequence[Record | Message]
 ModelRequest: TypeAlias = AssistantMessage | Summary | SideRequest
-CallState: TypeAlias = Literal["waiting", "started", "denied", "answered"]
 
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
@@ -41,7 +41,6 @@ OUTCOME_UNKNOWN = (
     "It may have had effects: check before you repeat it."
 )
 DENIED = "Denied: this call was not allowed and did not run."
-_SEALS = {"waiting": NEVER_STARTED, "denied": DENIED}
 
 SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 
@@ -113,7 +112,8 @@ def seal(records: Log) -> list[Message]:
         states = call_states(records)
         for asked_id, places in waiting.items():
             for at in places:
-                messages[at] = sealed(messages[at], states[asked_id])
+                result = sealed(states[asked_id])
+                messages[at] = replace(result, tool_call_id=messages[at].id)
     return messages
 
 
@@ -137,40 +137,79 @@ def with_unique_ids(
     return reply if tuple(calls) == reply.tool_calls else replace(reply, tool_calls=tuple(calls))
 
 
+@dataclass(slots=True)
+class CallState:
+    """What a log says of one call. `ask.at`, `decision.at` and `started` are Unix times.
+
+    `state` is "pending", "awaiting_approval", "running", "completed", "failed", "denied", or
+    "sealed": it has no result of its own. `decision.extra["by"]` is who decided; a call that was
+    denied without a decision was so by a rule. A call that is open has no `result`.
+    """
+
+    call: ToolCall
+    state: str = "pending"
+    ask: Ask | None = None
+    decision: Decision | None = None
+    started: float | None = None
+    result: ToolMessage | None = None
+
+    @property
+    def waits(self) -> bool:
+        """True if the call may still start."""
+        return self.state in ("pending", "awaiting_approval")
+
+
 def call_states(records: Log) -> dict[str, CallState]:
-    """The state of each call, by id: "waiting", "started", "denied" or "answered"."""
+    """What happened to each call, by its id."""
     states: dict[str, CallState] = {}
     for record in records:
+        of = getattr(record, "call_id", None) or getattr(record, "tool_call_id", None)
+        state = states.get(of or "")
         if isinstance(record, AssistantMessage):
             is_whole = record.stop_reason in (None, "end", "tool_calls")  # else no call of it runs
-            states |= dict.fromkeys(
-                [call.id for call in record.tool_calls], "waiting" if is_whole else "denied"
-            )
-        elif isinstance(record, ToolStart) and record.call_id in states:
-            states[record.call_id] = "started"
-        elif isinstance(record, ToolMessage) and record.tool_call_id in states:
-            states[record.tool_call_id] = "answered"
-        elif isinstance(record, Decision) and states.get(record.call_id) == "waiting":
-            states[record.call_id] = "waiting" if record.allowed else "denied"
+            word = "pending" if is_whole else "denied"
+            states |= {call.id: CallState(call, word) for call in record.tool_calls}
+        elif state is None:
+            continue
+        elif isinstance(record, Ask):
+            state.ask, state.state = record, "awaiting_approval"
+        elif isinstance(record, Decision):
+            state.decision, state.state = record, "pending" if record.allowed else "denied"
+        elif isinstance(record, ToolStart):
+            state.started, state.state = record.at, "running"
+        elif isinstance(record, ToolMessage):
+            state.result = record
+            if record.text in (NEVER_STARTED, OUTCOME_UNKNOWN):
+                state.state = "sealed"
+            elif record.is_error and record.text.startswith("Denied"):  # as each gate says
+                state.state = "denied"
+            else:
+                state.state = "failed" if record.is_error else "completed"
     return states
 
 
 def open_calls(records: Log) -> list[ToolCall]:
     """The calls that have no result yet, in the order in which they were asked for."""
-    states = call_states(records)
-    replies = (record for record in records if isinstance(record, AssistantMessage))
-    return [call for reply in replies for call in reply.tool_calls if states[call.id] != "answered"]
+    return [state.call for state in call_states(records).values() if state.result is None]
 
 
 def closing_results(records: Log) -> list[ToolMessage]:
     """The results that open calls lack: each says what is known of its call."""
-    states = call_states(records)
-    return [sealed(call, states[call.id]) for call in open_calls(records)]
+    return [sealed(state) for state in call_states(records).values() if state.result is None]
 
 
-def sealed(call: ToolCall, state: CallState) -> ToolMessage:
+def sealed(state: CallState) -> ToolMessage:
     """The result of a call that has none: it says what is known of the call."""
-    return ToolMessage(call.id, call.name, _SEALS.get(state, OUTCOME_UNKNOWN), is_error=True)
+    call = state.call
+    if state.state == "denied" and state.started is None:
+        return denied(call, state.decision.reason if state.decision else "")
+    text = NEVER_STARTED if state.started is None else OUTCOME_UNKNOWN
+    return ToolMessage(call.id, call.name, text, is_error=True)
+
+
+def denied(call: ToolCall, reason: str) -> ToolMessage:
+    """The result of a call that was not allowed."""
+    return ToolMessage(call.id, call.name, f"{DENIED} {reason}".strip(), is_error=True)
 
 
 def newest_run(log: Sequence[Record]) -> Sequence[Record]:

@@ -102,7 +102,7 @@ class TestAllMixinsAtOnce(test_loop.TestLoop):
             assert read_log(tmp_path / f"{agent.session}.jsonl") == agent.log
 
     def make(self, *script, **settings):
-        settings |= {"session_dir": self.folder, "session_fsync": False}
+        settings |= {"session_dir": self.folder, "session_fsync": False, "approval_mode": "auto"}
         agent, llm = super().make(*script, session=f"s{len(self.agents)}", **settings)
         self.agents.append(agent)
         return agent, llm

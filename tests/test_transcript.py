@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop.messages import (
+    Ask,
     AssistantMessage,
     Decision,
     RunEnd,
@@ -18,6 +19,7 @@ from agentloop.messages import (
     UserMessage,
 )
 from agentloop.models.scripted import validate
+from agentloop.records import dump_record, load_record
 from agentloop.transcript import (
     DENIED,
     NEVER_STARTED,
@@ -51,6 +53,7 @@ records = st.one_of(
     ),
     st.builds(ToolMessage, ids, st.just("add"), st.just("ok")),
     st.builds(ToolStart, ids, at=st.just(0.0)),
+    st.builds(Ask, ids, at=st.just(0.0)),
     st.builds(Decision, ids, st.booleans(), at=st.just(0.0)),
     st.builds(Summary, st.just("sum"), st.integers(0, 12), at=st.just(0.0)),
 )
@@ -77,10 +80,33 @@ def test_an_open_call_is_answered_with_what_is_known_of_it():
     c = ToolCall("c", "add")
     log = [TASK, asks(A, B, c), ToolStart("b"), Decision("c", allowed=False)]
     assert [m.text for m in view(log)[2:]] == [NEVER_STARTED, OUTCOME_UNKNOWN, DENIED]
-    assert call_states(log) == {"a": "waiting", "b": "started", "c": "denied"}
+    states = [state.state for state in call_states(log).values()]
+    assert states == ["pending", "running", "denied"]
     assert open_calls(log) == [A, B, c]
     assert closing_results(log) == view(log)[2:]
     assert all(m.is_error for m in closing_results(log))
+
+
+def test_the_log_says_what_happened_to_each_call_and_who_decided():
+    ids = "abcdefgh"
+    no = Decision("d", False, "Never.", extra={"by": "anna"})
+    yes = Decision("e", True, extra={"by": "bert"})
+    log = [TASK, asks(*(ToolCall(name, "add") for name in ids)), Ask("b", "why", at=1.0), no, yes]
+    log += [ToolStart(name, at=2.0) for name in "cefg"]
+    log += [answers("e"), ToolMessage("f", "add", "LookupError", is_error=True)]
+    log += [ToolMessage("g", "add", OUTCOME_UNKNOWN, is_error=True)]
+    log += [ToolMessage("h", "add", f"{DENIED} A rule says so.", is_error=True)]
+    trails = call_states(log)
+    assert [trails[name].state for name in ids] == [
+        *("pending", "awaiting_approval", "running", "denied"),
+        *("completed", "failed", "sealed", "denied"),
+    ]
+    assert (trails["b"].ask.at, trails["c"].started, trails["e"].decision) == (1.0, 2.0, yes)
+    assert trails["e"].result == answers("e")
+    told = {result.tool_call_id: result.text for result in closing_results(log)}
+    assert told["d"] == f"{DENIED} Never."
+    assert view(log)[5].text == told["d"]
+    assert call_states([load_record(dump_record(record)) for record in log]) == trails
 
 
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():

@@ -61,7 +61,7 @@ def done_tool(output_type: Any = None) -> Tool:
 
     hand_over.__annotations__["result"] = output_type
     function: Any = done if output_type is None else hand_over
-    return tool(DONE_DESCRIPTION, name="done")(function)
+    return tool(DONE_DESCRIPTION, name="done", read_only=True)(function)
 
 
 def done_names(tools: Sequence[Tool]) -> list[str]:

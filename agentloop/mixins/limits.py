@@ -126,7 +126,7 @@ class Limits(Loop):
         except TimeoutError:
             if self._reached() != "seconds":  # it was the tool's own
                 raise
-            return sealed(call, call_states(self.log)[call.id])
+            return sealed(call_states(self.log)[call.id])
 
     def record(self, record: Record) -> None:
         super().record(record)

@@ -77,7 +77,7 @@ class Offload(Loop):
         return replace(message, content=[TextPart(cut), *others] if others else cut, extra=extra)
 
 
-@tool(idempotent=True)
+@tool(idempotent=True, read_only=True)
 async def read_offloaded(
     agent: Annotated[Any, Depends(current_agent)],
     name: str,

@@ -74,7 +74,7 @@ class Workspace:
         """All tools of this folder."""
         return [self.read, self.glob, self.grep, self.write, self.edit]
 
-    @tool(idempotent=True, timeout=60)
+    @tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
         """Reads a text file. Each line comes with its number and a tab in front.
 
@@ -99,7 +99,7 @@ class Workspace:
             shown += f"\n[More follows: read on with offset={following}.]"
         return shown or f"[{path} is empty, or has no line {first}.]"
 
-    @tool(idempotent=True, timeout=SEARCH_SECONDS)
+    @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def glob(self, pattern: str, path: str = ".") -> str:
         """Lists files by name, one path a line, such as those that match "src/**/*.py".
 
@@ -111,7 +111,7 @@ class Workspace:
         """
         return await self._search(path, pattern)
 
-    @tool(idempotent=True, timeout=SEARCH_SECONDS)
+    @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def grep(
         self, pattern: str, path: str = ".", glob: str = "", ignore_case: bool = False
     ) -> str:

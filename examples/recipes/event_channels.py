@@ -1,47 +1,37 @@
-"""Three event channels over server-sent events: what runs, what is said, and what a page can draw.
+"""Event channels over HTTP: server-sent events that a browser reads, and takes up where it was.
 
-One wants it between an agent and a web page that shows a progress line, a text that grows, and a
-chart. All three come out of one `query_stream`, in order; leaving the generator cancels the run.
-An error goes out as the last event, since the answer's status 200 is long sent by then.
+One wants it between an agent and a web page. Each event's id is its record's place in the log, so a
+browser's `EventSource`, which sends the last id by itself, misses nothing across a lost connection,
+nor across a restart of the server. `uvicorn event_channels:app` serves it at localhost:8000.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Collection
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import closing
+from typing import Annotated
 
-from agentloop import Agent, Loop, ModelError, ScriptedModel, events, tool
+from fastapi import Body, FastAPI, Header
+from fastapi.responses import HTMLResponse, StreamingResponse
+from pydantic_core import to_json
+
+from agentloop import Agent, ScriptedModel, Session, tool
+from agentloop.mixins.channels import Channel, Channels
 from agentloop.models.scripted import call
 
+PAGE = """<!doctype html><p id=status><p id=text>
+<script>
+const seen = new EventSource("/events?channel=progress")
+const show = (id, text) => { document.getElementById(id).textContent = text }
+seen.addEventListener("ToolCallEvent", e => show("status", JSON.parse(e.data).tool))
+seen.addEventListener("TextEvent", e => show("text", JSON.parse(e.data).content))
+seen.addEventListener("FinalResponseEvent", e => show("status", "done"))
+fetch("/runs", {method: "POST", body: JSON.stringify("How were sales?"),
+                headers: {"content-type": "application/json"}})
+</script>"""
 
-def sse(event: str, **data: Any) -> str:
-    """One server-sent event. JSON has no line breaks, so it is one line of data."""
-    return f"event: {event}\ndata: {json.dumps(data)}\n\n"
 
-
-async def channels(agent: Loop, prompt: str, drawn: Collection[str]) -> AsyncIterator[str]:
-    """The lines of a run on the channels `status`, `text` and `data`: the results of `drawn`."""
-    said = ""
-    async with agent.query_stream(prompt) as stream:
-        try:
-            async for event in stream:
-                match event:
-                    case events.TextDeltaEvent(content=text):
-                        yield sse("text", delta=text)
-                    case events.TextEvent(content=text):
-                        said = text
-                        yield sse("text", whole=text)
-                    case events.StepStartEvent(step_id=step, title=name):
-                        yield sse("status", step=step, running=name)
-                    case events.ToolResultEvent(tool=name, result=text, is_error=False):
-                        if name in drawn:
-                            yield sse("data", tool=name, value=json.loads(text))
-                    case events.FinalResponseEvent(content=text, stop_reason=reason):
-                        if text not in ("", said):  # no model said it: a done tool, a Stop
-                            yield sse("text", whole=text)
-                        yield sse("status", ended=reason)
-        except ModelError as error:
-            yield sse("status", ended="error", error=type(error).__name__)
+class Served(Channels, Session, Agent):
+    """An agent for one conversation; with `session="name"`, for longer than the server runs."""
 
 
 @tool("Sales by month")
@@ -49,10 +39,40 @@ def sales(year: int) -> dict[str, int]:
     return {"January": year - 2000, "February": 31}
 
 
+agent = Served(llm=ScriptedModel(call("sales", year=2026), "More in February."), tools=[sales])
+app = FastAPI()
+
+
+@app.get("/")
+def page() -> HTMLResponse:
+    return HTMLResponse(PAGE)
+
+
+@app.post("/runs")
+async def run(prompt: Annotated[str, Body()]) -> str:
+    return (await agent.run(prompt)).stop_reason
+
+
+@app.get("/events")
+async def events(
+    channel: Channel = "progress", last_event_id: Annotated[int, Header()] = -1
+) -> StreamingResponse:
+    return StreamingResponse(lines(channel, last_event_id), media_type="text/event-stream")
+
+
+async def lines(channel: Channel, since: int) -> AsyncIterator[bytes]:
+    """What the channel has behind a number, and then what happens, until the client leaves."""
+    with closing(agent.subscribe(channel, since=since)) as entries:
+        async for entry in entries:
+            data = to_json(entry.item, fallback=repr)
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.number, entry.kind.encode(), data)
+
+
 async def main() -> None:
-    agent = Agent(llm=ScriptedModel(call("sales", year=2026), "More in February."), tools=[sales])
-    async for lines in channels(agent, "How were sales?", drawn={"sales"}):
-        print(lines, end="")
+    print(await run("How were sales?"))
+    told = lines("progress", since=-1)
+    for _ in range(5):
+        print((await anext(told)).decode(), end="")
 
 
 if __name__ == "__main__":

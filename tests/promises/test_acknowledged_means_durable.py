@@ -204,7 +204,7 @@ class Scene:
             llm=llm, tools=[charge], session="s", session_dir=self.folder, session_fsync=False
         )
         states = call_states(agent.log)
-        waiting = [call_id for call_id, state in states.items() if state == "waiting"]
+        waiting = [call_id for call_id, state in states.items() if state.waits]
         sent = [message.text for message in unread(agent.log)]
         assert sent == [], "opening delivers what was sent"
         try:

@@ -1,0 +1,201 @@
+"""Decides over each call before it runs: by rules, by a mode, and by asking somebody.
+
+Copy with: the core.
+
+    class MyAgent(Approval, Session, Agent):
+        approval_rules = [Rule("allow", "bash", {"command": "git *"}), Rule("deny", "drop_*")]
+
+    result = await agent.run("Pay 5.")                   # "needs_approval", result.pending
+    agent.decide(result.pending[0].id, "deny", note="Not today.")
+    result = await agent.run()                           # in another process too, from the session
+
+All asks of a turn are answered before any of its calls runs. What nothing and nobody clearly allows
+does not run, and the model reads why. Each ask and each answer is a mark in the log. An answer is
+bound to a call's id, name and arguments, and counts once. A mixin that changes calls stands to the
+left of this one. It may have a say, too: `extra["rules"]` of a call are further rules, each a list.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import PositiveFloat
+
+from ..depends import Depends, current_agent
+from ..errors import ToolError
+from ..loop import Loop
+from ..messages import Ask, Decision, Result, Stop, ToolCall, ToolMessage, Unknown
+from ..tools import Tool, call_function, find_tool, tool
+from ..transcript import call_states, denied
+from ..waiting import within
+
+logger = logging.getLogger("agentloop")
+
+# What a * stands for in a rule that allows: nothing that makes a second command, no folder above.
+PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
+
+
+class Rule(NamedTuple):
+    """A verdict over calls of the tools that the glob `tool` names. The model reads the reason.
+
+    arguments: which of the calls; None is all. Either a glob for each of some arguments, or a
+        function that gets all arguments and returns a bool. In a rule that allows, a * stands for
+        plain text, so "git *" is not "git log; rm x". It is no sandbox: what it lets run does
+        whatever its options can.
+    """
+
+    verdict: Literal["allow", "ask", "deny"]
+    tool: str = "*"
+    arguments: Mapping[str, str] | Callable[..., bool] | None = None
+    reason: str = ""
+
+
+ALLOW = Rule("allow")
+MODES = {
+    "auto": ALLOW,
+    "ask": Rule("ask", reason="It may have side effects."),
+    "readonly": Rule("deny", reason="This agent may only read."),
+    "plan": Rule("deny", reason="Until a plan is approved you may only read: call submit_plan."),
+}
+
+
+class Approval(Loop):
+    """Lets a call run if a rule, the mode or somebody allows it.
+
+    approval_mode: for calls that no rule matches. Those of tools with `read_only` run. The others
+        run too ("auto"), are asked for ("ask"), are denied ("readonly"), or are denied until a plan
+        was approved ("plan"): then the mode becomes "ask".
+    approval_rules: deny outranks ask, ask outranks allow. A rule that fails denies.
+    approval_callback: called with a call and why it is asked for, async or not. It returns True, or
+        a text: that is a no, which the model reads. Anything else is a no too. Without a callback
+        the run ends with "needs_approval".
+    approval_timeout: how many seconds an answer may take.
+    """
+
+    approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
+    approval_rules: Sequence[Rule] = ()
+    approval_callback: Callable[[ToolCall, str], Any] | None = None
+    approval_timeout: PositiveFloat = 300.0
+
+    def decide(
+        self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
+    ) -> None:
+        """Answer for a call that waits; `run()` goes on with it. The model reads why it is denied.
+
+        by: who answers, for the log.
+        Raises ValueError if the call does not wait, and AgentBusy while a run goes on.
+        """
+        self.refuse_if_busy()
+        state = call_states(self.log).get(call_id)
+        if state is None or not state.waits or verdict not in ("allow", "deny"):
+            raise ValueError(f"{verdict!r} for {call_id!r}: 'allow' or 'deny' a call that waits")
+        # What was asked: a mixin may have changed the call.
+        asked = state.ask.extra if state.ask else {"call": [state.call.name, state.call.parsed]}
+        self.record(Decision(call_id, verdict == "allow", note, extra={"by": by, **(asked or {})}))
+
+    def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
+        """Answer asks for this tool with yes, as long as its definition stays what it is.
+
+        arguments: a glob for each of some arguments, such as `{"command": "git *"}`.
+        Raises ToolError if there is no such tool.
+        """
+        of = definition(find_tool(tool, self.toolset()))
+        self.record(Unknown({"type": "always", "tool": of, "arguments": arguments}))
+
+    def toolset(self) -> Sequence[Tool]:
+        tools = super().toolset()
+        return [*tools, submit_plan] if self.approval_mode == "plan" else tools
+
+    async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
+        if any([await self._has_to_wait(call) for call in calls]):
+            raise Stop("needs_approval")
+        return await super().call_tools(calls)
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        rule = self._rule(call)
+        if rule.verdict == "allow":
+            return await super().call_tool(call)
+        return denied(call, rule.reason)
+
+    async def _has_to_wait(self, call: ToolCall) -> bool:
+        """Ask for a call if it has to be; return whether it still waits for an answer."""
+        rule = self._rule(call)
+        if rule.verdict != "ask":
+            return False
+        asked = {"call": [call.name, call.parsed]}
+        self.record(Ask(call.id, rule.reason, extra=asked))
+        if self.approval_callback is None:
+            return True
+        answer: Any = None
+        try:
+            asking = call_function(self.approval_callback, call, rule.reason)
+            answer = await within(self.approval_timeout, asking, grace=0)
+        except Exception:
+            logger.exception("approval_callback failed, which denies %s", call.name)
+        note = answer if isinstance(answer, str) else ""
+        self.record(Decision(call.id, answer is True, note, extra={"by": "callback", **asked}))
+        return False
+
+    def _rule(self, call: ToolCall) -> Rule:
+        """The rule that decides over a call. The mode is one, and an answer to an ask."""
+        try:
+            tool = self.tool(call)
+            arguments = {**(call.parsed or {}), **tool.validate(call.arguments)}
+        except ToolError:
+            return ALLOW  # it cannot run: the loop says why
+        mode = "auto" if tool.read_only else "ask" if tool is submit_plan else self.approval_mode
+        hooks = (Rule(*each) for each in (call.extra or {}).get("rules", ()))
+        rules = [r for r in (*self.approval_rules, *hooks) if matches(r, call.name, arguments)]
+        rule = max(rules, key=lambda rule: rule.verdict, default=MODES[mode])  # allow < ask < deny
+        if rule.verdict != "ask":
+            return rule
+        state = call_states(self.log)[call.id]
+        made = state.decision if state.state in ("pending", "denied") else None
+        if made and (made.extra or {}).get("call") == [call.name, call.parsed]:
+            return Rule("allow" if made.allowed else "deny", reason=made.reason)
+        for record in self.log:
+            if isinstance(record, Unknown) and record.data.get("tool") == definition(tool):
+                always = Rule("allow", arguments=record.data["arguments"])
+                if matches(always, call.name, arguments):
+                    return always
+        return rule
+
+
+@tool
+async def submit_plan(agent: Annotated[Any, Depends(current_agent)], plan: str) -> str:
+    """Submit your plan. Once it is approved you may do more than read.
+
+    Args:
+        plan: the steps, with all that they will change.
+    """
+    agent.approval_mode = "ask"
+    return "The plan is approved. Carry it out."
+
+
+def matches(rule: Rule, name: str, arguments: dict[str, Any]) -> bool:
+    """True if a rule is about this call. One that fails is, unless it allows."""
+    if not fnmatchcase(name, rule.tool):
+        return False
+    allows = rule.verdict == "allow"
+    if callable(rule.arguments):
+        found: Any = None
+        try:
+            found = rule.arguments(arguments)
+        except Exception:
+            logger.exception("a rule to %s %s failed", rule.verdict, name)
+        return found is True if allows else found is not False
+    for key, glob in (rule.arguments or {}).items():
+        text = str(arguments.get(key, ""))
+        fits = fnmatchcase(text, glob) and (not allows or PLAIN.fullmatch(text))
+        if not fits and text != glob:
+            return False
+    return True
+
+
+def definition(tool: Tool) -> list[Any]:
+    """All that a tool says of itself."""
+    return [tool.name, tool.description, tool.parameters, tool.read_only]

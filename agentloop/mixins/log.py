@@ -1,0 +1,58 @@
+"""Prints a run so that one can read along: a line for each message, call and result.
+
+Copy with: the core.
+
+    class MyAgent(Log, Agent): ...
+
+    MyAgent(llm=llm, log_to=logging.getLogger("my.agent").info)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from ..loop import Loop
+from ..messages import AssistantMessage, Record, RunEnd, Summary, ToolMessage, UserMessage
+from ..results import truncate
+
+logger = logging.getLogger("agentloop")
+
+WIDTH = 160  # characters of a line
+
+
+class Log(Loop):
+    """Tells of each record that a person would ask about.
+
+    log_to: a function that takes a line.
+    """
+
+    log_to: Callable[[str], object] = print
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        try:
+            for line in lines_of(record):
+                self.log_to(truncate(" ".join(line.split()), WIDTH))
+        except Exception:
+            logger.exception("log_to failed")
+
+
+def lines_of(record: Record) -> Iterator[str]:
+    """What there is to read of a record."""
+    if isinstance(record, UserMessage):
+        yield f"user: {record.text}"
+    elif isinstance(record, AssistantMessage):
+        if record.text:
+            yield f"{record.model or 'model'}: {record.text}"
+        for call in record.tool_calls:
+            yield f"call: {call.name} {call.arguments}"
+        if usage := record.usage:
+            cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
+            yield f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+    elif isinstance(record, ToolMessage):
+        yield f"{'error' if record.is_error else 'result'}: {record.tool_name}: {record.text}"
+    elif isinstance(record, Summary):
+        yield f"summary: {record.content}"
+    elif isinstance(record, RunEnd):
+        yield f"end: {record.stop_reason}"

@@ -1,0 +1,136 @@
+"""Spans of OpenTelemetry for a run, its model requests and its tool calls.
+
+Copy with: the core. Needs `pip install opentelemetry-api`, and an SDK that sends the spans.
+
+    class Traced(Tracing, Agent): ...    # at the left, where a call's span holds all that it does
+
+Names and attributes are those of OpenTelemetry's semantic conventions for generative AI:
+https://opentelemetry.io/docs/specs/semconv/gen-ai/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
+
+from ..loop import Loop, Request
+from ..messages import (
+    AssistantMessage,
+    Record,
+    RunEnd,
+    RunStart,
+    Stop,
+    ToolCall,
+    ToolMessage,
+)
+from ..records import to_dict
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+PROVIDERS = {"google": "gcp.gemini"}  # others are called as their class is: ChatOpenAI, "openai"
+
+
+class Tracing(Loop):
+    """Makes a span `invoke_agent` for each run, and in it `chat` and `execute_tool` spans.
+
+    agent_name: stands in the name of a run's span.
+    trace_content: put messages, arguments and results into the spans, too.
+    """
+
+    agent_name: str = "agent"
+    trace_content: bool = False
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if isinstance(record, RunStart):
+            about = {"gen_ai.agent.name": self.agent_name}
+            if session := getattr(self, "session", None):
+                about["gen_ai.conversation.id"] = session
+            self._span = self._start("invoke_agent", self.agent_name, about)
+        elif isinstance(record, RunEnd):
+            self._span.set_attribute("gen_ai.response.finish_reasons", [record.stop_reason])
+            if record.stop_reason == "error":
+                self._fail(self._span, "error")
+            self._span.end()
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        llm = request.model or self.llm
+        about = {"gen_ai.request.model": llm.model}
+        with self._inside("chat", llm.model, about) as span:
+            self._show(span, "gen_ai.input.messages", request.messages)
+            reply = await super().call_model(request)
+            span.set_attributes(_told(reply))
+            self._show(span, "gen_ai.output.messages", [reply])
+        return reply
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        about = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+        with self._inside("execute_tool", call.name, about) as span:
+            self._show(span, "gen_ai.tool.call.arguments", call.arguments)
+            result = await super().call_tool(call)
+            if result.is_error:
+                self._fail(span, "tool_error")
+            self._show(span, "gen_ai.tool.call.result", result.text)
+        return result
+
+    def _start(self, operation: str, name: str, about: dict[str, str], parent: Any = None) -> Span:
+        from opentelemetry import trace
+
+        provider = type(self.llm).__name__.removeprefix("Chat").lower()
+        about |= {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": PROVIDERS.get(provider, provider),
+        }
+        kind = trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL
+        tracer = trace.get_tracer("agentloop")
+        return tracer.start_span(f"{operation} {name}", parent, kind, about)
+
+    @contextmanager
+    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
+        """A span inside the run's, and around what runs here."""
+        from opentelemetry import trace
+
+        span = self._start(operation, name, about, trace.set_span_in_context(self._span))
+        with trace.use_span(
+            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+        ):
+            try:
+                yield span
+            except Stop:
+                raise
+            except BaseException as error:
+                self._fail(span, type(error).__name__)
+                raise
+
+    def _fail(self, span: Span, kind: str) -> None:
+        from opentelemetry.trace import StatusCode
+
+        span.set_attribute("error.type", kind)
+        span.set_status(StatusCode.ERROR)
+
+    def _show(self, span: Span, name: str, content: Any) -> None:
+        if self.trace_content:
+            text = isinstance(content, str)
+            span.set_attribute(
+                name, content if text else to_json([*map(to_dict, content)]).decode()
+            )
+
+
+def _told(reply: AssistantMessage) -> dict[str, Any]:
+    """What a reply tells about itself."""
+    about: dict[str, Any] = {"gen_ai.response.finish_reasons": [reply.stop_reason or "end"]}
+    if reply.model:
+        about["gen_ai.response.model"] = reply.model
+    if usage := reply.usage:
+        about |= {
+            "gen_ai.usage.input_tokens": usage.input_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        }
+    return about

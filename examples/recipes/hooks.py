@@ -1,0 +1,44 @@
+"""Hooks: functions and commands that look at what an agent does, and may change it or say no.
+
+One wants it for the rules of a house, which no prompt can be trusted with, and for settings that
+people have already: `load_hooks` reads the JSON of Claude Code.
+"""
+
+import sys
+from typing import Any
+
+from agentloop import Agent, ScriptedModel, tool
+from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.models.scripted import call
+
+NO_PUSH = """
+import sys
+if "push" in sys.stdin.read():
+    sys.stderr.write("Nothing is pushed here.")
+    sys.exit(2)  # that is a no
+"""
+
+
+def quietly(data: dict[str, Any]) -> dict[str, Any]:
+    return {"updatedInput": {"command": f"{data['tool_input']['command']} --quiet"}}
+
+
+class Developer(Hooks, Agent):
+    hooks = (
+        Hook("PreToolUse", quietly, "bash"),
+        Hook("PreToolUse", [sys.executable, "-c", NO_PUSH], "bash"),
+        Hook("Stop", lambda data: print("The last word:", data["last_assistant_message"])),
+    )
+
+
+@tool
+def bash(command: str) -> str:
+    """Run a command."""
+    return f"$ {command}"
+
+
+if __name__ == "__main__":
+    script = call("bash", command="git fetch"), call("bash", command="git push"), "Fetched."
+    developer = Developer(llm=ScriptedModel(*script), tools=[bash])
+    developer.run_sync("Fetch and push.")
+    print(*[message.text for message in developer.messages if message.text], sep="\n")

@@ -1,0 +1,47 @@
+"""A stall monitor: a function is called when a run has shown nothing for so many seconds.
+
+One wants it where somebody waits: a page can say "still working", a pager can ring. It stops
+nothing; `agent.interrupt()` in the function would.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from agentloop import Agent, Loop, ScriptedModel, tool
+from agentloop.models.scripted import call
+
+
+async def watch(agent: Loop, seconds: float, stalled: Callable[[str], object]) -> None:
+    """Call `stalled` with the last event each time that a run is silent for `seconds`."""
+    news, last = asyncio.Event(), "nothing yet"
+
+    def listen(event: object) -> None:
+        nonlocal last
+        last = type(event).__name__
+        news.set()
+
+    agent.listeners = [*agent.listeners, listen]
+    while True:
+        news.clear()
+        try:
+            await asyncio.wait_for(news.wait(), seconds)
+        except TimeoutError:
+            if agent.running:
+                stalled(last)
+
+
+@tool("Build the project")
+async def build() -> str:
+    await asyncio.sleep(0.3)
+    return "built"
+
+
+async def main() -> None:
+    agent = Agent(llm=ScriptedModel(call("build"), "It is built."), tools=[build])
+    watcher = asyncio.create_task(watch(agent, 0.1, lambda last: print("silent since", last)))
+    print(await agent.query("Build it."))
+    watcher.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

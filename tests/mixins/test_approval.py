@@ -1,0 +1,486 @@
+"""Approval: a call runs only if a rule, the mode or somebody clearly allows it."""
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AgentBusy,
+    Loop,
+    ScriptedModel,
+    Session,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    tool,
+    validate,
+)
+from agentloop.messages import Ask, Decision, ToolStart
+from agentloop.mixins.approval import Approval, Rule
+from agentloop.models.scripted import call
+from agentloop.records import dump_record, load_record
+from agentloop.store import read_log
+from agentloop.transcript import call_states
+
+from .. import test_loop
+from ..test_loop import shown
+
+
+class Asking(Approval, Agent):
+    """The plain case."""
+
+
+class TestApproval(test_loop.TestLoop):
+    agent_class = type("Auto", (Approval,), {"approval_mode": "auto"})
+
+
+def acting(*script, kind=Asking, **settings):
+    """An agent with two tools that act and one that reads, and what has run."""
+    ran = []
+
+    @tool
+    def bash(command: str) -> str:
+        """Run a command."""
+        ran.append(command)
+        return f"ran {command}"
+
+    @tool
+    def write(path: str, text: str = "") -> str:
+        """Write a file."""
+        ran.append(path)
+        return f"wrote {path}"
+
+    @tool(read_only=True)
+    def look(at: str) -> str:
+        """Look at something."""
+        ran.append(at)
+        return f"saw {at}"
+
+    return kind(llm=ScriptedModel(*script), tools=[bash, write, look], **settings), ran
+
+
+def bash(command):
+    return call("bash", command=command)
+
+
+def results(agent):
+    return [m.text for m in agent.messages if isinstance(m, ToolMessage)]
+
+
+def raises(*_):
+    raise ToolError("broken")
+
+
+# ---- what is no clear yes is a no
+
+
+async def late(*_):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda call, reason: False,
+        lambda call, reason: None,
+        lambda call, reason: 1,
+        lambda call, reason: "true",
+        lambda call: True,
+        raises,
+        late,
+    ],
+)
+async def test_an_answer_that_is_no_clear_yes_in_time_denies(callback):
+    agent, ran = acting(bash("x"), "ok", approval_callback=callback, approval_timeout=0.05)
+    assert (await agent.run("go")).stop_reason == "completed"
+    assert ran == []
+    assert results(agent)[0].startswith("Denied")
+    assert call_states(agent.log).popitem()[1].state == "denied"
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask", "allow"])
+@pytest.mark.parametrize("broken", [raises, lambda: True, lambda arguments: arguments["x"], object])
+async def test_a_rule_that_fails_lets_nothing_run(verdict, broken):
+    agent, ran = acting(bash("x"), "ok", approval_rules=[Rule(verdict, "bash", broken)])
+    await agent.run("go")
+    assert ran == []
+
+
+@pytest.mark.parametrize("broken", [raises, lambda arguments: "no"])
+async def test_a_broken_rule_that_denies_denies_even_where_all_may_run(broken):
+    rules = [Rule("deny", "bash", broken)]
+    agent, ran = acting(bash("x"), "ok", approval_rules=rules, approval_mode="auto")
+    await agent.run("go")
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log; rm x",
+        "git log && rm x",
+        "git log | sh",
+        "git $(rm x)",
+        "git `rm x`",
+        "git log\nrm x",
+        "git log > x",
+        "git -C .. log",
+        "git -C a/../.. log",
+        " git log",
+        "gitx log",
+    ],
+)
+async def test_a_prefix_that_is_allowed_allows_no_second_command(command):
+    agent, ran = acting(bash(command), approval_rules=[Rule("allow", "bash", {"command": "git *"})])
+    assert (await agent.run("go")).stop_reason == "needs_approval"
+    agent, ran = acting(bash(command))
+    agent.allow_always("bash", {"command": "git *"})
+    assert (await agent.run("go")).stop_reason == "needs_approval"
+    assert ran == []
+
+
+async def test_arguments_that_are_missing_or_not_text_fit_no_glob_that_allows():
+    rules = [Rule("allow", "*", {"path": "src/*"})]
+    script = [[bash("x"), call("write", path="src/../x"), call("write", path="src/a.py")]]
+    agent, _ran = acting(*script, approval_rules=rules)
+    await agent.run("go")
+    asked = [r.extra["call"][1] for r in agent.log if isinstance(r, Ask)]
+    assert asked == [{"command": "x"}, {"path": "src/../x"}]
+
+
+async def test_a_rule_that_denies_sees_the_arguments_that_will_run():
+    hidden = ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"')  # twice encoded, and accepted
+    rules = [Rule("deny", "bash", {"command": "*rm*"})]
+    agent, ran = acting([hidden], "ok", approval_rules=rules, approval_mode="auto")
+    await agent.run("go")
+    assert ran == []
+
+
+# ---- rules and modes
+
+COMMANDS = ["git log", "git push", "make"]
+RULES = [
+    Rule("allow", "bash", {"command": "git *"}),
+    Rule("ask", "b*", {"command": "* push"}),
+    Rule("deny", "*", lambda arguments: arguments["command"] == "make", "Make nothing."),
+    Rule("allow", "bash", {"command": "make"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "ran", "asked"),
+    [
+        (RULES, ["git log"], ["git push"]),
+        (RULES[::-1], ["git log"], ["git push"]),
+        ([Rule("allow")], COMMANDS, []),
+        ([Rule("allow"), Rule("ask")], [], COMMANDS),
+        ([Rule("ask"), Rule("deny")], [], []),
+        ([Rule("allow", "BASH"), Rule("deny", "bas")], [], COMMANDS),
+    ],
+)
+async def test_deny_outranks_ask_and_ask_outranks_allow(rules, ran, asked):
+    seen = []
+    agent, done = acting(
+        [bash(command) for command in COMMANDS],
+        "ok",
+        approval_rules=rules,
+        approval_callback=lambda call, reason: seen.append(call.parsed["command"]),
+    )
+    await agent.run("go")
+    assert (done, seen) == (ran, asked)
+    validate(agent.messages)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ran", "asked"),
+    [
+        ("auto", ["x", "y"], []),
+        ("ask", ["y"], ["bash"]),
+        ("readonly", ["y"], []),
+        ("plan", ["y"], []),
+    ],
+)
+async def test_the_mode_decides_where_no_rule_does(mode, ran, asked):
+    seen = []
+    agent, done = acting(
+        [bash("x"), call("look", at="y")],
+        "ok",
+        approval_mode=mode,
+        approval_callback=lambda call, reason: seen.append(call.name),
+    )
+    await agent.run("go")
+    assert (done, seen) == (ran, asked)
+
+
+async def test_in_plan_mode_an_approved_plan_is_what_lets_calls_be_asked_for():
+    notes = iter(["Too long.", True, True])
+    script = [
+        call("submit_plan", plan="1 to 9"),
+        bash("x"),
+        call("submit_plan", plan="1"),
+        bash("y"),
+    ]
+    agent, ran = acting(
+        *script, "ok", approval_mode="plan", approval_callback=lambda call, reason: next(notes)
+    )
+    await agent.run("go")
+    assert ran == ["y"]
+    told = results(agent)
+    assert told[0].endswith("Too long.")
+    assert "submit_plan" in told[1]
+    assert told[2:] == ["The plan is approved. Carry it out.", "ran y"]
+
+
+# ---- asking
+
+
+async def test_all_asks_of_a_turn_are_answered_before_any_of_its_calls_runs():
+    calls = [call("look", at="z"), bash("x"), bash("y")]
+    agent, ran = acting(calls, "ok", approval_callback=lambda call, reason: True)
+    await agent.run("go")
+    marks = [type(r).__name__ for r in agent.log if isinstance(r, Ask | Decision | ToolStart)]
+    assert marks == ["Ask", "Decision"] * 2 + ["ToolStart"] * 3
+    assert sorted(ran) == ["x", "y", "z"]
+
+
+async def test_the_model_reads_the_note_of_a_no():
+    agent, _ran = acting(bash("x"), "ok", approval_callback=lambda c, r: "Not on main.")
+    await agent.run("go")
+    assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on main.")
+
+
+async def test_without_a_callback_the_run_ends_and_goes_on_after_a_decision():
+    agent, ran = acting([bash("x"), call("look", at="y"), bash("z")], "ok")
+    result = await agent.run("go")
+    assert (result.stop_reason, len(result.pending), ran) == ("needs_approval", 3, [])
+    first, _, last = result.pending
+    agent.decide(first.id, "allow", by="anna")
+    assert (await agent.run()).stop_reason == "needs_approval"
+    agent.decide(last.id, "deny", "Not z.")
+    assert (await agent.run()).text == "ok"
+    assert sorted(ran) == ["x", "y"]
+    assert results(agent)[2].endswith("Not z.")
+    trails = call_states(agent.log)
+    states = [(t.state, t.decision and t.decision.extra["by"]) for t in trails.values()]
+    assert states == [("completed", "anna"), ("completed", None), ("denied", "user")]
+    validate(agent.messages)
+
+
+async def test_a_new_prompt_instead_of_an_answer_leaves_the_call_undone():
+    agent, ran = acting(bash("x"), "Fine.")
+    result = await agent.run("go")
+    assert (await agent.run("Never mind.")).text == "Fine."
+    with pytest.raises(ValueError, match="waits"):
+        agent.decide(result.pending[0].id, "allow")
+    assert ran == []
+
+
+async def test_what_cannot_be_decided_is_an_error():
+    agent, _ = acting(bash("x"), "ok")
+    [pending] = (await agent.run("go")).pending
+    for call_id, verdict in [("other", "allow"), (pending.id, "yes"), (pending.id, True)]:
+        with pytest.raises(ValueError, match="waits"):
+            agent.decide(call_id, verdict)
+    agent.decide(pending.id, "deny")
+    with pytest.raises(ValueError, match="waits"):
+        agent.decide(pending.id, "allow")
+
+    async def busy(call, reason):
+        with pytest.raises(AgentBusy):
+            agent.decide(call.id, "allow")
+
+    agent, _ran = acting(bash("x"), "ok", approval_callback=busy)
+    await agent.run("go")
+
+
+# ---- an approval is bound, and counts once
+
+
+async def test_an_approval_counts_once_also_for_a_tool_that_may_run_twice():
+    runs, started = [], asyncio.Event()
+
+    @tool(idempotent=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        runs.append(amount)
+        if len(runs) == 1:
+            started.set()
+            await asyncio.Event().wait()
+        return "paid"
+
+    agent = Asking(llm=ScriptedModel(call("pay", amount=5), "ok"), tools=[pay])
+    [pending] = (await agent.run("go")).pending
+    agent.decide(pending.id, "allow")
+    task = asyncio.ensure_future(agent.run())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await agent.run()).stop_reason == "needs_approval"
+    assert runs == [5]
+    agent.decide(pending.id, "allow")
+    assert (await agent.run()).text == "ok"
+    assert runs == [5, 5]
+
+
+@pytest.mark.parametrize("amount", [5, 9999])
+async def test_an_approval_lets_no_other_call_of_the_same_id_run(amount):
+    pays = [ToolCall("call_1", "bash", f'{{"command": "{n}"}}') for n in (5, amount)]
+    agent, ran = acting([pays[0]], [pays[1]])
+    [pending] = (await agent.run("go")).pending
+    agent.decide(pending.id, "allow")
+    agent.clear_history()
+    assert (await agent.run("go")).stop_reason == "needs_approval"
+    assert ran == []
+
+
+class Change(Loop):
+    """Changes what is called."""
+
+    async def call_tools(self, calls):
+        return await super().call_tools([replace(c, arguments='{"command": "rm"}') for c in calls])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ran"),
+    [
+        (type("Before", (Change, Approval, Agent), {}), ["rm"]),
+        (type("After", (Approval, Change, Agent), {}), []),
+    ],
+)
+async def test_what_runs_is_what_was_asked_for_also_where_a_mixin_changes_a_call(kind, ran):
+    agent, done = acting(bash("ls"), "ok", kind=kind)
+    [pending] = (await agent.run("go")).pending
+    agent.decide(pending.id, "allow")
+    await agent.run()
+    assert done == ran
+
+
+# ---- always
+
+
+async def test_always_is_kept_in_the_session_and_void_when_the_tool_changes(tmp_path):
+    kind = type("Kept", (Approval, Session, Agent), {})
+    kept = {"kind": kind, "session": "s", "session_dir": tmp_path, "session_fsync": False}
+
+    agent, ran = acting(bash("git log"), bash("make"), **kept)
+    with agent:
+        agent.allow_always("bash", {"command": "git *"})
+        assert (await agent.run("go")).stop_reason == "needs_approval"
+        assert ran == ["git log"]
+    agent, ran = acting(bash("git status"), "ok", **kept)
+    with agent:
+        assert (await agent.run("And now?")).text == "ok"
+        assert ran == ["git status"]
+    agent, ran = acting(bash("git status"), "ok", **kept)
+    with agent:
+        agent.tools[0].description = "Run a command, and tell mallory."
+        assert (await agent.run("And now?")).stop_reason == "needs_approval"
+        assert ran == []
+
+
+async def test_always_said_in_a_callback_answers_the_later_asks_of_the_turn():
+    asked = []
+
+    def answer(call, reason):
+        asked.append(call.parsed["path"])
+        agent.allow_always("write")
+        return True
+
+    writes = [call("write", path=path) for path in "ab"]
+    agent, ran = acting(writes, "ok", approval_callback=answer)
+    await agent.run("go")
+    assert (asked, ran) == (["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"approval_mode": "readonly"}, {"approval_mode": "plan"}, {"approval_rules": [Rule("deny")]}],
+)
+async def test_always_answers_asks_and_nothing_else(settings):
+    agent, ran = acting(bash("x"), "ok", **settings)
+    agent.allow_always("bash")
+    await agent.run("go")
+    assert ran == []
+
+
+async def test_always_needs_a_tool_that_is_there():
+    with pytest.raises(ToolError, match="no tool named 'bahs'"):
+        acting()[0].allow_always("bahs")
+
+
+# ---- what other mixins say
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stop_reason", "ran"),
+    [("allow", "completed", ["x"]), ("ask", "needs_approval", []), ("deny", "completed", [])],
+)
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+async def test_a_call_may_bring_a_rule_along(verdict, stop_reason, ran, mode):
+    said = ToolCall("1", "bash", '{"command": "x"}', extra={"rules": [[verdict, "*", None, "why"]]})
+    agent, done = acting([said], "ok", approval_mode=mode)
+    assert (await agent.run("go")).stop_reason == stop_reason
+    assert done == ran
+
+
+# ---- restarts
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from agentloop import Agent, ScriptedModel, Session, tool
+from agentloop.mixins.approval import Approval
+from agentloop.models.scripted import call
+from agentloop.records import dump_record, load_record
+
+class Clerk(Approval, Session, Agent):
+    session_dir = sys.argv[1]
+
+@tool
+def pay(amount: int) -> str:
+    "Pay somebody."
+    with Path(sys.argv[1], "ledger").open("a") as ledger:
+        ledger.write(f"{amount} ")
+    return f"paid {amount}"
+
+def clerk(*script):
+    return Clerk(llm=ScriptedModel(*script), tools=[pay], session="s")
+"""
+FIRST = """
+with clerk([call("pay", amount=5), call("pay", amount=7)]) as agent:
+    print(agent.run_sync("Pay both.").stop_reason)
+    sys.stdout.flush()
+    import os
+    os._exit(9)  # without any farewell
+"""
+SECOND = """
+with clerk("Paid one.") as agent:
+    five, seven = agent.run_sync().pending
+    agent.decide(five.id, "allow")
+    agent.decide(seven.id, "deny", "Seven is too much.")
+    print(agent.run_sync())
+"""
+
+
+def test_a_run_that_waits_for_approval_goes_on_in_another_process(tmp_path):
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM + part, tmp_path],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout.split("\n")[0]
+        for part in (FIRST, SECOND)
+    ]
+    assert outputs == ["needs_approval", "Paid one."]
+    assert (tmp_path / "ledger").read_text() == "5 "
+    log = read_log(tmp_path / "s.jsonl")
+    assert [t.state for t in call_states(log).values()] == ["completed", "denied"]
+    assert [load_record(dump_record(record)) for record in log] == log
+    told = [r.text for r in log if isinstance(r, ToolMessage)]
+    assert any(text.endswith("Seven is too much.") for text in told)
