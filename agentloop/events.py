@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -202,6 +203,9 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Any], None]
 Delta: TypeAlias = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent
 OnDelta: TypeAlias = Callable[[Delta], None]
+failed_attempt: ContextVar[Callable[[SideRequest], None]]
+failed_attempt = ContextVar("failed_attempt", default=lambda request: None)
+"""A model tells this of an attempt that failed and may have to be paid for; the loop records it."""
 EventQueue: TypeAlias = asyncio.Queue[Event | None]
 
 

@@ -21,7 +21,14 @@ from pydantic import PositiveInt, SkipValidation
 
 from .depends import current_agent, current_call
 from .errors import ToolError
-from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
+from .events import (
+    EventQueue,
+    OnDelta,
+    StepStartEvent,
+    ToolCallEvent,
+    ToolsChangedEvent,
+    failed_attempt,
+)
 from .messages import (
     AssistantMessage,
     Extra,
@@ -169,12 +176,16 @@ class Loop(Runs):
         """The model's reply to one request. Streams a step if somebody listens."""
         llm, start = request.model or self.llm, time.perf_counter()
         streams = request.purpose == "step" and self.listened
-        reply = await llm.ainvoke(
-            request.messages,
-            request.tools,
-            tool_choice=request.tool_choice,
-            on_delta=self.emit if streams else None,
-        )
+        token = failed_attempt.set(self.add)
+        try:
+            reply = await llm.ainvoke(
+                request.messages,
+                request.tools,
+                tool_choice=request.tool_choice,
+                on_delta=self.emit if streams else None,
+            )
+        finally:
+            failed_attempt.reset(token)
         seconds = round(time.perf_counter() - start, 3)
         reply = replace(reply, model=reply.model or llm.model, seconds=seconds)
         seen = {c.id for r in self.log if isinstance(r, AssistantMessage) for c in r.tool_calls}

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadRequest
+from ..errors import BadRequest, BadResponse
 from ..messages import (
     AssistantMessage,
     Content,
@@ -28,6 +31,7 @@ from ..messages import (
     ToolChoice,
     ToolMessage,
     Usage,
+    UserMessage,
 )
 from .http import (
     JSON,
@@ -52,9 +56,15 @@ ANTHROPIC_STOP_REASONS = {
     "max_tokens": "length",
     "refusal": "refused",
     "pause_turn": "pause",
+    "compaction": "pause",  # with pause_after_compaction
     "model_context_window_exceeded": "context_overflow",
 }
-PIECES = {"text", "thinking", "signature", "partial_json", "content"}  # texts in deltas
+NEEDED = {"text": "text", "thinking": "signature"}  # what a block has, or it is not sent
+ID = re.compile("[a-zA-Z0-9_-]{1,64}")
+IN_OUTPUT = re.compile(  # keywords of a schema that structured outputs take, and a mark for one
+    r"type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|description|"
+    "default|propertyName"
+)
 NOTHING = "(empty)"  # stands where the API wants some text and there is none
 
 
@@ -64,16 +74,17 @@ class ChatAnthropic(HTTPModel):
 
     `max_tokens` bounds the output with its thinking. `thinking` is a budget in tokens or, for
     models that do without one, the API's own object, such as {"type": "adaptive"}; the API does
-    not force a thinking model to call a tool. `cache` marks the prompt for the provider's cache:
-    tools, system prompt, and the conversation up to here. `betas` are features to switch on by
-    header. Newer values of `version` know no `temperature`.
+    not force a model with a budget to call a tool. `cache` marks the prompt for the provider's
+    cache: tools, system prompt, and the conversation up to here; "1h" keeps it for an hour, which
+    costs more. `betas` are features to switch on by header. Newer values of `version` know no
+    `temperature`.
     """
 
     max_tokens: int = 16_000
     temperature: float | None = None
     thinking: int | Mapping[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    cache: bool = True
+    cache: bool | Literal["5m", "1h"] = True
     betas: Sequence[str] = ()
     version: str = "2023-06-01"
 
@@ -91,7 +102,8 @@ class ChatAnthropic(HTTPModel):
         )
 
     def path(self, stream: bool) -> str:
-        return "/messages" if str(self.base_url).endswith("/v1") else "/v1/messages"
+        base, _, _ = str(self.base_url).partition("?")
+        return "/messages" if base.endswith("/v1") else "/v1/messages"
 
     def body(
         self,
@@ -107,6 +119,14 @@ class ChatAnthropic(HTTPModel):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
             thinking = None  # another provider began this turn
+        declared: list[Any] = [
+            {"name": t.name, "description": t.description, "input_schema": t.parameters}
+            for t in tools
+        ]
+        declared += self.provider_tools
+        schema = self.output_schema and json.loads(
+            json.dumps(self.output_schema), object_hook=write_subschema
+        )
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -115,15 +135,15 @@ class ChatAnthropic(HTTPModel):
             "temperature": self.temperature,
             "thinking": thinking,
             "stream": stream or None,
+            "tools": declared or None,
+            "tool_choice": self._tool_choice(tool_choice) if declared else None,
+            "container": _find_container(messages) if self.provider_tools else None,
+            "output_config": {"format": {"type": "json_schema", "schema": schema}}
+            if schema
+            else None,
         }
-        if tools:
-            body["tools"] = [
-                {"name": t.name, "description": t.description, "input_schema": t.parameters}
-                for t in tools
-            ]
-            body["tool_choice"] = self._tool_choice(tool_choice)
         if self.cache:
-            mark_for_cache(body)
+            mark_for_cache(body, None if self.cache is True else self.cache)
         return given(body)
 
     def _tool_choice(self, choice: ToolChoice) -> JSON | None:
@@ -153,7 +173,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     for message in messages:
         role = "user"
         if isinstance(message, AssistantMessage):
-            role, blocks = "assistant", _write_assistant(message)
+            role, blocks = "assistant", [*_write_assistant(message)]
         elif isinstance(message, ToolMessage):
             blocks = [_write_result(message)]
         else:
@@ -162,11 +182,22 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
             out[-1]["content"] += blocks
         elif blocks or role == "user":
             out.append({"role": role, "content": blocks})
+    blocks = [block for written in out for block in written["content"]]
+    answered = {block.get("tool_use_id") for block in blocks}
+    # calls of the provider's own tools, which run when the turn goes on
+    pending = {block["id"] for block in blocks if "_tool_use" in block["type"]} - answered
+    goes_on = {block["type"] for block in out[-1]["content"]} == {"tool_result"}
+    for written in out[: -1 - goes_on]:
+        blocks = [block for block in written["content"] if block.get("id") not in pending]
+        while blocks and "thinking" in blocks[-1]["type"]:
+            blocks.pop()  # the API takes none at the end of a turn
+        written["content"] = blocks
     for written in out:
         written["content"] = written["content"] or _write_content(NOTHING)
     return out
 
 
+@lru_cache(1000)
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
     """The blocks that the API sent, or those of the text and the calls if one has changed them."""
     calls: list[JSON] = [
@@ -178,43 +209,31 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    raw, out = obj(message.raw), [*_write_content(message.content), *calls]
-    if raw.get("provider") != "anthropic":
-        return out
-    blocks = raw["content"]
+    raw, rest = obj(message.raw), iter(calls)
+    blocks: list[JSON] = raw["content"] if raw.get("provider") == "anthropic" else []
     places = [block["type"] for block in blocks].count("tool_use")
-    if _join(blocks, "text") == message.content and places == len(calls):
-        rest = iter(calls)
-        out = [block | next(rest) if block["type"] == "tool_use" else block for block in blocks]
-    return [*filter(_is_sendable, out)]
-
-
-def _is_sendable(block: JSON) -> bool:
-    """False for blank text, even the API's own, and for thoughts cut off before their signature."""
-    needed = {"text": "text", "thinking": "signature"}.get(block["type"])
-    return not needed or bool((block.get(needed) or "").strip())
+    if places != len(calls) or _join(blocks, "text") != message.content:
+        return [*_write_content(message.content), *calls]
+    blocks = [block | next(rest) if block["type"] == "tool_use" else block for block in blocks]
+    # no blank text, even the API's own, and no thought cut off before its signature
+    return [b for b in blocks if (b.get(NEEDED.get(b["type"], "type")) or "").strip()]
 
 
 def _write_id(call_id: str) -> str:
     """The id if Anthropic takes it: other providers' may be longer, or hold other characters."""
-    if re.fullmatch("[a-zA-Z0-9_-]{1,64}", call_id):
+    if ID.fullmatch(call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
 def _write_result(message: ToolMessage) -> JSON:
     blocks = _write_content(message.content) or _write_content(NOTHING)
-    # the API refuses an error with an image in it
-    failed = message.is_error and all(block["type"] == "text" for block in blocks)
     call_id = _write_id(message.tool_call_id)
-    return given(
-        {
-            "type": "tool_result",
-            "tool_use_id": call_id,
-            "content": blocks,
-            "is_error": failed or None,
-        }
-    )
+    result: JSON = {"type": "tool_result", "tool_use_id": call_id, "content": blocks}
+    # the API refuses an error with an image in it
+    if message.is_error and all(block["type"] == "text" for block in blocks):
+        result["is_error"] = True
+    return result
 
 
 def _write_content(content: Content) -> list[JSON]:
@@ -248,17 +267,44 @@ def _write_part(part: Part) -> list[JSON]:
     ]
 
 
-def mark_for_cache(body: JSON) -> None:
+def mark_for_cache(body: JSON, ttl: str | None = None) -> None:
     """Ask to cache the request up to its tools, system prompt, last and last but one user message.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
     exceeds: the last but one is where the request before this one ended, so it hits exactly.
     Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
+    mark = {"cache_control": given({"type": "ephemeral", "ttl": ttl})}
     users = [m["content"] for m in body["messages"] if m["role"] == "user"]
     for blocks in (body.get("tools"), body["system"], *users[-2:]):
         if blocks:
-            blocks[-1] = blocks[-1] | {"cache_control": {"type": "ephemeral"}}
+            blocks[-1] = blocks[-1] | mark
+
+
+def write_subschema(schema: JSON) -> JSON:
+    """A JSON schema without what structured outputs refuse, but for the schemas in it.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+    """
+    out: JSON = {
+        "anyOf" if name == "oneOf" else name: value
+        for name, value in schema.items()
+        # a property may have any name: then the value is a schema
+        if IN_OUTPUT.fullmatch(name) or (isinstance(value, dict) and "propertyName" not in value)
+    }
+    return out | {"additionalProperties": False} if out.get("type") == "object" else out
+
+
+def _find_container(messages: Sequence[Message]) -> str | None:
+    """The id of the newest container that code ran in, and that can be used again."""
+    oldest = ""  # amid a turn any one is needed
+    for message in reversed(messages):
+        container = obj(getattr(message, "raw", None)).get("container")
+        if container and str(container.get("expires_at")) > oldest:
+            return str(container["id"])
+        if isinstance(message, UserMessage):
+            oldest = datetime.now(UTC).isoformat()
+    return None
 
 
 def _may_think(messages: Sequence[JSON]) -> bool:
@@ -277,11 +323,10 @@ def _may_think(messages: Sequence[JSON]) -> bool:
 
 
 def read_anthropic_reply(data: JSON) -> AssistantMessage:
-    """The message in a reply. LookupError or TypeError: there is none."""
-    blocks = [
-        given(block) if block["type"] in ("text", "tool_use") else block
-        for block in data["content"]
-    ]
+    """The message in a reply. LookupError, TypeError or BadResponse: there is none."""
+    blocks = [*map(given, data["content"])]
+    if not all(isinstance(block.get("type"), str) for block in blocks):
+        raise BadResponse("malformed: a block without a type")
     calls = tuple(  # a block keeps their place, the message has the rest
         ToolCall(str(block.pop("id", "")), block.pop("name"), as_json(block.pop("input", None)))
         for block in blocks
@@ -298,13 +343,16 @@ def read_anthropic_reply(data: JSON) -> AssistantMessage:
         usage=read_anthropic_usage(obj(data.get("usage"))),
         stop_reason=stop,
     )
-    whole = replace(message, raw={"provider": "anthropic", "content": blocks})
+    container = obj(data.get("container")) or None
+    raw = given({"provider": "anthropic", "content": blocks, "container": container})
+    whole = replace(message, raw=raw)
     # most replies need no blocks of their own: the message says it all
-    return message if _write_assistant(message) == _write_assistant(whole) else whole
+    is_plain = not container and _write_assistant(message) == _write_assistant(whole)
+    return message if is_plain else whole
 
 
 def _join(blocks: Sequence[JSON], kind: str) -> str:
-    return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
+    return "".join([block.get(kind) or "" for block in blocks if block["type"] == kind])
 
 
 def read_anthropic_usage(counts: JSON) -> Usage | None:
@@ -317,7 +365,10 @@ def read_anthropic_usage(counts: JSON) -> Usage | None:
     )
     fresh, output, read, written = (count(counts.get(field)) for field in fields)
     thinking = count(obj(counts.get("output_tokens_details")).get("thinking_tokens"))
-    return Usage(fresh + read + written, output, read, written, thinking) if counts else None
+    # how many were written for how long
+    extra = obj(counts.get("cache_creation")) or None
+    usage = Usage(fresh + read + written, output, read, written, thinking, extra)
+    return usage if counts else None
 
 
 class AnthropicChunks:
@@ -326,34 +377,34 @@ class AnthropicChunks:
     def __init__(self, deltas: Deltas) -> None:
         self.complete = False
         self._deltas = deltas
-        self._message: JSON = {}
-        self._usage: JSON = {}
-        self._blocks: list[JSON] = []
+        self._reply: JSON = {"content": [], "usage": {}}
 
     def add(self, event: JSON) -> None:
-        kind = event.get("type")
+        kind, blocks, usage = event.get("type"), self._reply["content"], self._reply["usage"]
         piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
         if kind == "content_block_start":
-            self._blocks.append(piece)
+            blocks.append(piece)
         elif kind == "content_block_delta":
-            block = self._blocks[-1]  # they come one by one
-            for name in PIECES & piece.keys():
-                block[name] = (block.get(name) or "") + piece[name]
+            block = blocks[-1]  # they come one by one
             if "citation" in piece:
-                block["citations"] = [*(block.get("citations") or ()), piece["citation"]]
+                piece = {"citations": [piece["citation"]]}
+            for name in piece.keys() - {"type", "estimated_tokens"}:
+                value = piece[name]
+                grows = isinstance(value, str | list) and block.get(name)
+                block[name] = block[name] + value if grows else value
             arguments = piece.get("partial_json", "")
             self._deltas.call(arguments, block.get("name", ""), block.get("id", ""))
         else:  # message_start, message_delta
-            self._message |= piece
             # counts are totals so far; those that an event leaves out stay as they were
-            self._usage |= given(obj(event.get("usage") or piece.get("usage")))
-        self.complete = self.complete or kind == "message_stop"
+            usage |= given(obj(event.get("usage") or piece.get("usage")))
+            self._reply |= piece | {"content": blocks, "usage": usage}
+        self.complete |= kind == "message_stop" or bool(piece.get("stop_reason"))
         self._deltas.text(piece.get("text", ""))
         self._deltas.thinking(piece.get("thinking", ""))
 
     def reply(self) -> JSON:
-        for block in self._blocks:
+        for block in self._reply["content"]:
             if text := block.pop("partial_json", "").strip():
                 # cut off, it stays text for a call of ours, and no server tool takes that
                 block["input"] = loaded(text) or (text if block["type"] == "tool_use" else {})
-        return self._message | {"content": self._blocks, "usage": self._usage}
+        return self._reply

@@ -9,10 +9,11 @@ Each model retries on its own first: give those before the last few retries.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
@@ -51,6 +52,15 @@ class Fallback:
     def model(self) -> str:
         """The name of the model that is asked first at the moment."""
         return self.models[self._order()[0]].model
+
+    def with_output(self, schema: dict[str, Any]) -> Self:
+        """A copy whose answers follow the schema, from the models that have that."""
+        twin, models = copy.copy(self), cast("tuple[Any, ...]", self.models)
+        twin.models = tuple(
+            model.with_output(schema) if hasattr(model, "with_output") else model
+            for model in models
+        )
+        return twin
 
     def _order(self) -> list[int]:
         """The numbers of the models: those that were down lately are asked last."""

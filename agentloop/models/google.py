@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -41,6 +42,7 @@ from .http import (
     obj,
     objects,
     stop_reason,
+    text_in,
     wire_name,
 )
 
@@ -49,14 +51,20 @@ if TYPE_CHECKING:
 
 REFUSED = (
     "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY "
-    "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION"
+    "IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION LANGUAGE ESCALATION"
 )
+MENDABLE = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS")
 GOOGLE_STOP_REASONS = {
     "STOP": "end",
     "FUNCTION_CALL": "tool_calls",  # Google itself says STOP, compatible servers this
     "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
     **dict.fromkeys(REFUSED.split(), "refused"),
+    **dict.fromkeys(MENDABLE, "tool_calls"),
 }
+UNKNOWN = {"exclusiveMinimum", "exclusiveMaximum", "multipleOf", "discriminator"}  # in a schema
+PATH = re.compile(r"\[\d+\]|[^.\[\]'\"$]+")  # $.a[0].b -> a, [0], b
+VALUES = ("stringValue", "numberValue", "boolValue")
 UNSIGNED = "skip_thought_signature_validator"  # what the API takes for a call that it did not make
 
 
@@ -87,7 +95,6 @@ class ChatGoogle(HTTPModel):
         if not os.environ.get(self.key_variable):
             self.api_key = self.api_key or os.environ.get("GEMINI_API_KEY")
         super().__post_init__()
-        self.base_url = str(self.base_url).removesuffix(f"/{self.api_version}")
 
     def headers(self) -> dict[str, str]:
         return {"x-goog-api-key": self.api_key} if self.api_key else {}
@@ -95,7 +102,9 @@ class ChatGoogle(HTTPModel):
     def path(self, stream: bool) -> str:
         model = quote(self.model.removeprefix("models/"), safe="")
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        return f"/{self.api_version}/models/{model}:{method}"
+        base, _, _ = str(self.base_url).partition("?")
+        version = "" if base.endswith(f"/{self.api_version}") else f"/{self.api_version}"
+        return f"{version}/models/{model}:{method}"
 
     def body(
         self,
@@ -113,25 +122,41 @@ class ChatGoogle(HTTPModel):
             "temperature": self.temperature,
             "maxOutputTokens": self.max_output_tokens,
             "thinkingConfig": given(thinking) or None,
+            "responseMimeType": "application/json" if self.output_schema else None,
+            "responseJsonSchema": self.output_schema and write_schema(self.output_schema),
             **self.generation_config,
         }
         contents = write_google_messages(messages)
         if contents and contents[0]["role"] == "model":  # the user has to begin
             contents.insert(0, {"role": "user", "parts": [{"text": "(empty)"}]})
         system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
-        body: JSON = {
-            "systemInstruction": {"parts": system} if system else None,
-            "contents": contents,
-            "generationConfig": given(config) or None,
+        own = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parametersJsonSchema": write_schema(tool.parameters),
+            }
+            for tool in tools
+        ]
+        declared = [{"functionDeclarations": own}] if own else []
+        modes = {"auto": None, "required": "ANY", "none": "NONE"}
+        names = [] if tool_choice in modes else [tool_choice]
+        calling = {"mode": modes.get(tool_choice, "ANY"), "allowedFunctionNames": names or None}
+        # Gemini wants to be told of tools of both kinds, Vertex AI does not know the word
+        are_both = bool(self.provider_tools) and "publishers" not in self.api_version
+        tool_config = {
+            "functionCallingConfig": given(calling) or None,
+            "includeServerSideToolInvocations": are_both or None,
         }
-        if tools:
-            body["tools"] = [{"functionDeclarations": [write_google_tool(tool) for tool in tools]}]
-            if tool_choice != "auto":
-                calling: JSON = {"mode": "NONE" if tool_choice == "none" else "ANY"}
-                if tool_choice not in ("required", "none"):
-                    calling["allowedFunctionNames"] = [tool_choice]
-                body["toolConfig"] = {"functionCallingConfig": calling}
-        return given(body)
+        return given(
+            {
+                "systemInstruction": {"parts": system} if system else None,
+                "contents": contents,
+                "generationConfig": given(config) or None,
+                "tools": [*declared, *self.provider_tools] or None,
+                "toolConfig": given(tool_config) or None if own else None,
+            }
+        )
 
     def read(self, data: JSON) -> AssistantMessage:
         return read_google_reply(data)
@@ -152,7 +177,7 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
     for message in messages:
         role = "user"
         if isinstance(message, AssistantMessage):
-            role, parts = "model", _write_google_assistant(message)
+            role, parts = "model", [*_write_google_assistant(message)]
         elif isinstance(message, ToolMessage):
             parts = _write_google_result(message)
         else:
@@ -162,7 +187,8 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
         elif parts:
             out.append({"role": role, "parts": parts})
     for content in out:  # results stand first, then the images and files that came with them
-        content["parts"].sort(key=_is_no_result)
+        if len(content["parts"]) > 1:
+            content["parts"].sort(key=_is_no_result)
     return out
 
 
@@ -172,8 +198,7 @@ def _is_no_result(part: JSON) -> bool:
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:
     """The result, and the images and files that came with it: not every model takes them inside."""
-    media = [part for part in _write_parts(message.content) if "text" not in part]
-    text = message.text
+    text, media = message.text, [p for p in _write_parts(message.content) if "text" not in p]
     if media:
         text = f"{text}\n[attached after the results: {len(media)}]".lstrip()
         media.insert(0, {"text": f"Attached to the result of {message.tool_name}:"})
@@ -183,26 +208,28 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
     return [{"functionResponse": response}, *media]
 
 
+@lru_cache(1000)
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
     """The parts that the API sent, or those of the text and the calls if one has changed them."""
-    raw, parts = obj(message.raw), _write_parts(message.content)
     calls = [
         {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}
         for call in message.tool_calls
     ]
-    sent: list[JSON] = raw.get("parts", []) if raw.get("provider") == "google" else []
-    places = [part for part in sent if "functionCall" in part]
-    if _google_text(sent) == message.content and len(places) == len(calls):
-        rest = iter(calls)
+    raw, rest = obj(message.raw), iter(calls)
+    parts: list[JSON] = raw.get("parts", []) if raw.get("provider") == "google" else []
+    places = parts and ["functionCall" in part for part in parts].count(True)
+    if places == len(calls) and _google_text(parts) == message.content:
         parts = [
-            part | {"functionCall": part["functionCall"] | next(rest)} if part in places else part
-            for part in sent
+            part | {"functionCall": part["functionCall"] | next(rest)}
+            if "functionCall" in part
+            else part
+            for part in parts
         ]
     else:
-        parts += [{"functionCall": call} for call in calls]
-    if calls and not any("thoughtSignature" in part for part in parts):
-        first = next(part for part in parts if "functionCall" in part)
-        first["thoughtSignature"] = UNSIGNED  # only the first of parallel calls has to have one
+        parts = _write_parts(message.content) + [{"functionCall": call} for call in calls]
+    # only the first of parallel calls has to have one
+    first = next((part for part in parts if "functionCall" in part), JSON())
+    first.setdefault("thoughtSignature", UNSIGNED)
     return parts
 
 
@@ -226,11 +253,6 @@ def _write_google_part(part: Part) -> list[JSON]:
     raise BadRequest(f"Gemini cannot carry {part!r:.80}")
 
 
-def write_google_tool(tool: Tool) -> JSON:
-    schema = write_schema(tool.parameters)
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": schema}
-
-
 def write_schema(schema: JSON) -> JSON:
     """A JSON schema without what Gemini refuses (anything beside a $ref) or does not know (const).
 
@@ -241,6 +263,9 @@ def write_schema(schema: JSON) -> JSON:
 
 def _write_subschema(schema: JSON) -> JSON:
     # a parameter may have one of these words as its name: then the value is a schema
+    for name in UNKNOWN & schema.keys():
+        if not isinstance(schema[name], dict) or "propertyName" in schema[name]:
+            del schema[name]
     if not isinstance(schema.get("const", {}), dict):
         schema["enum"] = [schema.pop("const")]
     if isinstance(schema.get("$ref"), str) and any(not key.startswith("$") for key in schema):
@@ -253,39 +278,46 @@ def _write_subschema(schema: JSON) -> JSON:
 
 def read_google_reply(data: JSON) -> AssistantMessage:
     """The message in a reply. BadResponse: there is none, or a call in it that nobody can read."""
-    usage, feedback = read_google_usage(obj(data.get("usageMetadata"))), data.get("promptFeedback")
     candidate = obj((data.get("candidates") or [None])[0])
+    feedback = obj(data.get("promptFeedback"))
     sent: list[JSON] = obj(candidate.get("content")).get("parts") or []
-    finish = candidate.get("finishReason")
-    if not (sent or finish) and "blockReason" in obj(feedback):
-        raw: Any = {"provider": "google", "promptFeedback": feedback}
-        return AssistantMessage(stop_reason="refused", usage=usage, raw=raw)
+    finish = text_in(candidate.get("finishReason"))
+    if not (sent or finish) and "blockReason" in feedback:
+        finish = "SAFETY"
     # a malformed reply is one by chance: the next try may be whole
-    if finish in ("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE") or not (sent or finish):
+    if finish == "MALFORMED_RESPONSE" or not (sent or finish):
         raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
     parts = [part for part in map(given, sent) if part not in ({}, {"text": ""})]
+    # then no call runs, and each gets an error result for the model to read
+    broken = text_in(candidate.get("finishMessage", finish)) if finish in MENDABLE else ""
+    if broken and not any("functionCall" in part for part in parts):
+        parts.append({"functionCall": {"name": finish.lower()}})
     calls = tuple(
-        ToolCall(str(call.get("id") or ""), call["name"], as_json(call.pop("args", None)) or "{}")
+        ToolCall(
+            str(call.get("id") or ""),
+            call["name"],
+            broken or as_json(call.pop("args", None)) or "{}",
+        )
         for call in (part["functionCall"] for part in parts if "functionCall" in part)
     )
     stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
-    raw = {"provider": "google", "parts": parts}
+    raw: Any = {"provider": "google", "parts": parts}
     if stop == "refused":
-        raw["finishReason"] = finish
+        raw |= {"finishReason": finish, **feedback}
     elif all(part.keys() <= {"text", "thought", "functionCall"} for part in parts):
         raw = None  # the message says it all
     return AssistantMessage(
         content=_google_text(parts),
         tool_calls=calls,
         thinking=_google_text(parts, True) or None,
-        usage=usage,
+        usage=read_google_usage(obj(data.get("usageMetadata"))),
         stop_reason=stop,
         raw=raw,
     )
 
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
-    return "".join(p.get("text") or "" for p in parts if bool(p.get("thought")) == thought)
+    return "".join([p.get("text") or "" for p in parts if bool(p.get("thought")) == thought])
 
 
 def read_google_usage(counts: JSON) -> Usage | None:
@@ -305,27 +337,54 @@ class GoogleChunks:
         self.complete = False
         self._deltas = deltas
         self._parts: list[JSON] = []
-        self._finish: Any = None
+        self._candidate: JSON = {}
         self._rest: JSON = {"usageMetadata": {}, "promptFeedback": {}}
 
     def add(self, event: JSON) -> None:
         for name, known in self._rest.items():
             known |= obj(event.get(name))  # counts are totals so far
         for candidate in objects(event.get("candidates"))[:1]:
+            self._candidate |= given(candidate)
             for part in map(given, obj(candidate.get("content")).get("parts") or []):
                 show = self._deltas.thinking if part.get("thought") else self._deltas.text
                 show(part.get("text", ""))
-                if call := part.get("functionCall"):  # it comes whole
-                    call_id = str(call.get("id") or "")
-                    self._deltas.call(as_json(call.get("args")), call["name"], call_id)
                 last = self._parts[-1] if self._parts else {}
-                if part.keys() == last.keys() and part.keys() in ({"text"}, {"text", "thought"}):
+                if "functionCall" in part:
+                    self._add_call(part)
+                elif part.keys() == last.keys() and part.keys() in ({"text"}, {"text", "thought"}):
                     last["text"] += part["text"]  # a part with a signature stays as it is
                 else:
                     self._parts.append(part)
-            self._finish = candidate.get("finishReason") or self._finish
-        self.complete = bool(self._finish or self._rest["promptFeedback"].get("blockReason"))
+        blocked = self._rest["promptFeedback"].get("blockReason")
+        self.complete = bool(self._candidate.get("finishReason") or blocked)
+
+    def _add_call(self, part: JSON) -> None:
+        """Take a whole call, or with streamFunctionCallArguments (Vertex AI) its next piece."""
+        piece = part["functionCall"]
+        pieces, shown = piece.pop("partialArgs", ()), as_json(piece.get("args"))
+        if "name" in piece:
+            self._parts.append(part)
+        call = self._parts[-1]["functionCall"]
+        call.pop("willContinue", None)
+        for each in pieces:
+            *path, name = PATH.findall(each["jsonPath"])
+            holder = call.setdefault("partialArgs", {})
+            for key in path:
+                holder = holder.setdefault(key, {})
+            value = next((each[kind] for kind in VALUES if kind in each), None)
+            if isinstance(value, str):
+                shown += value
+                value = (holder.get(name) or "") + value
+            holder[name] = value
+        self._deltas.call(shown, call["name"], str(call.get("id") or ""))
 
     def reply(self) -> JSON:
-        candidate = {"content": {"parts": self._parts}, "finishReason": self._finish}
-        return self._rest | {"candidates": [candidate]}
+        for part in self._parts:
+            if tree := obj(part.get("functionCall")).pop("partialArgs", None):
+                part["functionCall"]["args"] = json.loads(json.dumps(tree), object_hook=_listed)
+        content = {"content": {"parts": self._parts}}
+        return self._rest | {"candidates": [self._candidate | content]}
+
+
+def _listed(value: JSON) -> Any:
+    return [*value.values()] if "[0]" in value else value

@@ -10,6 +10,7 @@ A provider subclasses `HTTPModel` and says five things: `headers` and `path` (wh
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 import logging
@@ -23,7 +24,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partialmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ..errors import (
     AuthenticationFailed,
@@ -37,8 +38,22 @@ from ..errors import (
     RateLimited,
     ServerError,
 )
-from ..events import Delta, OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
-from ..messages import AssistantMessage, Message, ToolCall, ToolChoice, clean_text
+from ..events import (
+    Delta,
+    OnDelta,
+    TextDeltaEvent,
+    ThinkingDeltaEvent,
+    ToolCallDeltaEvent,
+    failed_attempt,
+)
+from ..messages import (
+    AssistantMessage,
+    Message,
+    SideRequest,
+    ToolCall,
+    ToolChoice,
+    clean_text,
+)
 
 if TYPE_CHECKING:
     import httpx  # it takes 60 ms to import, so whoever makes no request goes without
@@ -50,7 +65,11 @@ logger = logging.getLogger("agentloop")
 JSON: TypeAlias = dict[str, Any]
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
-AT_ONCE = 8  # requests of one client: httpx looks at all of its connections for each of them
+# Not to be tried again. OpenAI, Anthropic: the account is empty, though it is a 429. Then: what a
+# model has written and would write again, too deep or with numbers too long for JSON.
+HOPELESS = "insufficient_quota|spend_limit|malformed: |recursion|depth exceeded|integer string conv"
+PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
+UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
 
 
@@ -64,7 +83,7 @@ class Accumulator(Protocol):
         """Take the next event, and show the text in it."""
 
     def reply(self) -> JSON:
-        """The whole, in the form that `HTTPModel.read` takes."""
+        """What there is so far, in the form that `HTTPModel.read` takes."""
         ...
 
 
@@ -84,7 +103,8 @@ class HTTPModel(ABC):
 
     `client` is an `httpx.AsyncClient` of your own, used as it is and never closed here. Without
     it, clients are made as needed; they use the proxies of the environment, but not for loopback
-    addresses. `dump` gets each request's and answer's body, without the key.
+    addresses. `dump` gets each request's and answer's body, without the key. `provider_tools` are
+    the provider's own (web search, say), as its API describes them, beside those of the agent.
     """
 
     model: str
@@ -92,6 +112,8 @@ class HTTPModel(ABC):
     api_key: str | None = None
     base_url: str | None = None
     extra: Mapping[str, Any] = field(default_factory=JSON)  # more fields to send
+    provider_tools: Sequence[JSON] = ()
+    output_schema: JSON | None = None  # of the answer, which is JSON then
     max_retries: int = 4  # attempts after the first
     timeout: float | None = 3600.0  # seconds for all attempts together
     connect_timeout: float = 5.0
@@ -108,7 +130,7 @@ class HTTPModel(ABC):
     def __post_init__(self) -> None:
         self.api_key = Secret(self.api_key or os.environ.get(self.key_variable, ""))
         url = self.base_url or os.environ.get(self.url_variable) or self.default_url
-        self.base_url = url.rstrip("/")
+        self.base_url = re.sub(r"/+(\?|$)", r"\1", url)
         if not re.match(
             r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?]|$)", url
         ):
@@ -121,8 +143,17 @@ class HTTPModel(ABC):
                 f"{type(self).__name__} needs api_key=, or {self.key_variable} in the environment"
             )
 
+        if self.client is not None and not hasattr(self.client, "aclose"):
+            raise TypeError(f"{self!r}: client is an httpx.AsyncClient, not {self.client!r:.80}")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
+
+    def with_output(self, schema: JSON) -> Self:
+        """A copy whose answers are JSON that follows the schema."""
+        twin = copy.copy(self)
+        twin.output_schema = schema
+        return twin
 
     # ---- five things that a provider says
 
@@ -165,43 +196,42 @@ class HTTPModel(ABC):
         """The model's answer; with `on_delta` it is streamed. Raises ModelError."""
         body = self.body(messages, tools, tool_choice, bool(on_delta))
         content = to_json({**body, **self.extra}, inf_nan_mode="null")
+        attempt = 0
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._attempts(content, on_delta)
+                while True:
+                    deltas = Deltas(on_delta)
+                    try:
+                        return await self._attempt(content, deltas)
+                    except PASSING as error:
+                        wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
+                        hopeless = wait > LONGEST_WAIT or re.search(HOPELESS, str(error))
+                        if deltas.shown or attempt == self.max_retries or hopeless:
+                            raise
+                        attempt += 1
+                        logger.info(
+                            "%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error
+                        )
+                    await self.sleep(wait)
         except TimeoutError:
             raise ConnectionFailed(f"{self!r}: no whole answer in {self.timeout} s") from None
-
-    async def _attempts(self, content: bytes, on_delta: OnDelta | None) -> AssistantMessage:
-        attempt = 0
-        while True:
-            deltas = Deltas(on_delta)
-            try:
-                return await self._attempt(content, deltas)
-            except (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError) as error:
-                wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
-                attempt += 1
-                if (
-                    deltas.shown
-                    or attempt > self.max_retries
-                    or wait > LONGEST_WAIT
-                    # OpenAI, Anthropic: the account is empty, though it is a 429
-                    or re.search("insufficient_quota|spend_limit", str(error))
-                ):
-                    raise
-                logger.info("%r: attempt %d failed, next in %.1f s: %s", self, attempt, wait, error)
-            await self.sleep(wait)
 
     async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
         import httpx
 
-        url = httpx.URL(f"{self.base_url}{self.path(bool(deltas.on_delta))}")
-        auth = (url.username, url.password) if url.userinfo else httpx.USE_CLIENT_DEFAULT
+        base, _, query = str(self.base_url).partition("?")
+        url = httpx.URL(base + self.path(bool(deltas.on_delta)))
+        auth: Any = httpx.USE_CLIENT_DEFAULT
+        if url.userinfo:  # httpx would log it
+            auth, url = (url.username, url.password), url.copy_with(userinfo=b"")
+        parts, response = self.accumulator(deltas), None
         try:
             async with (
                 self._lend() as client,
                 client.stream(
                     "POST",
-                    url.copy_with(userinfo=b""),  # httpx logs it
+                    url,
+                    params=query or None,
                     content=content,
                     # identity: a few kilobytes of compressed reply can hold gigabytes
                     # self.headers(): in no local of ours, for a traceback may show those
@@ -211,69 +241,84 @@ class HTTPModel(ABC):
                     timeout=httpx.Timeout(self.read_timeout, connect=self.connect_timeout),
                 ) as response,
             ):
-                return await self._read(response, deltas)
-        except httpx.HTTPError as error:
-            raise ConnectionFailed(
-                self._hide(f"{url.netloc.decode()}: {type(error).__name__}: {error}")[:500]
-            ) from None
+                whole = await self._whole(response, deltas, parts)
+                if re.search(rb"\\u[dD]", deltas.body):  # half a character, perhaps
+                    whole = obj(loaded(clean_text(json.dumps(whole, ensure_ascii=False))))
+                message = self.read(whole)
+                if message.raw:  # what JSON cannot hold again, no later request could
+                    from_json(to_json(message.raw))
+                return message
+        except BaseException as error:
+            # An answer that says no is not paid for, and neither is a connection that broke early.
+            too_late = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
+            if response.is_success if response else too_late:
+                used = None
+                with suppress(*UNREADABLE):
+                    used = self.read(obj(loaded(deltas.body)) or parts.reply()).usage
+                failed_attempt.get()(SideRequest(used, self.model))
+            if isinstance(error, httpx.HTTPStatusError):  # raised by a hook of one's own client
+                raise self._error(error.response, str(error)) from None
+            if isinstance(error, httpx.HTTPError):
+                raise ConnectionFailed(
+                    self._hide(f"{url.netloc.decode()}: {type(error).__name__}: {error}")[:500]
+                ) from None
+            if response and isinstance(error, UNREADABLE):
+                raise self._error(
+                    response,
+                    f"{response.headers.get('content-type', 'no content type')}: {error!r}: "
+                    f"{deltas.body.decode(errors='replace')}",
+                ) from None
+            raise
         finally:
             if self.dump:
                 self.dump(*(self._hide(b.decode(errors="replace")) for b in (content, deltas.body)))
 
-    async def _read(self, response: httpx.Response, deltas: Deltas) -> AssistantMessage:
-        try:
-            whole = await self._whole(response, deltas)
-            return self.read(obj(loaded(clean_text(json.dumps(whole, ensure_ascii=False)))))
-        except (BadResponse, LookupError, TypeError, AttributeError) as error:
-            raise self._error(
-                response,
-                f"{response.headers.get('content-type', 'no content type')}: {error!r}: "
-                f"{deltas.body.decode(errors='replace')}",
-            ) from None
-
-    async def _whole(self, response: httpx.Response, deltas: Deltas) -> JSON:
+    async def _whole(self, response: httpx.Response, deltas: Deltas, parts: Accumulator) -> JSON:
         """The reply, put together if it is streamed."""
         import httpx
 
-        reply, parser, body = self.accumulator(deltas), EventParser(), deltas.body
-        kind = response.headers.get("content-type", "")
+        parser, kind = EventParser(), response.headers.get("content-type", "")
         streamed = deltas.on_delta and response.is_success and "json" not in kind
-        over, clock = False, asyncio.timeout(None)
+        clock = asyncio.timeout(None)
         try:
             async with clock:
                 async for piece in response.aiter_bytes():
-                    body += piece
-                    if len(body) > self.max_response_bytes:
+                    deltas.body += piece
+                    if len(deltas.body) > self.max_response_bytes:
                         raise BadResponse(f"more than {self.max_response_bytes} bytes")
                     for data in parser.feed(piece) if streamed else ():
                         if data == b"[DONE]":
-                            over = True
+                            parts.complete = True
                         else:
-                            reply.add(self._parse(response, data))
-                    over |= reply.complete
-                    if over and not clock.when():
+                            parts.add(self._parse(response, data))
+                    if parts.complete and not clock.when():
                         # Read on, for the usage and so that the connection can be used again, but
                         # not for long: some servers leave it open.
                         clock.reschedule(asyncio.get_running_loop().time() + LINGER)
-        except (httpx.HTTPError, TimeoutError):
-            if not over:
+                for data in parser.feed(b"\n\n"):  # the last event may lack its blank line
+                    parts.add(self._parse(response, data))
+        except (httpx.HTTPError, TimeoutError, ValueError):
+            if not parts.complete:
                 raise
         if not response.is_success:
-            raise self._error(response, body.decode(errors="replace"))
+            raise self._error(response, deltas.body.decode(errors="replace"))
         if not streamed:
-            return self._parse(response, body)
-        if not over:
+            return self._parse(response, deltas.body)
+        if not parts.complete:
             raise BadResponse("the stream ended before the reply did")
-        return reply.reply()
+        return parts.reply()
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        data = loaded(content)
-        if not isinstance(data, dict):
+        found: Any = json.loads(content)
+        if not isinstance(found, dict):
             raise BadResponse("not a JSON object")
-        if error := obj(data).get("error"):
+        data = obj(found)
+        # Responses has an event that is an error itself, and one with a failed response in it
+        flat = data if data.get("type") == "error" else obj(data.get("response")).get("error")
+        if error := data.get("error") or flat:
             word = obj(error).get("code") or obj(error).get("type")
             raise self._error(response, content.decode(errors="replace"), word or "unknown")
-        return obj(data)
+        return data
 
     # ---- errors
 
@@ -283,11 +328,9 @@ class HTTPModel(ABC):
         The word is "code" at OpenAI, OpenRouter and Google, and "type" at Anthropic.
         """
         headers = response.headers
-        error = obj(obj(loaded(said)).get("error"))
-        parts = (text_in(error.get(name)) for name in ("type", "code", "message"))
-        message = ": ".join(filter(None, parts)) or said
+        shown = self._hide(" ".join(said.split()))[:500]
         return error_class(word or response.status_code, said)(
-            f"{self!r}: {response.status_code}: {self._hide(message)[:500]}",
+            f"{self!r}: {response.status_code}: {shown}",
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
             retry_after=retry_after(headers, said),
@@ -301,26 +344,23 @@ class HTTPModel(ABC):
 
     @asynccontextmanager
     async def _lend(self) -> AsyncGenerator[httpx.AsyncClient, None]:
-        """A client of this event loop that has few requests under way."""
+        """A client of this event loop, for one request: httpx is slow at many in one client."""
         if self.client:
             yield self.client
             return
-        users = await anext(_pools.setdefault(asyncio.get_running_loop(), _clients()))
-        client = next((each for each, n in users.items() if n < AT_ONCE), None) or _new_client()
+        idle = await anext(_pools.setdefault(asyncio.get_running_loop(), _clients()))
+        client = idle.pop() if idle else _new_client()
         client.cookies.clear()  # which another model's requests may have brought
-        users[client] = users.get(client, 0) + 1
         try:
             yield client
         finally:
-            users[client] -= 1
+            idle.append(client)
 
     async def aclose(self) -> None:
         """Close this event loop's connections that are idle. The loop's own end does so, too."""
-        if pool := _pools.get(asyncio.get_running_loop()):
-            users = await anext(pool)
-            for client in [each for each, n in users.items() if not n]:
-                del users[client]
-                await client.aclose()
+        idle = await anext(_pools.setdefault(asyncio.get_running_loop(), _clients()))
+        while idle:
+            await idle.pop().aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -329,24 +369,24 @@ class HTTPModel(ABC):
         await self.aclose()
 
 
-async def _clients() -> AsyncGenerator[dict[Any, int], None]:
-    """One event loop's clients, each with the number of its requests under way.
+async def _clients() -> AsyncGenerator[list[Any], None]:
+    """One event loop's idle clients.
 
     An event loop closes its open async generators before it ends, and so these clients.
     """
-    clients: dict[httpx.AsyncClient, int] = {}
+    idle: list[httpx.AsyncClient] = []
     try:
         while True:
-            yield clients
+            yield idle
     finally:
         del _pools[asyncio.get_running_loop()]
-        for client in clients:
+        for client in idle:
             await client.aclose()
 
 
 # All models share them. A model of its own pool, when forgotten in a circle of references, would be
 # collected together with open connections.
-_pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[dict[Any, int], None]] = {}
+_pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[list[Any], None]] = {}
 
 
 def _new_client() -> httpx.AsyncClient:
@@ -439,7 +479,7 @@ KINDS = {  # the first that matches "429 the body"
     "^5": ServerError,
     r"^(401|403|authentication|permission)|api[ _]key (not|expired|invalid)|"
     r"(incorrect|invalid) api[ _]key": AuthenticationFailed,
-    r"^413|context_length_exceeded|maximum (context|prompt) length|exceed\w* [^.]{0,60}context|"
+    r"^413|context[ _]length|maximum (prompt|model) length|exceed\w* [^.]{0,60}context|"
     r"exceed_context|context_window_exceed|(prompt|input|request) is too long|"
     r"reduce the length of|"
     r"input token count[^.]{0,80}exceeds": ContextWindowExceeded,
@@ -501,7 +541,7 @@ class EventParser:
         *lines, self._line = (self._line + piece).split(b"\n")
         for line in lines:
             name, _, value = line.partition(b":")
-            if name == b"data":
+            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
                 self._data += value.strip()
             elif not line.strip() and self._data:
                 yield self._data

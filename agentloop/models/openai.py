@@ -2,33 +2,29 @@
 
 Copy with: models/http.py, models/responses.py and what they name.
 
-Chat Completions is here. Responses, which OpenAI itself is spoken to with, and strict schemas are
-in models/responses.py.
+Chat Completions is here. Responses, which OpenAI itself is spoken to with, and what both wires
+share are in models/responses.py.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadRequest, ModelError
+from ..errors import BadResponse, ModelError
 from ..messages import (
     AssistantMessage,
-    FilePart,
-    ImagePart,
     Message,
-    Part,
     SystemMessage,
-    TextPart,
     ToolCall,
     ToolChoice,
     ToolMessage,
-    Usage,
 )
 from .http import (
     JSON,
@@ -36,7 +32,6 @@ from .http import (
     Deltas,
     HTTPModel,
     as_json,
-    count,
     given,
     loaded,
     obj,
@@ -46,19 +41,41 @@ from .http import (
     wire_id,
     wire_name,
 )
+from .responses import (
+    ResponsesEvents,
+    join_details,
+    read_openai_usage,
+    read_responses,
+    write_openai_schema,
+    write_part,
+    write_responses,
+)
 
 if TYPE_CHECKING:
     import httpx
 
     from ..tools import Tool
 
+SENT = (
+    *("model", "temperature", "max_completion_tokens", "max_tokens", "reasoning_effort"),
+    *("reasoning_summary", "prompt_cache_key"),
+)
 OPENAI_STOP_REASONS = {
     "stop": "end",
+    "eos": "end",  # Together
+    "eos_token": "end",  # TGI, SGLang
+    "function_call": "tool_calls",
     "length": "length",
+    "model_length": "length",  # Mistral
     "content_filter": "refused",
+    "sensitive": "refused",  # Z.AI
+    "guardrail_intervened": "refused",  # Bedrock
 }
-REASONING = ("reasoning_content", "reasoning")  # DeepSeek's and vLLM's name, OpenRouter's name
-PATHS = {"chat": "/chat/completions", "responses": "/responses"}
+# OpenRouter, Z.AI, DeepSeek
+BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek and vLLM; OpenRouter; Mistral
+# for the server alone; the last two hold signatures, of OpenRouter and of Gemini
+OPAQUE = (*THOUGHTS[:2], "reasoning_details", "extra_content")
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -94,16 +111,19 @@ class ChatOpenAI(HTTPModel):
         super().__post_init__()
         at_openai = "api.openai.com/" in f"{self.base_url}/"  # also eu.api.openai.com
         self.api = self.api or ("responses" if at_openai else "chat")
-        if self.api not in PATHS:
+        if self.api not in ("responses", "chat"):
             raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
-        # whose reasoning no other server or model may see; hashed, for it may hold a password
-        self._owner = hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
+
+    @property
+    def _owner(self) -> str:
+        """Whose reasoning no other server or model may see; hashed, for it may hold a password."""
+        return hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
 
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def path(self, stream: bool) -> str:
-        return PATHS[str(self.api)]
+        return "/responses" if self.api == "responses" else "/chat/completions"
 
     def body(
         self,
@@ -112,52 +132,30 @@ class ChatOpenAI(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        body: JSON = {
-            "model": self.model,
-            "temperature": self.temperature,
-            "max_completion_tokens": self.max_completion_tokens,
-            "max_tokens": self.max_tokens,
-            "reasoning_effort": self.reasoning_effort,
-            "reasoning_summary": self.reasoning_summary,
-            "prompt_cache_key": self.prompt_cache_key,
-        }
+        body: JSON = {name: getattr(self, name) for name in SENT}
+        if self.output_schema:
+            form = {"name": "answer"} | write_openai_schema("schema", self.output_schema, True)
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        written = [write_openai_tool(tool, self.strict) for tool in tools]
+        body["tools"] = [*written, *self.provider_tools] or None
         if tools:
-            body["tools"] = [write_openai_tool(tool, self.strict) for tool in tools]
             body["parallel_tool_calls"] = self.parallel_tool_calls
-            if tool_choice in ("required", "none"):
-                body["tool_choice"] = tool_choice
-            elif tool_choice != "auto":
-                body["tool_choice"] = {"type": "function", "function": {"name": tool_choice}}
+        if tools and tool_choice != "auto":
+            named: Any = {"type": "function", "function": {"name": tool_choice}}
+            body["tool_choice"] = tool_choice if tool_choice in ("required", "none") else named
         if stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         if self.api == "chat":
-            return given(body | {"messages": write_openai_messages(messages, self.system_role)})
-        from .responses import write_responses
-
+            body["messages"] = write_openai_messages(messages, self.system_role, self._owner)
+            return given(body)
         return write_responses(body, messages, self.system_role, self._owner)
 
     def read(self, data: JSON) -> AssistantMessage:
-        if self.api == "chat":
-            return read_openai_reply(data)
-        from .responses import read_responses
-
-        return read_responses(data, self._owner)
+        read = read_openai_reply if self.api == "chat" else read_responses
+        return replace(read(data, self._owner), usage=read_openai_usage(data.get("usage")))
 
     def accumulator(self, deltas: Deltas) -> Accumulator:
-        if self.api == "chat":
-            return OpenAIChunks(deltas)
-        from .responses import ResponsesEvents
-
-        return ResponsesEvents(deltas)
-
-    def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        data = super()._parse(response, content)
-        # Responses: the event is an error itself, or has a failed response in it
-        error = data if data.get("type") == "error" else obj(data.get("response")).get("error")
-        if error:
-            word = obj(error).get("code") or "unknown"
-            raise self._error(response, content.decode(errors="replace"), word)
-        return data
+        return OpenAIChunks(deltas) if self.api == "chat" else ResponsesEvents(deltas)
 
     def _error(self, response: httpx.Response, said: str, word: Any = None) -> ModelError:
         error = super()._error(response, said, word)
@@ -170,16 +168,19 @@ class ChatOpenAI(HTTPModel):
 # ---- the request
 
 
-def write_openai_messages(messages: Sequence[Message], system_role: str) -> list[JSON]:
+def write_openai_messages(
+    messages: Sequence[Message], system_role: str, owner: str = ""
+) -> list[JSON]:
     """Messages as Chat Completions takes them. BadRequest: a part that it cannot carry.
 
+    `owner` stands for the server and the model: no other gets what is opaque.
     Tool results are text there: a user message behind the last one of a turn has their images.
     """
     out: list[JSON] = []
     attached: list[JSON] = []  # the content of that user message
     for message in messages:
         content = message.content
-        parts = [] if isinstance(content, str) else [_write_openai_part(part) for part in content]
+        parts = [] if isinstance(content, str) else [*map(write_part, content)]
         if isinstance(message, ToolMessage):
             media = [part for part in parts if part["type"] != "text"]
             call_id = wire_id(message.tool_call_id)
@@ -198,145 +199,150 @@ def write_openai_messages(messages: Sequence[Message], system_role: str) -> list
             role = system_role if isinstance(message, SystemMessage) else "user"
             out.append({"role": role, "content": parts or message.text})
         elif content or message.tool_calls:  # an empty reply would be refused
-            out.append(_write_openai_assistant(message))
+            out.append(_write_openai_assistant(message, owner))
     return out
 
 
-def _write_openai_assistant(message: AssistantMessage) -> JSON:
+def _write_openai_assistant(message: AssistantMessage, owner: str) -> JSON:
     out: JSON = {"role": "assistant", "content": message.content or None}
-    raw = obj(message.raw)
-    if raw.get("provider") == "openai":
-        # DeepSeek's thinking models refuse a history without it, even an empty one
-        out |= {name: raw[name] for name in REASONING if name in raw}
-    if message.tool_calls:
+    raw, calls = obj(message.raw), message.tool_calls
+    kept: JSON = raw if raw.get("owner") == owner else {}
+    # DeepSeek's thinking models refuse a history without it, even an empty one
+    out |= {name: kept[name] for name in OPAQUE if name in kept}
+    beside: list[JSON] = kept.get("calls", [])
+    if calls:
         out["tool_calls"] = [
             {
                 "id": wire_id(call.id),
                 "type": "function",
                 "function": {"name": wire_name(call.name), "arguments": call.wire_arguments},
             }
-            for call in message.tool_calls
+            | more
+            for call, more in zip(calls, chain(beside, repeat({})), strict=False)
         ]
     return out
 
 
-def _write_openai_part(part: Part) -> JSON:
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, ImagePart | FilePart):
-        data = base64.b64encode(part.data or b"").decode()
-        url = part.url or f"data:{part.media_type};base64,{data}"
-        if isinstance(part, ImagePart):
-            return {"type": "image_url", "image_url": {"url": url}}
-        if data:
-            return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
-    raise BadRequest(f"Chat Completions cannot carry {part!r:.80}; a file needs data=, not url=")
+def _signed(sent: JSON) -> JSON:
+    """The signature that Gemini puts beside a message, or beside a call."""
+    return {name: sent[name] for name in ("extra_content",) if name in sent}
 
 
 def write_openai_tool(tool: Tool, strict: bool) -> JSON:
     """A tool as Chat Completions takes it."""
-    function: JSON = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    out: JSON = {"type": "function", "function": function}
-    if not strict:
-        return out
-    from .responses import strict_schema
-
-    if schema := strict_schema(tool.parameters):
-        function |= {"parameters": schema, "strict": True}
-    return out
+    about = {"name": tool.name, "description": tool.description}
+    schema = write_openai_schema("parameters", tool.parameters, strict)
+    return {"type": "function", "function": about | schema}
 
 
 # ---- the reply
 
 
-def read_openai_reply(data: JSON) -> AssistantMessage:
-    """The message in a reply. LookupError or TypeError: there is none."""
+def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
+    """The message in a reply. LookupError, TypeError or BadResponse: there is none."""
     choice = data["choices"][0]
-    message: JSON = choice["message"]
-    thinking: dict[str, str] = given({name: message.get(name) for name in REASONING})
-    calls = tuple(map(_read_openai_call, objects(message.get("tool_calls"))))
-    refusal = message.get("refusal") or ""
-    stop = stop_reason(OPENAI_STOP_REASONS, choice.get("finish_reason"), calls)
+    finish = choice.get("finish_reason")
+    if finish in BROKEN_OFF:
+        raise BadResponse(finish)
+    filtered = finish == "content_filter"  # Azure: without a message
+    message = _plain(obj(choice.get("message")) if filtered else choice["message"])
+    sent, refusal = objects(message.get("tool_calls")), message.get("refusal")
+    calls = tuple(map(_read_openai_call, sent))
+    opaque, beside = given({name: message.get(name) for name in OPAQUE}), [*map(_signed, sent)]
+    opaque |= {"calls": beside} if any(beside) else {}
+    stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
     return AssistantMessage(
-        content=_openai_text(message.get("content")) or refusal,
+        content=message.get("content") or refusal or "",
         tool_calls=calls,
-        thinking=next(filter(None, thinking.values()), None),
-        usage=read_openai_usage(data.get("usage")),
+        thinking=next(filter(None, map(message.get, THOUGHTS)), None),
         stop_reason="refused" if refusal else stop,
-        raw={"provider": "openai", **thinking} if thinking else None,
+        raw={"provider": "openai", "owner": owner} | opaque if opaque else None,
     )
 
 
-def _openai_text(content: Any) -> str:
-    """Content is text, null, or a list of parts (Mistral)."""
-    if isinstance(content, str):
-        return content
-    return "".join(text_in(part.get("text")) for part in objects(content))
+def _plain(message: JSON) -> JSON:
+    """A message, or a piece of one, with text for content that is none.
+
+    That is a list of parts (Mistral, some of them thinking), or an object (Cloudflare).
+    """
+    content: Any = message.get("content")
+    if isinstance(content, list):
+        parts = objects(content)
+        thoughts = [part for each in parts for part in objects(each.get("thinking"))]
+        return message | {"content": _texts_in(parts), "thinking": _texts_in(thoughts)}
+    return message | {"content": as_json(content)} if isinstance(content, dict) else message
+
+
+def _texts_in(parts: Sequence[JSON]) -> str:
+    return "".join(text_in(part.get("text")) for part in parts)
 
 
 def _read_openai_call(call: JSON) -> ToolCall:
     function = obj(call.get("function")) or call
-    name, arguments = text_in(function.get("name")), as_json(function.get("arguments"))
-    return ToolCall(text_in(call.get("id")), name, arguments)
-
-
-def read_openai_usage(usage: Any) -> Usage | None:
-    """Tokens: cached ones are part of the input, reasoning ones of the output."""
-    counts = obj(usage)
-    reasoning = count(obj(counts.get("completion_tokens_details")).get("reasoning_tokens"))
-    written = count(counts.get("completion_tokens"))
-    read = count(counts.get("prompt_tokens"))
-    cached = count(obj(counts.get("prompt_tokens_details")).get("cached_tokens"))
-    return Usage(read, written, cached, reasoning_tokens=reasoning) if counts else None
+    return ToolCall(
+        text_in(call.get("id")), text_in(function.get("name")), as_json(function.get("arguments"))
+    )
 
 
 class OpenAIChunks:
-    """A streamed reply, put together from the chunks that servers really send."""
+    """A streamed reply, put together from the chunks that servers really send.
+
+    Its texts are lists of pieces until then: a long one of small pieces would be copied too often.
+    """
 
     def __init__(self, deltas: Deltas) -> None:
         self.complete = False
         self._deltas = deltas
+        self._texts: defaultdict[str, list[str]] = defaultdict(list)
+        self._details: list[JSON] = []
+        self._signed: JSON = {}
+        self._calls: list[JSON] = []
         self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
-        self._message: JSON = {"tool_calls": []}
-        self._choice: JSON = {"message": self._message}
+        self._finish: Any = None
         self._usage: Any = None
 
     def add(self, event: JSON) -> None:
         self._usage = event.get("usage") or self._usage
         for choice in objects(event.get("choices")):
-            delta = obj(choice.get("delta"))
-            for name in ("content", "refusal", *REASONING):
+            delta = _plain(obj(choice.get("delta")))
+            for name in ("content", "refusal", *THOUGHTS):
                 if (piece := delta.get(name)) is not None:
-                    text = _openai_text(piece)
-                    self._message[name] = self._message.get(name, "") + text
-                    show = self._deltas.thinking if name in REASONING else self._deltas.text
-                    show(text)
+                    self._texts[name].append(piece)
+                    show = self._deltas.thinking if name in THOUGHTS else self._deltas.text
+                    show(piece)
+            self._signed |= _signed(delta)
+            self._details += objects(delta.get("reasoning_details"))
             for position, call in enumerate(objects(delta.get("tool_calls"))):
                 self._add_call(position, call)
-            if finish := choice.get("finish_reason"):
-                self._choice["finish_reason"], self.complete = finish, True
+            self._finish = choice.get("finish_reason") or self._finish
+        self.complete = bool(self._finish)
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
         index, function = delta.get("index", position), obj(delta.get("function"))
         call_id, name = delta.get("id") or "", function.get("name") or ""
         arguments, call = as_json(function.get("arguments")), self._open.get(index)
-        if call and name:  # Gemini gives all calls one index, and no ids
-            is_whole = arguments and loaded(call["arguments"]) is not None
-            if call_id != call["id"] if call_id and call["id"] else is_whole:
-                call = None
+        if call and name:
+            if call_id and call["id"]:
+                is_other = call_id != call["id"]
+            else:  # Gemini gives all calls one index, and no ids
+                is_other = arguments and loaded("".join(call["arguments"])) is not None
+            call = None if is_other else call
         if not call:
-            call = self._open[index] = {"id": "", "name": "", "arguments": ""}
-            self._message["tool_calls"].append(call)
+            call = self._open[index] = {"id": "", "name": "", "arguments": []}
+            self._calls.append(call)
         call["id"] = call["id"] or call_id
         if name != call["name"]:
             call["name"] += name
-        call["arguments"] += arguments
+        call["arguments"].append(arguments)
+        call |= _signed(delta)
         self._deltas.call(arguments, call["name"], call["id"])
 
     def reply(self) -> JSON:
-        return {"choices": [self._choice], "usage": self._usage}
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        calls = [call | {"arguments": "".join(call["arguments"])} for call in self._calls]
+        message = self._signed | texts | {"tool_calls": calls}
+        if self._details:
+            message["reasoning_details"] = join_details(self._details)
+        choice = {"message": message, "finish_reason": self._finish}
+        return {"choices": [choice], "usage": self._usage}

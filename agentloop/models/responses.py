@@ -1,4 +1,4 @@
-"""OpenAI's Responses, the second wire of ChatOpenAI, and strict schemas.
+"""OpenAI's Responses, the second wire of ChatOpenAI, and what it shares with the first.
 
 Copy with: models/http.py and what it names.
 
@@ -11,6 +11,7 @@ Source: https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -69,19 +70,21 @@ def write_responses(chat: JSON, messages: Sequence[Message], role: str, owner: s
     # strict is what Responses does unless told otherwise
     plain = {"type": "function", "strict": False}
     choice: Any = chat.get("tool_choice")
-    included = [] if re.search(NO_REASONING, chat["model"]) else ["reasoning.encrypted_content"]
-    reasoning = given(
-        {"effort": chat.get("reasoning_effort"), "summary": chat.get("reasoning_summary")}
-    )
+    included = None if re.search(NO_REASONING, chat["model"]) else ["reasoning.encrypted_content"]
+    reasoning = given({"effort": chat["reasoning_effort"], "summary": chat["reasoning_summary"]})
+    form = obj(chat.get("response_format")).get("json_schema")
+    tools: list[JSON] = chat.get("tools") or []
     return given(
         {name: chat.get(name) for name in SAME}
         | {
             "input": write_items(messages, role, owner),
             "store": False,
-            "include": included or None,
+            "include": included,
             "reasoning": reasoning or None,
-            "max_output_tokens": chat.get("max_completion_tokens") or chat.get("max_tokens"),
-            "tools": [plain | tool["function"] for tool in chat.get("tools", ())] or None,
+            "max_output_tokens": chat["max_completion_tokens"] or chat["max_tokens"],
+            "text": form and {"format": {"type": "json_schema"} | form},
+            "tools": [plain | tool["function"] if "function" in tool else tool for tool in tools]
+            or None,
             "tool_choice": {"type": "function"} | choice["function"] if obj(choice) else choice,
         }
     )
@@ -126,26 +129,50 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
 
 
 def _write_input(part: Part) -> JSON:
+    chat = write_part(part)
+    image, file = obj(chat.get("image_url")), obj(chat.get("file"))
+    if image:
+        shown = {"image_url": image["url"], "detail": image.get("detail", "auto")}
+        return {"type": "input_image"} | shown
+    if file and getattr(part, "url", None):
+        return {"type": "input_file", "file_url": file["file_data"]}
+    if file:
+        return {"type": "input_file"} | file
+    return chat | {"type": "input_text"} if "text" in chat else chat
+
+
+# ---- for both wires: parts, schemas, usage
+
+
+def write_part(part: Part) -> JSON:
+    """A part as Chat Completions takes it. BadRequest: it cannot carry that."""
     if isinstance(part, TextPart):
-        return {"type": "input_text", "text": part.text}
+        return {"type": "text", "text": part.text}
     if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"Responses cannot carry {part!r:.80}")
-    url = part.url or f"data:{part.media_type};base64,{base64.b64encode(part.data or b'').decode()}"
+        raise BadRequest(f"OpenAI's models cannot carry {part!r:.80}")
+    data, kind = base64.b64encode(part.data or b"").decode(), part.media_type or ""
+    url = part.url or f"data:{kind};base64,{data}"
     if isinstance(part, ImagePart):
-        detail = (part.extra or {}).get("detail", "auto")
-        return {"type": "input_image", "image_url": url, "detail": detail}
-    if url.startswith("data:"):
-        return {"type": "input_file", "filename": part.name or "file", "file_data": url}
-    return {"type": "input_file", "file_url": url}
+        detail = given({"detail": (part.extra or {}).get("detail")})
+        return {"type": "image_url", "image_url": {"url": url} | detail}
+    if data and kind.startswith("audio/"):
+        form = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
+        return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
+    return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
 
 
-# ---- strict schemas, for both wires
+def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
+    """The schema under that name, strict if that is asked for and the schema allows it."""
+    found = strict_schema(schema) if strict else None
+    return {name: found, "strict": True} if found else {name: schema}
+
 
 STRICT_KEYWORDS = re.compile(
     r"type|properties|required|additionalProperties|items|enum|const|anyOf|\$defs|title|"
     "description|pattern|format|minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|"
     "minItems|maxItems"
 )
+FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
 
 
 def strict_schema(schema: JSON) -> JSON | None:
@@ -154,19 +181,24 @@ def strict_schema(schema: JSON) -> JSON | None:
     Every parameter is required there: optional ones become nullable, and null means the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
-    properties: JSON = {}
-    for name, value in obj(schema.get("properties")).items():
-        if name not in schema.get("required", ()):
-            value = {key: item for key, item in value.items() if key != "default"}
-            if {"type": "null"} not in value.get("anyOf", ()):
-                value = {"anyOf": [value, {"type": "null"}]}
-        properties[name] = value
-    schema = schema | {
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+    schema = json.loads(json.dumps(schema), object_hook=_without_other_formats)
+    properties = obj(schema.get("properties"))
+    for name in properties.keys() - {*schema.get("required", ())}:
+        value: JSON = properties[name]
+        value.pop("default", None)
+        if {"type": "null"} not in value.get("anyOf", ()):
+            properties[name] = {"anyOf": [value, {"type": "null"}]}
+    if schema.get("additionalProperties"):
+        return None
+    schema |= {"properties": properties, "required": [*properties], "additionalProperties": False}
     return schema if _is_strict(schema) else None
+
+
+def _without_other_formats(schema: JSON) -> JSON:
+    form = schema.get("format")  # or a parameter of that name
+    if isinstance(form, str) and not re.fullmatch(FORMATS, form):
+        del schema["format"]
+    return schema
 
 
 def _is_strict(schema: JSON) -> bool:
@@ -181,6 +213,39 @@ def _is_strict(schema: JSON) -> bool:
     return keys == {"$ref"} or (bool(is_known) and all(_is_strict(obj(each)) for each in inner))
 
 
+CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")  # -, Mistral, DeepSeek
+
+
+def read_openai_usage(usage: Any) -> Usage | None:
+    """Tokens: cached ones are part of the input, reasoning ones of the output."""
+    counts = obj(usage)
+    found = {name: n for part in (counts, *counts.values()) for name, n in obj(part).items()}
+
+    def tokens(*names: str) -> int:
+        return max(count(found.get(name)) for name in names)
+
+    read = tokens("prompt_tokens", "input_tokens")
+    written = tokens("completion_tokens", "output_tokens")
+    thinking = tokens("reasoning_tokens")
+    if tokens("total_tokens") == read + written + thinking:  # xAI counts it beside the others
+        written += thinking
+    stored = tokens("cache_write_tokens")
+    return Usage(read, written, tokens(*CACHED), stored, thinking) if counts else None
+
+
+def join_details(details: Sequence[JSON]) -> list[JSON]:
+    """OpenRouter's fragments of reasoning, put together: the signature comes last, without text."""
+    whole: list[JSON] = []
+    for new in map(given, details):
+        last = whole[-1] if whole else {}
+        if "data" in last | new or last.get("index") != new.get("index"):
+            whole.append(new)
+            continue
+        for name, piece in new.items():
+            last[name] = last.get(name, "") + piece if name in ("text", "summary") else piece
+    return whole
+
+
 # ---- the reply
 
 
@@ -189,6 +254,8 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
     items, status = objects(data["output"]), data["status"]
     if status in ("failed", "cancelled"):
         raise BadResponse(status)
+    if not all(isinstance(item["type"], str) for item in items):
+        raise BadResponse("malformed: a type is no text")  # no later request could hold it
     calls = tuple(
         ToolCall(text_in(item.get("call_id")), item["name"], as_json(item.get("arguments")))
         for item in items
@@ -201,7 +268,6 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         content=_text_of(items, "message"),
         tool_calls=calls,
         thinking=_text_of(items, "reasoning") or None,
-        usage=read_responses_usage(obj(data.get("usage"))),
         stop_reason="refused" if is_refusal else stop,
         raw={"provider": "responses", "owner": owner, "output": items}
         if status == "completed" and _is_needed(items)
@@ -230,20 +296,6 @@ def _text_of(items: Sequence[JSON], kind: str) -> str:
         for part in objects(item.get("summary")) + objects(item.get("content"))
     )
     return "\n\n".join(filter(None, texts))
-
-
-def read_responses_usage(counts: JSON) -> Usage | None:
-    """Tokens: those of the cache are part of the input, reasoning ones of the output."""
-    details = obj(counts.get("input_tokens_details"))
-    thinking = obj(counts.get("output_tokens_details")).get("reasoning_tokens")
-    usage = Usage(
-        count(counts.get("input_tokens")),
-        count(counts.get("output_tokens")),
-        count(details.get("cached_tokens")),
-        count(details.get("cache_write_tokens")),
-        count(thinking),
-    )
-    return usage if counts else None
 
 
 class ResponsesEvents:

@@ -35,6 +35,7 @@ PROCESSES = [  # the tasks that share a process
     ["crowd"],
     ["calls", "text"],
     ["growing"],
+    ["wires"],
 ]
 
 Round: TypeAlias = dict[str, Measures]  # by side
@@ -82,6 +83,8 @@ ROWS = {
     "all pages": "the same: the whole run, s",
     "crowd cpu": "{agents} agents at once: CPU per model call, ms",
     "crowd memory": "the same: memory per agent, KB",
+    "anthropic": "a request of {pages} turns: ChatAnthropic to ChatOpenAI, CPU ms",
+    "google": "the same: ChatGoogle to ChatOpenAI, CPU ms",
 }
 
 

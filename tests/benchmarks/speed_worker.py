@@ -183,8 +183,32 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
+async def wires(side: Side, sizes: Sizes) -> Measures:
+    """The milliseconds for the body of a long request; the floor of the others is ChatOpenAI."""
+    from pydantic_core import to_json
+
+    import agentloop as lib
+
+    messages: list[Any] = [lib.UserMessage("go")]
+    for number in range(sizes.pages):
+        call = lib.ToolCall(f"call_{number}", "page", f'{{"number": {number}}}')
+        messages.append(lib.AssistantMessage(f"Page {number}.", (call,)))
+        messages.append(lib.ToolMessage(call.id, "page", KILOBYTE))
+    kinds: dict[str, Any] = {"anthropic": lib.ChatAnthropic, "google": lib.ChatGoogle}
+    found: Measures = {}
+    for name, kind in kinds.items():
+        llm = (lib.ChatOpenAI if isinstance(side, Floor) else kind)("m", base_url="http://x")
+        times: list[float] = []
+        for _ in range(20):
+            start = time.process_time()
+            to_json(llm.body(messages, [lib.tool(page)], "auto", False))
+            times.append(time.process_time() - start)
+        found[name] = 1e3 * median(times)
+    return found
+
+
 SIDES: dict[str, Callable[[str], Side]] = {"floor": Floor, "agentloop": Agentloop}
-TASKS = {task.__name__: task for task in (calls, text, growing, crowd)}
+TASKS = {task.__name__: task for task in (calls, text, growing, crowd, wires)}
 
 
 async def main(side_name: str, url: str, sizes_json: str, *tasks: str) -> None:

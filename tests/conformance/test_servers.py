@@ -1,22 +1,35 @@
-"""The same conversations against servers that nobody here wrote: llmock and aimock.
+"""The same conversations against servers that nobody here wrote: llmock, aimock and LiteLLM.
 
 llmock comes with the `test` extra. aimock needs Node: `npm install @copilotkit/aimock` in a folder
-of its own, whose node_modules/.bin is then put on the PATH.
+of its own, whose node_modules/.bin is then put on the PATH. LiteLLM's proxy has many dependencies:
+`pip install 'litellm[proxy]'` in a virtual environment of its own, whose bin is put on the PATH.
 """
 
 import asyncio
+import itertools
 import json
+import os
 import re
 import shutil
+import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from agentloop.models.scripted import ScriptedModel
-from tests.doubles.wires import CONVERSATIONS, VARIABLES, WIRES, as_message, hold
+from tests.doubles.wires import (
+    CONVERSATIONS,
+    KEY,
+    OPENAI,
+    RESPONSES,
+    VARIABLES,
+    WIRES,
+    as_message,
+    hold,
+)
 
-AIMOCK = shutil.which("aimock")
+AIMOCK, LITELLM = shutil.which("aimock"), shutil.which("litellm")
 PATHS = {"openai": "/v1", "responses": "/v1", "anthropic": "", "google": ""}  # of aimock
 
 
@@ -128,30 +141,41 @@ def turns(talk, wire):
 
 
 @asynccontextmanager
+async def started(command, *arguments, **environment):
+    """A server, and the address that it prints once it is ready."""
+    process = await asyncio.create_subprocess_exec(
+        command or "",
+        *arguments,
+        env=os.environ | environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    drained = None
+    try:
+        while line := await process.stdout.readline():
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line.decode()):
+                drained = asyncio.create_task(process.stdout.read())  # or its pipe would fill up
+                yield found[0]
+                break
+        else:
+            raise AssertionError(f"{command} did not start")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await (drained or process.stdout.read())
+        await process.wait()
+
+
+@asynccontextmanager
 async def aimock(folder, talk, wire):
     numbers = turns(talk, wire)
     fixtures = [fixture(0, n, reply) for n, reply in zip(numbers, talk.script, strict=True)]
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures}), encoding="utf-8")
     config = {"llm": {"fixtures": str(folder / "fixtures.json")}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        AIMOCK or "",
-        *("--config", str(folder / "config.json"), "--port", "0"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
-    try:
-        while line := await process.stdout.readline():
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line.decode()):
-                yield found[0]
-                break
-        else:
-            raise AssertionError("aimock did not start")
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.communicate()
+    async with started(AIMOCK, "--config", str(folder / "config.json"), "--port", "0") as url:
+        yield url
 
 
 @pytest.mark.skipif(AIMOCK is None, reason="aimock is not on the PATH")
@@ -166,3 +190,31 @@ async def test_aimock_holds_the_same_conversation(talk, wire, tmp_path):
     async with aimock(tmp_path, talk, wire) as url:
         for streaming in (False, True):
             await check(talk, wire, url + PATHS[wire.name], streaming)
+
+
+# ---- LiteLLM's proxy: it speaks Responses with us, and Chat Completions with a server behind it
+
+
+@pytest.mark.skipif(LITELLM is None, reason="litellm is not on the PATH")
+async def test_litellm_holds_the_same_conversations_over_responses(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    wanted = {"thinking", "parallel tools", "tool errors", "unicode", "a second question"}
+    talks = [talk for talk in CONVERSATIONS if talk.name in wanted]
+    async with OPENAI.double() as behind:
+        settings = {"model": "deepseek/m", "api_base": behind.base_url, "api_key": KEY}
+        config = {
+            "model_list": [{"model_name": "gpt-5.5", "litellm_params": settings}],
+            "litellm_settings": {"drop_params": True},
+            "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+        where = ("--config", str(tmp_path / "config.yaml"), "--host", "127.0.0.1")
+        # it fetches a list of prices on import unless told not to
+        offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
+        async with started(LITELLM, *where, "--port", str(port), **offline) as url:
+            for talk, streaming in itertools.product(talks, (False, True)):
+                behind.replies, behind.prefix_breaks = list(talk.script), []
+                await check(talk, RESPONSES, f"{url}/v1", streaming)
+                assert (behind.replies, behind.refusals) == ([], [])

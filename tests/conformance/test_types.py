@@ -112,10 +112,12 @@ OPENAI_SETTINGS = {
     "parallel_tool_calls": False,
     "strict": True,
     "system_role": "developer",
+    "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
 }
 SETTINGS = {
     "openai": OPENAI_SETTINGS,
-    "responses": OPENAI_SETTINGS | {"reasoning_summary": "auto"},
+    "responses": OPENAI_SETTINGS
+    | {"reasoning_summary": "auto", "provider_tools": [{"type": "web_search"}]},
     "anthropic": {"max_tokens": 2000, "parallel_tool_calls": False},
     "google": {
         "temperature": 0,

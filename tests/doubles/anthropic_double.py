@@ -7,7 +7,8 @@
 
 It serves, scripts and records like OpenAIDouble, and takes that one's replies too. It signs what it
 thinks, refuses thinking that does not come back as it went out, and keeps a prompt cache as the
-documentation describes it: `cached` holds how many blocks each request found there.
+documentation describes it: `cached` holds how many blocks each request found there. A request may
+end on the assistant only with the turn that this server has paused.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Reply(openai_double.Reply):
     )
     redacted: str | None = None
     blocks: Sequence[dict[str, Any]] | None = None
-    stop_details: Mapping[str, Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)  # other fields of the message
 
 
 def calls(*items: Sequence[Any]) -> Reply:
@@ -56,14 +57,10 @@ def redacted(text: str) -> dict[str, Any]:
 
 
 class AnthropicDouble(OpenAIDouble):
-    """`prefill`: whether a request may end on the assistant. The rest is as in OpenAIDouble."""
-
-    def __init__(
-        self, replies: Iterable[Scripted] = (), *, prefill: bool = False, **settings: Any
-    ) -> None:
+    def __init__(self, replies: Iterable[Scripted] = (), **settings: Any) -> None:
         super().__init__(replies, **settings)
-        self.prefill = prefill
         self.cached: list[int] = []
+        self.paused: list[Any] = []  # the blocks of the newest reply if that was paused
         self._cache: set[str] = set()
 
     async def __aenter__(self) -> AnthropicDouble:
@@ -87,7 +84,7 @@ class AnthropicDouble(OpenAIDouble):
         for name in ("temperature", "top_p", "top_k"):
             if name in body and headers["anthropic-version"] >= "2026-10-21":
                 raise Refused(f"{name}: Extra inputs are not permitted")
-        check(body, self.system, self.prefill)
+        check(body, self.system, self.paused)
         self._no_secret(body)
         self.cached.append(self._read_cache(body))
 
@@ -101,7 +98,11 @@ class AnthropicDouble(OpenAIDouble):
         return self._response(failure.status, body, failure.headers)
 
     def whole(self, reply: Any) -> dict[str, Any]:
-        return whole(reply, len(self.requests))
+        message = whole(reply, len(self.requests))
+        self.paused = (
+            message["content"] if message["stop_reason"] in ("pause_turn", "compaction") else []
+        )
+        return message
 
     def frames(self, reply: Any) -> list[bytes]:
         return [sse(event) for event in events(self.whole(reply))]
@@ -151,6 +152,8 @@ BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # whose, fields needed, o
     "thinking": ("assistant", {"thinking", "signature"}, set()),
     "redacted_thinking": ("assistant", {"data"}, set()),
     "server_tool_use": ("assistant", {"id", "name", "input"}, {"caller", "cache_control"}),
+    "web_search_tool_result": ("assistant", {"tool_use_id", "content"}, {"cache_control"}),
+    "compaction": ("assistant", set(), {"content", "encrypted_content", "cache_control"}),
 }
 SOURCES = {
     "base64": {"type", "media_type", "data"},
@@ -160,11 +163,7 @@ SOURCES = {
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
-def check(
-    body: dict[str, Any],
-    system: str | None = None,
-    prefill: bool = False,
-) -> None:
+def check(body: dict[str, Any], system: str | None = None, paused: Sequence[Any] = ()) -> None:
     """Refused: the provider would not take this request."""
     for name in body.keys() - FIELDS:
         raise Refused(f"{name}: Extra inputs are not permitted")
@@ -187,11 +186,18 @@ def check(
         open_ids = _check_message(body, number, message, open_ids, seen)
     if open_ids:
         raise _unanswered(len(body["messages"]) - 1, open_ids)
-    _check_end(body["messages"][-1], prefill)
-    marked = sum("cache_control" in block for block in _in_order(body))
-    if marked > 4:
-        text = f"A maximum of 4 blocks with cache_control may be provided. Found {marked}."
+    _check_ends(body["messages"], paused)
+    marks = [block["cache_control"] for block in _in_order(body) if "cache_control" in block]
+    if len(marks) > 4:
+        text = f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
         raise Refused(text)
+    for mark in marks:
+        if mark not in ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}):
+            raise Refused(f"cache_control: Input should be 'ephemeral', '5m' or '1h': {mark}")
+    if form := body.get("output_config", {}).get("format"):
+        if form.keys() != {"type", "schema"} or form["type"] != "json_schema":
+            raise Refused("output_config.format: Input tag does not match")
+        json.loads(json.dumps(form["schema"]), object_hook=_check_output)
     found = "".join(block["text"] for block in body.get("system", ()))
     if system is not None and found != system:
         raise Refused(f"expected the system prompt {system!r}, got {found!r}")
@@ -210,6 +216,8 @@ def _check_tools(body: dict[str, Any]) -> None:
         return
     names = [tool.get("name") for tool in body["tools"]]
     for number, tool in enumerate(body["tools"]):
+        if "type" in tool:
+            continue  # one of the provider's own
         at = f"tools.{number}.custom"
         for name in tool.keys() - {"name", "description", "input_schema", "cache_control"}:
             raise Refused(f"{at}.{name}: Extra inputs are not permitted")
@@ -239,10 +247,11 @@ def _check_thinking(body: dict[str, Any]) -> None:
         if thinking["budget_tokens"] >= body["max_tokens"]:
             raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
         _check_last_turn(body["messages"])
+        # adaptive thinking and a forced tool: some models take both
+        if body.get("tool_choice", {}).get("type") in ("any", "tool"):
+            raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
     if body.get("temperature", 1) != 1:
         raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
-    if body.get("tool_choice", {}).get("type") in ("any", "tool"):
-        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_last_turn(messages: list[dict[str, Any]]) -> None:
@@ -374,17 +383,45 @@ def _check_source(source: dict[str, Any], at: str, kind: str) -> None:
         raise Refused(f"{at}.url: Only HTTPS URLs are supported.")
 
 
-def _check_end(message: dict[str, Any], prefill: bool) -> None:
-    if message["role"] == "user":
-        return
-    if not prefill:
-        raise Refused(
-            "This model does not support assistant message prefill. The conversation must end "
-            "with a user message."
-        )
-    text = message["content"][-1].get("text", "")
-    if text != text.rstrip():
-        raise Refused("messages: final assistant content cannot end with trailing whitespace")
+def _check_ends(messages: list[dict[str, Any]], paused: Sequence[Any]) -> None:
+    """What the turns of the assistant end with, and whether the last one may stand there."""
+    if messages[-1]["role"] == "assistant":
+        if not paused or messages[-1]["content"][-len(paused) :] != paused:
+            raise Refused(
+                "This model does not support assistant message prefill. The conversation must end "
+                "with a user message."
+            )
+        messages = messages[:-1]
+    answered = {block.get("tool_use_id") for each in messages for block in each["content"]}
+    for number, message in enumerate(messages):
+        if message["role"] == "user":
+            continue
+        blocks = message["content"]
+        if "thinking" in blocks[-1]["type"]:
+            text = "The final block in an assistant message cannot be `thinking`."
+            raise Refused(f"messages.{number}: {text}")
+        results = {block["type"] for block in messages[-1]["content"]} == {"tool_result"}
+        if results and number == len(messages) - 2:
+            continue  # its other calls run now
+        for block in blocks:
+            if block["type"] == "server_tool_use" and block["id"] not in answered:
+                raise Refused(
+                    f"messages.{number}: `web_search` tool use with id `{block['id']}` was found "
+                    "without a corresponding `web_search_tool_result` block"
+                )
+
+
+def _check_output(schema: dict[str, Any]) -> dict[str, Any]:
+    refused = [
+        name
+        for name in ("minimum", "pattern", "format", "oneOf", "discriminator")
+        if name in schema and "type" not in str(schema[name])  # else it is a property
+    ]
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        refused.append("additionalProperties")
+    if refused:
+        raise Refused(f"output_config.format.schema: property {refused} is not supported")
+    return schema
 
 
 # ---- replies
@@ -426,8 +463,8 @@ def whole(reply: Any, number: int = 1) -> dict[str, Any]:
         "content": content,
         "stop_reason": finish,
         "stop_sequence": None,
-        "stop_details": getattr(reply, "stop_details", None),
         "usage": usage,
+        **getattr(reply, "more", {}),
     }
 
 
@@ -438,7 +475,7 @@ def _pieces(text: str) -> list[str]:
 def events(message: dict[str, Any]) -> list[dict[str, Any]]:
     """A message as it is streamed."""
     usage = dict(message["usage"])
-    start = {"content": [], "stop_reason": None, "stop_details": None}
+    start = {"content": [], "stop_reason": None, "stop_details": None, "container": None}
     start["usage"] = usage | {"output_tokens": 1} if usage else {}
     out: list[dict[str, Any]] = [{"type": "message_start", "message": message | start}]
     out.append({"type": "ping"})
@@ -447,7 +484,8 @@ def events(message: dict[str, Any]) -> list[dict[str, Any]]:
         out.append({"type": "content_block_start", "index": index, "content_block": empty})
         out += [{"type": "content_block_delta", "index": index, "delta": d} for d in deltas]
         out.append({"type": "content_block_stop", "index": index})
-    end = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    names = ("stop_reason", "stop_sequence", "stop_details", "container")
+    end = {name: message.get(name) for name in names}
     counts = {"output_tokens": usage["output_tokens"]} if usage else {}
     out.append({"type": "message_delta", "delta": end, "usage": counts})
     return [*out, {"type": "message_stop"}]
@@ -463,6 +501,8 @@ def _deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
         pieces = [{"type": "thinking_delta", "thinking": p} for p in _pieces(block["thinking"])]
         pieces.append({"type": "signature_delta", "signature": block["signature"]})  # in one
         return {"type": "thinking", "thinking": "", "signature": ""}, pieces
+    if block["type"] == "compaction":
+        return {"type": "compaction", "content": None}, [block | {"type": "compaction_delta"}]
     if block["type"] in ("tool_use", "server_tool_use"):
         text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
         pieces = [{"type": "input_json_delta", "partial_json": p} for p in ["", *_pieces(text)]]

@@ -145,8 +145,13 @@ def check(
     """Refused: the provider would not take this request."""
     _check_fields(body, "", "")
     _check_fields(body.get("generationConfig", {}), "generation_config", "generation_config")
-    thinking = body.get("generationConfig", {}).get("thinkingConfig", {})
-    _check_fields(thinking, "thinking_config", "generation_config.thinking_config")
+    config = body.get("generationConfig", {})
+    at = "generation_config.thinking_config"
+    _check_fields(config.get("thinkingConfig", {}), "thinking_config", at)
+    if "responseJsonSchema" in config:
+        if config.get("responseMimeType") != "application/json":
+            raise Refused("response_json_schema needs response_mime_type 'application/json'.")
+        _check_schema(config["responseJsonSchema"])
     found = None
     if "systemInstruction" in body:
         _check_fields(body["systemInstruction"], "content", "system_instruction")
@@ -177,8 +182,9 @@ def _check_fields(value: Any, kind: str, at: str) -> None:
 
 def _check_tools(body: dict[str, Any]) -> list[str]:
     names: list[str] = []
-    for at, tool in enumerate(body.get("tools", [])):
-        for n, function in enumerate(tool["functionDeclarations"]):
+    others = [tool for tool in body.get("tools", ()) if "functionDeclarations" not in tool]
+    for at, tool in enumerate(body.get("tools", ())):
+        for n, function in enumerate(tool.get("functionDeclarations", ())):
             where = f"tools[{at}].function_declarations[{n}]"
             function = {_camel(key): value for key, value in function.items()}
             _check_fields(function, "function_declarations", where)
@@ -198,10 +204,14 @@ def _check_tools(body: dict[str, Any]) -> list[str]:
                 raise Refused(f"* GenerateContentRequest.{where}: parameters must be an object")
             _check_schema(function["parametersJsonSchema"])
             names.append(name)
-    if body.get("tools") is not None and not names:
+    if "tools" in body and not names and not others:
         raise Refused("* GenerateContentRequest.tools[0]: function_declarations is empty")
-    if "toolConfig" in body:
-        config = body["toolConfig"]["functionCallingConfig"]
+    if names and others and not body["toolConfig"].get("includeServerSideToolInvocations"):
+        raise Refused(
+            "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools "
+            "with Function calling."
+        )
+    if config := body.get("toolConfig", {}).get("functionCallingConfig"):
         if not names:
             raise Refused("Function calling config is set without function_declarations.")
         if config["mode"] not in ("AUTO", "ANY", "NONE"):
@@ -226,6 +236,9 @@ def _check_schema(schema: Any) -> None:
     if isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str) and any(key[0] != "$" for key in schema):
             raise Refused("a schema with $ref set must not set any other property")
+        for name in ("exclusiveMinimum", "exclusiveMaximum", "multipleOf", "discriminator"):
+            if name in schema and "type" not in str(schema[name]):
+                raise Refused(f'Unknown name "{name}": Cannot find field.')
         for value in schema.values():
             _check_schema(value)
 

@@ -55,6 +55,9 @@ def calls(*items: Sequence[Any]) -> Reply:
     return Reply(calls=items)
 
 
+PROVIDER_TOOLS = ("web_search", "code_interpreter")  # which a server runs by itself
+
+
 class Refused(Exception):
     """What the provider would say to an invalid request, and about which part of it."""
 
@@ -260,6 +263,10 @@ def check(body: dict[str, Any], system: str | None = None) -> None:
     if "stream_options" in body and not body.get("stream"):
         raise Refused("'stream_options' is only allowed when 'stream' is enabled", "stream_options")
     _check_tools(body)
+    if "response_format" in body:
+        if body["response_format"].get("type") != "json_schema":
+            raise Refused("Invalid value for 'response_format.type'.", "response_format")
+        check_format(body["response_format"]["json_schema"])
     effort = body.get("reasoning_effort")
     if body.get("tools") and effort != "none" and re.match(r"gpt-(5\.[56]|6)", body["model"]):
         raise Refused(
@@ -287,6 +294,8 @@ def _check_tools(body: dict[str, Any]) -> None:
         raise Refused("Invalid 'tools': empty array. Expected minimum length 1.", "tools")
     names: list[str] = []
     for number, tool in enumerate(body["tools"]):
+        if tool.get("type") in PROVIDER_TOOLS:
+            continue
         function = tool.get("function") or {}
         at = f"tools[{number}].function"
         if tool.get("type") != "function":
@@ -309,6 +318,15 @@ def _check_tools(body: dict[str, Any]) -> None:
             raise Refused(f"Invalid value for 'tool_choice': {text}.", "tool_choice")
     elif choice not in ("auto", "none", "required"):
         raise Refused(f"Invalid value: '{choice}'.", "tool_choice")
+
+
+def check_format(form: dict[str, Any]) -> None:
+    """What the answer has to follow: a named schema."""
+    check_name(form.get("name"), "response_format.json_schema.name")
+    if form.get("schema", {}).get("type") != "object":
+        raise Refused("Invalid schema for response_format: it has to be an object", "schema")
+    if form.get("strict"):
+        check_strict(form["schema"], form["name"])
 
 
 def check_strict(schema: Any, name: str) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.doubles.openai_double import (
+    PROVIDER_TOOLS,
     OpenAIDouble,
     Refused,
     Reply,
+    check_format,
     check_length,
     check_name,
     check_strict,
@@ -52,6 +54,8 @@ class ResponsesDouble(OpenAIDouble):
         self._note(body)
         check_fields(body)
         _check_tools(body)
+        if form := body.get("text", {}).get("format"):
+            check_format(form)
         self.check_input(body["input"])
         roles = [(item.get("role"), item.get("content")) for item in body["input"]]
         found = [content for role, content in roles if role in ("system", "developer")]
@@ -280,6 +284,8 @@ def _check_tools(body: dict[str, Any]) -> None:
     names: list[str] = []
     for number, tool in enumerate(body.get("tools", ())):
         at = f"tools[{number}]"
+        if tool.get("type") in PROVIDER_TOOLS and "strict" not in tool:
+            continue
         if tool.get("type") != "function":
             raise Refused(f"Missing required parameter: '{at}.type'.", at)
         check_name(tool.get("name"), f"{at}.name")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentloop import Agent, tool
-from agentloop.errors import BadRequest
+from agentloop.errors import BadRequest, BadResponse
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
@@ -27,11 +27,15 @@ from agentloop.models.anthropic import (
 from agentloop.models.http import Deltas
 from agentloop.records import dump_record, load_record
 from tests.doubles.anthropic_double import AnthropicDouble, Reply, calls, redacted, sign, thought
+from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
 from tests.doubles.wires import ANTHROPIC, KEY
 from tests.models.asked import HI, PNG, TOOLS, conversation, sent
 
 model = ANTHROPIC.model
 MARK = {"cache_control": {"type": "ephemeral"}}
+WEB = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
 
 
 def text(words):
@@ -62,8 +66,7 @@ def start(index, block):
 
 
 def delta(index, kind, **fields):
-    event = {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
-    return event if index is not None else {k: event[k] for k in ("type", "delta")}
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
 
 def write(*messages):
@@ -73,14 +76,6 @@ def write(*messages):
 def hurried():
     talk = conversation()
     return [*talk[:5], UserMessage("hurry"), *talk[5:], UserMessage("bye")]
-
-
-def without_marks(value):
-    if isinstance(value, list):
-        return [without_marks(item) for item in value]
-    if isinstance(value, dict):
-        return {k: without_marks(v) for k, v in value.items() if k != "cache_control"}
-    return value
 
 
 # ---- the request
@@ -121,6 +116,43 @@ async def test_settings_are_sent_when_set_even_if_they_are_zero():
     assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert server.headers[0]["anthropic-beta"] == "x-1,y-2"
     assert server.headers[1]["anthropic-version"] == "2026-10-21"
+
+
+async def test_tools_of_the_provider_stand_behind_the_agent_s_own():
+    body = await sent(ANTHROPIC, HI, TOOLS, "time", provider_tools=[WEB], cache=False)
+    assert [tool["name"] for tool in body["tools"]] == ["weather", "time", "web_search"]
+    assert body["tools"][2] == WEB
+    body = await sent(ANTHROPIC, HI, provider_tools=[WEB], cache=False)
+    assert (body["tools"], "tool_choice" in body) == ([WEB], False)
+
+
+async def test_a_forced_tool_and_adaptive_thinking_are_sent_and_the_api_decides():
+    body = await sent(ANTHROPIC, HI, TOOLS, "time", thinking={"type": "adaptive"})
+    assert body["thinking"] == {"type": "adaptive"}
+    assert body["tool_choice"] == {"type": "tool", "name": "time"}
+
+
+async def test_an_output_schema_is_sent_without_what_the_provider_refuses():
+    number = {"type": "integer", "minimum": 0, "title": "N"}
+    kinds = {
+        "oneOf": [{"$ref": "#/$defs/A"}, {"type": "string", "format": "path", "pattern": "a"}],
+        "discriminator": {"propertyName": "kind", "mapping": {}},
+    }
+    place = {"type": "object", "properties": {"format": {"type": "null"}, "minimum": number}}
+    schema = {
+        "type": "object",
+        "properties": {"kinds": {"type": "array", "items": kinds, "maxItems": 9}},
+        "$defs": {"A": place},
+    }
+    body = await sent(ANTHROPIC, HI, output_schema=schema)
+    plain = {"type": "integer", "title": "N"}
+    items = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}
+    closed = {"type": "object", "additionalProperties": False}
+    assert body["output_config"]["format"]["schema"] == closed | {
+        "properties": {"kinds": {"type": "array", "items": items}},
+        "$defs": {"A": closed | {"properties": {"format": {"type": "null"}, "minimum": plain}}},
+    }
+    assert number["minimum"] == 0
 
 
 async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
@@ -198,74 +230,37 @@ async def test_a_blank_message_still_takes_its_turn_where_there_has_to_be_one(bl
 # ---- images and files
 
 
-PDF = FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf")
-PARTS = [
-    TextPart("look"),
-    ImagePart(url="https://x/y.png"),
-    ImagePart(url="data:image/png;base64,AP8="),
-    PNG,
-    FilePart(url="https://x/y.pdf"),
-    PDF,
-    FilePart(data="é".encode(), media_type="text/csv"),
-]
-BYTES = {"type": "base64", "media_type": "image/png", "data": "AP8="}
-PDF_BYTES = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
-BLOCKS = [
-    {"type": "text", "text": "look"},
-    {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
-    {"type": "image", "source": BYTES},
-    {"type": "image", "source": BYTES},
-    {"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}},
-    {"type": "document", "source": PDF_BYTES, "title": "a.pdf"},
-    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "é"}},
+def media(block, kind="url", **fields):
+    return {"type": block, "source": {"type": kind, **fields}}
+
+
+URL = "https://x/y"
+PNG_BLOCK = media("image", "base64", media_type="image/png", data="AP8=")
+PDF_BLOCK = media("document", "base64", media_type="application/pdf", data="JVBERg==")
+CARRIED: list[Any] = [
+    (TextPart("look"), text("look")),
+    (ImagePart(url=URL), media("image", url=URL)),
+    (ImagePart(url="data:image/png;base64,AP8="), PNG_BLOCK),
+    (PNG, PNG_BLOCK),
+    (FilePart(url=URL), media("document", url=URL)),
+    (FilePart(data=b"%PDF", media_type="application/pdf", name="a"), PDF_BLOCK | {"title": "a"}),
+    (
+        FilePart(data="é".encode(), media_type="text/csv"),
+        media("document", "text", media_type="text/plain", data="é"),
+    ),
 ]
 
 
 async def test_images_and_files_are_carried_in_user_messages_and_in_results():
     turn = AssistantMessage(tool_calls=(ToolCall("a", "time"),))
-    async with AnthropicDouble(["a"]) as server:
-        messages = [UserMessage(PARTS), turn, ToolMessage("a", "time", PARTS)]
-        await model(server, cache=False).ainvoke(messages, TOOLS)
-    wire = server.requests[0]["messages"]
-    assert wire[0]["content"] == BLOCKS
-    assert wire[2]["content"] == [{"type": "tool_result", "tool_use_id": "a", "content": BLOCKS}]
+    parts, blocks = map(list, zip(*CARRIED, strict=True))
+    messages = [UserMessage(parts), turn, ToolMessage("a", "time", parts)]
+    wire = (await sent(ANTHROPIC, messages, TOOLS, cache=False))["messages"]
+    assert wire[0]["content"] == blocks
+    assert wire[2]["content"] == [{"type": "tool_result", "tool_use_id": "a", "content": blocks}]
 
 
 # ---- thinking
-
-
-THOUGHTS = Reply("so", thinking="let me think 漢字", redacted="secret", calls=[("time", {})])
-
-
-@pytest.mark.parametrize("streaming", [True, False])
-async def test_thinking_goes_back_as_it_came(streaming):
-    on_delta = (lambda _: None) if streaming else None
-    async with AnthropicDouble([THOUGHTS, "done"]) as server:
-        llm = model(server, thinking=2000, cache=False)
-        reply = await llm.ainvoke(HI, TOOLS, on_delta=on_delta)
-        assert reply.thinking == "let me think 漢字"
-        again = load_record(dump_record(reply))
-        outcome = ToolMessage(reply.tool_calls[0].id, "time", "noon")
-        assert (await llm.ainvoke([*HI, again, outcome], TOOLS)).text == "done"
-    body = server.requests[1]
-    assert body["thinking"] == {"type": "enabled", "budget_tokens": 2000}
-    assert body["messages"][1]["content"] == [
-        thought("let me think 漢字"),
-        redacted("secret"),
-        text("so"),
-        use("toolu_1_0"),
-    ]
-
-
-async def test_thinking_that_is_not_shown_goes_back_with_its_signature():
-    hidden = {"type": "thinking", "thinking": "", "signature": sign("")}
-    async with AnthropicDouble([Reply(blocks=[hidden, use()]), "done"]) as server:
-        llm = model(server, thinking={"type": "adaptive"})
-        reply = await llm.ainvoke(HI, TOOLS, on_delta=lambda _: None)
-        assert reply.thinking is None
-        await llm.ainvoke([*HI, reply, ToolMessage("a", "time", "noon")], TOOLS)
-    assert server.requests[1]["messages"][1]["content"][0] == hidden
-    assert server.requests[1]["thinking"] == {"type": "adaptive"}
 
 
 def test_the_message_s_calls_and_text_win_over_those_in_raw():
@@ -289,12 +284,23 @@ def test_the_message_s_calls_and_text_win_over_those_in_raw():
     assert write(*HI, foreign)[1]["content"] == [text("a")]
 
 
-async def test_blocks_of_an_unknown_type_survive_and_go_back():
-    zzz = {"type": "zzz", "x": [1, None], "y": {"é": "漢"}}
-    search = {"type": "server_tool_use", "id": "s", "name": "web", "input": {"q": "x"}}
-    cited = text("so") | {"citations": [{"type": "char_location", "cited_text": "x"}]}
-    blocks = [zzz, search, cited, use("a", caller={"type": "direct"})]
-    blocks[3]["caller"] = blocks[3]["input"].pop("caller")
+HIDDEN = {"type": "thinking", "thinking": "", "signature": sign("")}
+ZZZ = {"type": "zzz", "x": [1, None], "y": {"é": "漢"}}
+COMPACT = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
+CITED = text("so") | {"citations": [{"type": "char_location", "cited_text": x} for x in "ab"]}
+DIRECT = use() | {"caller": {"type": "direct"}}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "back"),
+    [
+        ([ZZZ, COMPACT, SEARCH, FOUND, CITED, DIRECT], None),
+        ([HIDDEN, use()], None),
+        ([thought("hm 漢字"), redacted("secret"), text("so"), use()], None),
+        ([thought("x"), text("\n\n"), use()], [thought("x"), use()]),  # which the API refuses
+    ],
+)
+async def test_blocks_go_back_as_they_came(blocks, back):
     async with AnthropicDouble([Reply(blocks=blocks)] * 2 + ["done"]) as server:
         llm = model(server, cache=False)
         whole = await llm.ainvoke(HI, TOOLS)
@@ -302,24 +308,102 @@ async def test_blocks_of_an_unknown_type_survive_and_go_back():
         assert reply == whole
         again = load_record(dump_record(reply))
         await llm.ainvoke([*HI, again, ToolMessage("a", "time", "noon")], TOOLS)
-    assert server.requests[2]["messages"][1]["content"] == blocks
+    assert server.requests[2]["messages"][1]["content"] == (back or blocks)
 
 
-async def test_blank_text_that_the_provider_sent_does_not_go_back():
-    async with AnthropicDouble([Reply(blocks=[thought("x"), text("\n\n"), use()]), "a"]) as server:
-        llm = model(server, thinking=1024)
-        reply = await llm.ainvoke(HI, TOOLS)
-        assert reply.text == "\n\n"
-        await llm.ainvoke([*HI, reply, ToolMessage("a", "time", "noon")], TOOLS)
-    kinds = [block["type"] for block in server.requests[1]["messages"][1]["content"]]
-    assert kinds == ["thinking", "tool_use"]
+def test_deltas_of_an_unknown_kind_are_put_together():
+    reply = streamed(
+        start(0, {"type": "zzz"}),
+        delta(0, "zzz_delta", zzz="a", n=[1], none=None),
+        delta(0, "zzz_delta", zzz="b"),
+        start(1, {"type": "thinking", "thinking": ""}),
+        delta(1, "thinking_delta", thinking="x", estimated_tokens=9),
+    )
+    zzz = {"type": "zzz", "zzz": "ab", "n": [1]}
+    assert reply.raw["content"] == [zzz, {"type": "thinking", "thinking": "x"}]
 
 
 def test_a_server_s_own_call_that_was_cut_off_goes_back_as_an_object():
-    search = {"type": "server_tool_use", "id": "s", "name": "web", "input": {}}
-    reply = streamed(start(0, search), delta(0, "input_json_delta", partial_json='{"q": "x'))
+    start_of_it = start(0, SEARCH | {"input": {}})
+    reply = streamed(start_of_it, delta(0, "input_json_delta", partial_json='{"q": "x'))
     assert reply.tool_calls == ()
-    assert write(*HI, reply)[1]["content"] == [search]
+    assert write(*HI, reply)[1]["content"] == [SEARCH | {"input": {}}]
+
+
+# ---- turns that go on
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming):
+    on_delta = (lambda _: None) if streaming else None
+    paused = Reply(blocks=[SEARCH], finish="pause_turn")
+    script = [
+        paused,
+        Reply(blocks=[FOUND, thought("x"), SEARCH | {"id": "t"}], finish="pause_turn"),
+    ]
+    script += [Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")]), "bye"]
+    async with AnthropicDouble(script) as server:
+        llm, messages = model(server, provider_tools=[WEB], cache="1h"), list(HI)
+        for reason in ("pause", "pause", "end"):
+            messages.append(await llm.ainvoke(messages, on_delta=on_delta))
+            assert messages[-1].stop_reason == reason
+        await llm.ainvoke([*messages, *HI])
+        assert server.prefix_breaks == []
+    turn = server.requests[3]["messages"][1]["content"]
+    assert turn == [block for reply in script[:3] for block in reply.blocks or ()]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "sendable"),
+    [
+        ([text("so"), SEARCH], [text("so")]),
+        ([SEARCH, FOUND, SEARCH | {"id": "t"}], [SEARCH, FOUND]),
+        ([thought("x"), SEARCH], [text("(empty)")]),
+        ([thought("x")], [text("(empty)")]),
+        ([SEARCH, use()], [use()]),
+    ],
+)
+@pytest.mark.parametrize("finish", ["pause_turn", "max_tokens", None])
+async def test_what_no_turn_may_end_with_is_left_out_once_something_follows(
+    blocks, sendable, finish
+):
+    async with AnthropicDouble([Reply(blocks=blocks, finish=finish), "so"]) as server:
+        llm = model(server, provider_tools=[WEB], cache=False)
+        reply = await llm.ainvoke(HI, TOOLS)
+        results = [ToolMessage(call.id, call.name, "1") for call in reply.tool_calls]
+        await llm.ainvoke([*HI, reply, *results, *HI], TOOLS)
+    assert server.requests[1]["messages"][1]["content"] == sendable
+
+
+async def test_a_call_of_the_provider_waits_for_the_results_of_ours():
+    script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[FOUND, use("b")]), "so", "bye"]
+    async with AnthropicDouble(script) as server:
+        llm, messages = model(server, provider_tools=[WEB]), list(HI)
+        for _ in range(2):
+            reply = await llm.ainvoke(messages, TOOLS)
+            messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
+        await llm.ainvoke([*messages, *HI], TOOLS)
+        assert server.prefix_breaks == []
+    assert server.requests[1]["messages"][1]["content"] == [SEARCH, use()]
+
+
+async def test_the_container_of_the_provider_s_code_is_used_again_while_it_can_be():
+    def ran(name, expires, **reply):
+        return Reply("a", more={"container": {"id": name, "expires_at": expires}}, **reply)
+
+    later, gone = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
+    script = [ran("c1", later), ran("c2", later), ran("c3", gone, calls=[("time", {})])]
+    async with AnthropicDouble([*script, "b", "c", "d"]) as server:
+        llm, messages = model(server, provider_tools=[WEB]), list(HI)
+        for on_delta in (None, lambda _: None):
+            messages += [await llm.ainvoke(messages, on_delta=on_delta), *HI]
+        reply = await llm.ainvoke(messages, TOOLS)
+        messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
+        await llm.ainvoke(messages, TOOLS)  # what goes on needs it, expired or not
+        await llm.ainvoke([*messages, *HI], TOOLS)
+        await model(server).ainvoke(messages[:3])
+    containers = [body.get("container") for body in server.requests]
+    assert containers == [None, "c1", "c2", "c3", "c2", None]
 
 
 async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_budget():
@@ -335,7 +419,8 @@ async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_bud
 
 
 async def test_later_calls_of_a_turn_need_no_thinking_of_their_own():
-    async with AnthropicDouble([THOUGHTS, calls(("time", {})), "done"]) as server:
+    first = Reply("so", thinking="let me think", calls=[("time", {})])
+    async with AnthropicDouble([first, calls(("time", {})), "done"]) as server:
         llm = model(server, thinking=1024)
         messages = list(HI)
         for _ in range(2):
@@ -343,26 +428,22 @@ async def test_later_calls_of_a_turn_need_no_thinking_of_their_own():
             messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
         await llm.ainvoke(messages, TOOLS)
         assert server.prefix_breaks == []
-    assert all("thinking" in body for body in server.requests)
+    budget = {"type": "enabled", "budget_tokens": 1024}
+    assert [body["thinking"] for body in server.requests] == [budget] * 3
 
 
 # ---- the prompt cache
 
 
 async def test_tools_system_prompt_and_the_last_two_user_messages_are_marked():
-    async with AnthropicDouble(["a", "a"]) as server:
-        llm = model(server)
-        await llm.ainvoke(hurried(), TOOLS)
-        llm.cache = False
-        await llm.ainvoke(hurried(), TOOLS)
-    marked, plain = server.requests
-    assert without_marks(marked) == plain
-    assert json.dumps(plain).count("cache_control") == 0
+    marked = await sent(ANTHROPIC, hurried(), TOOLS)
     assert json.dumps(marked).count("cache_control") == 4
     assert [MARK.items() <= one.items() for one in marked["tools"]] == [False, True]
     assert marked["system"] == [text("s") | MARK]
     assert marked["messages"][2]["content"][-1] == text("hurry") | MARK
     assert marked["messages"][4]["content"][-1] == text("bye") | MARK
+    hour = json.dumps(await sent(ANTHROPIC, hurried(), TOOLS, cache="1h"))
+    assert hour.count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
 
 
 @pytest.mark.parametrize("width", [1, 9, 10, 11, 60])
@@ -378,14 +459,8 @@ async def test_every_request_of_a_run_finds_all_of_the_one_before(width):
         await agent.run("when?")
         await agent.run("and now?")
         assert server.prefix_breaks == []
-    sizes = [len(list(_blocks(body))) for body in server.requests]
+    sizes = [len(server.in_order(body)) for body in server.requests]
     assert server.cached == [0, *sizes[:-1]]
-
-
-def _blocks(body):
-    yield from [*body["tools"], *body["system"]]
-    for message in body["messages"]:
-        yield from message["content"]
 
 
 # ---- the reply
@@ -400,6 +475,7 @@ def _blocks(body):
         ("max_tokens", "length", "length"),
         ("refusal", "refused", "refused"),
         ("pause_turn", "pause", "pause"),
+        ("compaction", "pause", "pause"),
         ("model_context_window_exceeded", "context_overflow", "context_overflow"),
         ("zzz", "zzz", "zzz"),
         (None, None, "tool_calls"),
@@ -413,7 +489,10 @@ def test_stop_reasons_have_one_vocabulary(stop: Any, reason: Any, with_calls: st
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_refusal_says_why_if_the_provider_does(streaming):
     why = {"type": "refusal", "category": "bio", "explanation": "This was declined."}
-    script = [Reply(finish="refusal", stop_details=why), Reply("I can't.", finish="refusal")]
+    script = [
+        Reply(finish="refusal", more={"stop_details": why}),
+        Reply("I can't.", finish="refusal"),
+    ]
     on_delta = (lambda _: None) if streaming else None
     async with AnthropicDouble(script) as server:
         llm = model(server)
@@ -430,8 +509,10 @@ def test_tokens_are_counted_once():
         "output_tokens": 50,
         "output_tokens_details": {"thinking_tokens": 30},
         "server_tool_use": None,
+        "cache_creation": {"ephemeral_1h_input_tokens": 12, "ephemeral_5m_input_tokens": 3},
     }
-    assert reply_with(text("a"), usage=usage).usage == Usage(100, 50, 80, 15, 30)
+    extra = usage["cache_creation"]
+    assert reply_with(text("a"), usage=usage).usage == Usage(100, 50, 80, 15, 30, extra)
     assert reply_with(text("a"), usage=None).usage is None
 
 
@@ -464,7 +545,22 @@ def test_usage_comes_in_two_parts_and_what_the_second_leaves_out_stays():
     assert reply.usage == Usage(12, 40, 9)
 
 
+async def test_a_stream_that_said_why_it_stops_is_whole():
+    content = b"".join(ANTHROPIC.frames()[:-1])  # without message_stop
+    async with FaultServer([send(stream_head() + chunk(content) + chunk(b""))]) as server:
+        assert (await model(server).ainvoke(HI, on_delta=lambda _: None)).text == "hello"
+
+
 # ---- errors
+
+
+@pytest.mark.parametrize("block", [{"type": {}}, {"text": "a"}])
+async def test_a_block_that_could_never_go_back_is_a_bad_response_at_once(block):
+    body = {"content": [text("a"), block], "stop_reason": "end_turn"}
+    async with FaultServer([send(answer(body))]) as server:
+        with pytest.raises(BadResponse, match="malformed"):
+            await model(server).ainvoke(HI)
+        assert len(server.requests) == 1
 
 
 async def test_the_double_refuses_what_the_provider_would():
@@ -509,5 +605,8 @@ def test_the_address_comes_from_the_environment_or_is_that_of_anthropic(monkeypa
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://local/")
     assert ChatAnthropic(model="m").base_url == "http://local"
     assert ChatAnthropic("m", base_url="http://here").base_url == "http://here"
-    paths = [ChatAnthropic("m", base_url=f"http://here{end}").path(False) for end in ("", "/v1/")]
-    assert paths == ["/v1/messages", "/messages"]
+    paths = [
+        ChatAnthropic("m", base_url=f"http://here{end}").path(False)
+        for end in ("", "/v1/", "/v1?a=b")
+    ]
+    assert paths == ["/v1/messages", "/messages", "/messages"]

@@ -9,7 +9,9 @@ import httpx
 import pytest
 import respx
 
+from agentloop import Agent, tool
 from agentloop.errors import BadRequest
+from agentloop.events import ToolCallDeltaEvent
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
@@ -41,6 +43,7 @@ from tests.models.asked import HI, PNG, TOOLS, conversation, sent
 
 model = GOOGLE.model
 WIRE_PNG = {"inlineData": {"mimeType": "image/png", "data": "AP8="}}
+SIGNED = {"thoughtSignature": "MQ=="}
 OK = {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
 
 
@@ -62,8 +65,8 @@ def streamed(*events):
     return stream_head() + chunk(sse(*events)) + chunk(b"")
 
 
-def assemble(*chunks):
-    whole = GoogleChunks(Deltas(None))
+def assemble(*chunks, on_delta=None):
+    whole = GoogleChunks(Deltas(on_delta))
     for each in chunks:
         whole.add(each)
     return read_google_reply(whole.reply())
@@ -111,6 +114,25 @@ async def test_settings_are_sent_when_set_even_if_they_are_zero():
     assert config == {"thinkingConfig": {"thinkingLevel": "low"}}
 
 
+async def test_tools_of_the_provider_stand_behind_the_agent_s_own():
+    web = {"googleSearch": {}}
+    body = await sent(GOOGLE, HI, TOOLS, provider_tools=[web])
+    assert ("functionDeclarations" in body["tools"][0], body["tools"][1]) == (True, web)
+    assert body["toolConfig"] == {"includeServerSideToolInvocations": True}
+    body = await sent(GOOGLE, HI, provider_tools=[web])
+    assert (body["tools"], "toolConfig" in body) == ([web], False)
+    vertex = model("http://x", api_version="v1/publishers/google", provider_tools=[web])
+    assert "toolConfig" not in vertex.body(HI, TOOLS, "auto", False)
+
+
+async def test_an_output_schema_is_sent():
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "exclusiveMinimum": 0}}}
+    body = await sent(GOOGLE, HI, output_schema=schema)
+    plain = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    config = {"responseMimeType": "application/json", "responseJsonSchema": plain}
+    assert body["generationConfig"] == config
+
+
 @pytest.mark.parametrize(
     ("name", "segment"),
     [
@@ -152,24 +174,26 @@ async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_conte
     assert [len(content["parts"]) for content in body["contents"]] == [1, 1, 2]
 
 
+def inline(kind, data):
+    return {"inlineData": {"mimeType": kind, "data": data}}
+
+
 async def test_images_and_files_are_carried():
-    parts = [
-        TextPart("look"),
-        ImagePart(url="https://x/y.png"),
-        ImagePart(url="data:image/png;base64,AP8="),
-        PNG,
-        FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf"),
-        FilePart(url="gs://b/a.pdf", media_type="application/pdf"),
+    pdf = "application/pdf"
+    carried = [
+        (TextPart("look"), {"text": "look"}),
+        (ImagePart(url="https://x/y"), {"fileData": {"fileUri": "https://x/y"}}),
+        (ImagePart(url="data:image/png;base64,AP8="), WIRE_PNG),
+        (PNG, WIRE_PNG),
+        (FilePart(data=b"%PDF", media_type=pdf, name="a.pdf"), inline(pdf, "JVBERg==")),
+        (FilePart(data=b"RIFF", media_type="audio/wav"), inline("audio/wav", "UklGRg==")),
+        (
+            FilePart(url="gs://b/a", media_type=pdf),
+            {"fileData": {"mimeType": pdf, "fileUri": "gs://b/a"}},
+        ),
     ]
-    body = await sent(GOOGLE, [UserMessage(parts)])
-    assert body["contents"][0]["parts"] == [
-        {"text": "look"},
-        {"fileData": {"fileUri": "https://x/y.png"}},
-        WIRE_PNG,
-        WIRE_PNG,
-        {"inlineData": {"mimeType": "application/pdf", "data": "JVBERg=="}},
-        {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://b/a.pdf"}},
-    ]
+    body = await sent(GOOGLE, [UserMessage([part for part, _ in carried])])
+    assert body["contents"][0]["parts"] == [written for _, written in carried]
 
 
 def media_turn(*more):
@@ -195,7 +219,9 @@ async def test_images_in_tool_results_follow_after_the_last_result():
 # ---- schemas
 
 
-def test_nothing_stands_beside_a_reference_and_a_const_is_an_enum():
+def test_a_schema_is_written_without_what_gemini_does_not_take():
+    kinds = {"anyOf": [], "discriminator": {"propertyName": "kind", "mapping": {"a": "A"}}}
+    number = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 9, "multipleOf": 0.5}
     schema = {
         "type": "object",
         "properties": {
@@ -203,6 +229,8 @@ def test_nothing_stands_beside_a_reference_and_a_const_is_an_enum():
             "plain": {"$ref": "#/$defs/Place"},
             "const": {"const": "x", "type": "string"},
             "any": {"anyOf": [{"const": 1}, {"type": "null"}], "default": {"ref": 2}},
+            "multipleOf": number,
+            "discriminator": kinds,
         },
         "additionalProperties": False,
         "$defs": {"Place": {"type": "object", "properties": {"$ref": {"type": "string"}}}},
@@ -214,6 +242,8 @@ def test_nothing_stands_beside_a_reference_and_a_const_is_an_enum():
             "plain": {"$ref": "#/$defs/Place"},
             "const": {"enum": ["x"], "type": "string"},
             "any": {"anyOf": [{"enum": [1]}, {"type": "null"}], "default": {"ref": 2}},
+            "multipleOf": {"type": "number"},
+            "discriminator": {"anyOf": []},
         }
     }
     assert json.dumps(schema) == before
@@ -301,15 +331,6 @@ def test_unknown_parts_and_fields_survive():
     assert wire == parts
 
 
-def test_a_call_with_deeply_nested_arguments_can_be_saved() -> None:
-    nested: list[Any] = []
-    for _ in range(250):
-        nested = [nested]
-    reply = reply_of(call_part(args={"x": nested}) | {"thoughtSignature": "MQ=="})
-    assert load_record(dump_record(reply)) == reply
-    assert write_google_messages([reply])[0]["parts"][0]["functionCall"]["args"] == {}
-
-
 # ---- the reply
 
 
@@ -322,6 +343,8 @@ REFUSALS = ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "
         ("STOP", "end", "tool_calls"),
         ("MAX_TOKENS", "length", "length"),
         *((word, "refused", "refused") for word in REFUSALS),
+        ("LANGUAGE", "refused", "refused"),
+        ("CONTINUATION", "length", "length"),
         ("OTHER", "OTHER", "OTHER"),
         ("zzz", "zzz", "zzz"),
         (None, None, "tool_calls"),
@@ -349,7 +372,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming):
     async with FaultServer([send(streamed(body) if streaming else answer(body))]) as server:
         reply = await model(server).ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
-    assert reply.raw["promptFeedback"] == {"blockReason": "PROHIBITED_CONTENT"}
+    assert reply.raw["blockReason"] == "PROHIBITED_CONTENT"
     assert write_google_messages([reply]) == []
 
 
@@ -358,7 +381,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming):
     [
         {"candidates": None, "promptFeedback": {}},
         {"candidates": [{}], "usageMetadata": {"promptTokenCount": 7}},
-        {"candidates": [{"content": {"role": "model"}, "finishReason": "MALFORMED_FUNCTION_CALL"}]},
+        {"candidates": [{"content": {"role": "model"}, "finishReason": "MALFORMED_RESPONSE"}]},
         {"candidates": [{"content": {"parts": [5]}, "finishReason": "STOP"}]},
     ],
 )
@@ -369,6 +392,43 @@ async def test_a_reply_without_a_message_is_asked_for_again(body):
     async with FaultServer([send(streamed(body))], [send(answer(OK))]) as server:
         assert (await model(server).ainvoke(HI, on_delta=lambda _: None)).text == "hello"
         assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (Reply(finish="MALFORMED_FUNCTION_CALL"), "no tool named 'malformed_function_call'"),
+        (Reply("So", finish="TOO_MANY_TOOL_CALLS"), "no tool named 'too_many_tool_calls'"),
+        (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("zzz", {})]), "no tool named 'zzz'"),
+        (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("clock", {})]), "not valid JSON"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_a_call_that_gemini_finds_wrong_is_an_error_result_and_the_run_goes_on(
+    reply, said, streaming
+):
+    @tool
+    async def clock() -> str:
+        """The time."""
+        raise AssertionError("it ran")
+
+    async with GoogleDouble([reply, "done"]) as server:
+        agent = Agent(llm=model(server), tools=[clock])
+        agent.listeners = [lambda _: None] if streaming else []
+        assert await agent.query("When?") == "done"
+        assert (server.refusals, server.prefix_breaks) == ([], [])
+    [answered] = server.requests[1]["contents"][2]["parts"]
+    assert said in answered["functionResponse"]["response"]["error"]
+
+
+def test_what_was_wrong_with_a_call_is_kept_as_its_arguments():
+    message = "Malformed function call: print(default_api.f(x"
+    candidate = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": message}
+    for reply in (
+        read_google_reply({"candidates": [candidate]}),
+        assemble({"candidates": [candidate]}),
+    ):
+        assert reply.tool_calls == (ToolCall("", "malformed_function_call", message),)
 
 
 def test_tokens_are_counted_once():
@@ -423,6 +483,35 @@ def test_pieces_of_text_are_put_together_but_signed_ones_stay_as_they_are():
     ]
 
 
+def test_the_arguments_of_a_call_may_come_piece_by_piece():
+    def piece(*partial, **call):
+        return part_chunk({"functionCall": {"partialArgs": list(partial), **call}})
+
+    def value(path, **given):
+        return {"jsonPath": path, **given}
+
+    shown: list[Any] = []
+    reply = assemble(
+        part_chunk({"functionCall": {"name": "write", "willContinue": True}} | SIGNED),
+        piece(value("$.path", stringValue="a", willContinue=True), willContinue=True),
+        piece(value("$.path", stringValue=".py"), value("$.n", numberValue=3), willContinue=True),
+        piece(value("$.rows[0].name", stringValue="x"), value("$.rows[0].on", boolValue=True)),
+        piece(value("$.rows[1].name", nullValue="NULL_VALUE"), value("$['a b'][0]", numberValue=1)),
+        part_chunk({"functionCall": {}}),
+        piece(value("$.text", stringValue="so"), name="note"),
+        part_chunk({"functionCall": {"name": "now"}}, finish="STOP"),
+        on_delta=shown.append,
+    )
+    rows = [{"name": "x", "on": True}, {"name": None}]
+    assert [(call.name, call.parsed) for call in reply.tool_calls] == [
+        ("write", {"path": "a.py", "n": 3, "rows": rows, "a b": [1]}),
+        ("note", {"text": "so"}),
+        ("now", {}),
+    ]
+    assert write_google_messages([reply])[0]["parts"][0].items() >= SIGNED.items()
+    assert shown[:2] == [ToolCallDeltaEvent(text, "write", "") for text in ("a", ".py")]
+
+
 # ---- errors, settings, other doubles
 
 
@@ -462,7 +551,8 @@ def test_the_key_and_the_address_come_from_the_environment(monkeypatch):
     assert ChatGoogle("m").base_url == "https://generativelanguage.googleapis.com"
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://local/")
     assert ChatGoogle(model="m").base_url == "http://local"
-    assert ChatGoogle("m", base_url="http://here/v1beta/").base_url == "http://here"
+    here = ChatGoogle("m", base_url="http://here/v1beta/?a=b")
+    assert here.path(False) == "/models/m:generateContent"
     assert repr(ChatGoogle("m", api_key="given")) == "ChatGoogle('m')"
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import gzip
+import json
 import subprocess
 import sys
 import threading
@@ -15,9 +17,9 @@ from agentloop.errors import BadRequest, ConnectionFailed
 from agentloop.messages import UserMessage
 from agentloop.models.http import EventParser, error_class, retry_after
 from agentloop.models.openai import ChatOpenAI
-from tests.doubles.fault_server import FaultServer, answer, send
+from tests.doubles.fault_server import FaultServer, answer, fin, send
 from tests.doubles.openai_double import OpenAIDouble
-from tests.doubles.wires import Naps
+from tests.doubles.wires import OPENAI, Naps
 
 KEY = "sk-secret-4711"
 HI = [UserMessage("hi")]
@@ -100,6 +102,26 @@ async def test_a_password_in_the_address_is_not_logged(caplog):
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("/v1/?api-version=2024-10-21", "/v1/chat/completions?api-version=2024-10-21"),
+        ("/openai/deployments/d?a=b%20c&d", "/openai/deployments/d/chat/completions?a=b+c&d="),
+        ("/v1///", "/v1/chat/completions"),
+    ],
+)
+async def test_the_query_of_an_address_stays_a_query(url, asked):
+    seen = []
+
+    def reply(request):
+        seen.append(request.url.raw_path.decode())
+        return httpx.Response(200, json=OK)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(reply)) as client:
+        await ask(model("http://host" + url, client=client))
+    assert seen == [asked]
+
+
 async def test_a_redirect_is_not_followed():
     async with FaultServer([send(answer("", 302, {"location": "http://other/"}))]) as server:
         with pytest.raises(BadRequest, match="302"):
@@ -132,6 +154,9 @@ async def test_a_key_in_a_message_of_the_http_library_is_not_shown():
         "This model's maximum prompt length is 131072 but the request contains 140000 tokens",
         "the request exceeds the available context size, try increasing it",
         "Please reduce the length of the messages or completion.",
+        "Error: context length exceeded",
+        "The prompt (9000 tokens) is longer than the model's context length of 8192",
+        "The decoder prompt (length 10127) is longer than the maximum model length of 8192",
     ],
 )
 def test_a_full_context_window_is_known_in_every_spelling(text):
@@ -203,6 +228,7 @@ def events(*pieces):
         (b"id: 1\nretry: 5\ndata: a\n\n", [b"a"]),
         ("data: a\u2028b\u0085c\x0b漢字\n\n".encode(), ["a\u2028b\u0085c\x0b漢字".encode()]),
         (b"data: unfinished\n", []),
+        (b'error: {"error": {}}\n\n', [b'{"error": {}}']),  # GPUStack
     ],
 )
 def test_events_are_parsed_however_the_bytes_were_cut(data, expected):
@@ -284,6 +310,62 @@ async def test_a_client_of_ones_own_is_used_and_never_closed():
         assert (await ask(llm)).text == "b"
 
 
+def test_a_client_that_cannot_be_awaited_is_refused_at_once():
+    with (
+        httpx.Client() as client,
+        pytest.raises(TypeError, match=r"httpx\.AsyncClient, not <httpx"),
+    ):
+        model("http://x", client=client)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "asked"), [(400, BadRequest, 1), (503, errors.Overloaded, 2)]
+)
+async def test_a_hook_that_raises_for_the_status_raises_our_error(status, kind, asked):
+    async def check(response):
+        response.raise_for_status()
+
+    client = httpx.AsyncClient(trust_env=False, event_hooks={"response": [check]})
+    async with FaultServer(*[[send(answer("no", status))]] * 2) as server, client:
+        with pytest.raises(kind, match=str(status)) as caught:
+            await ask(model(server.url, client=client, max_retries=1))
+        assert caught.value.status == status
+        assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_answer_that_is_compressed_though_not_asked_for_is_read(streaming):
+    frames = b"".join(OPENAI.frames())
+    content = gzip.compress(frames if streaming else json.dumps(OK).encode())
+    kind = "text/event-stream" if streaming else "application/json"
+    reply = answer(content, headers={"content-encoding": "gzip"}, kind=kind)
+    bomb = answer(gzip.compress(b" " * 10**7), headers={"content-encoding": "gzip"}, kind=kind)
+    async with FaultServer([send(reply), fin()], [send(bomb), fin()]) as server:
+        assert (await ask(model(server.url), streaming)).text == "hello"
+        with pytest.raises(errors.BadResponse, match="more than 1000 bytes"):
+            await ask(model(server.url, max_response_bytes=1000, max_retries=0), streaming)
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_instrumentation_sees_every_request(own, monkeypatch, caplog):
+    caplog.set_level("INFO", "httpx")
+    send_it, seen = httpx.AsyncClient.send, []
+
+    async def traced(self, request, **options):
+        request.headers["sentry-trace"] = "t-1"
+        seen.append(request.url.path)
+        return await send_it(self, request, **options)
+
+    monkeypatch.setattr(httpx.AsyncClient, "send", traced)
+    async with OpenAIDouble(["a", "b"]) as server, httpx.AsyncClient(trust_env=False) as client:
+        llm = model(server.base_url, client=client if own else None)
+        await ask(llm)
+        await ask(llm, streaming=True)
+    assert seen == ["/v1/chat/completions"] * 2
+    assert [headers["sentry-trace"] for headers in server.headers] == ["t-1"] * 2
+    assert caplog.text.count("HTTP Request: POST") == 2
+
+
 async def test_proxies_of_the_environment_are_used_but_not_for_loopback(monkeypatch):
     answer = send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
     async with FaultServer([answer]) as proxy, OpenAIDouble(["a"]) as server:
@@ -291,9 +373,11 @@ async def test_proxies_of_the_environment_are_used_but_not_for_loopback(monkeypa
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
+        llm = model("http://models.invalid/v1", max_retries=0)
         with pytest.raises(BadRequest):
-            await ask(model("http://models.invalid/v1", max_retries=0))
-        assert (await ask(model(server.base_url, max_retries=0))).text == "a"
+            await ask(llm)
+        llm.base_url = server.base_url  # the address may change later
+        assert (await ask(llm)).text == "a"
 
 
 async def test_a_name_and_a_password_in_the_address_are_sent_as_basic_authentication():

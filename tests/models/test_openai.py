@@ -1,11 +1,11 @@
 """ChatOpenAI: what it sends, and what it makes of the replies that servers really give."""
 
 import json
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from agentloop.errors import BadRequest
+from agentloop.errors import BadResponse, ConnectionFailed
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
@@ -14,37 +14,44 @@ from agentloop.messages import (
     TextPart,
     ToolCall,
     ToolMessage,
-    Unknown,
     Usage,
     UserMessage,
 )
+from agentloop.models.fallback import Fallback
 from agentloop.models.http import Deltas
-from agentloop.models.openai import (
-    ChatOpenAI,
-    OpenAIChunks,
-    read_openai_reply,
-    write_openai_messages,
-)
+from agentloop.models.openai import ChatOpenAI, write_openai_messages
 from agentloop.models.responses import strict_schema
+from agentloop.models.scripted import ScriptedModel
 from agentloop.records import dump_record, load_record
 from tests.doubles.fault_server import FaultServer, send, stream
 from tests.doubles.openai_double import OpenAIDouble
-from tests.doubles.wires import KEY, OPENAI
+from tests.doubles.wires import KEY, OPENAI, RESPONSES
 from tests.models.asked import HI, TOOLS, conversation, fake_tool, sent
 
+ME = ChatOpenAI("m", base_url="http://x")
+model = OPENAI.model
 
-def reply_to(message, finish="stop", **rest):
-    return read_openai_reply({"choices": [{"message": message, "finish_reason": finish}], **rest})
+
+def reply_to(message, finish="stop"):
+    return ME.read({"choices": [{"message": message, "finish_reason": finish}]})
 
 
 def assemble(*chunks):
-    whole = OpenAIChunks(Deltas(None))
+    whole = ME.accumulator(Deltas(None))
     for chunk in chunks:
         whole.add(chunk)
-    return read_openai_reply(whole.reply())
+    return ME.read(whole.reply())
 
 
-model = OPENAI.model
+def delta(fields):
+    return {"choices": [{"delta": fields}]}
+
+
+def written(llm, message):
+    """The message as it goes back."""
+    return llm.body([*HI, message], (), "auto", False)["messages"][1]
+
+
 END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
 
 
@@ -104,27 +111,27 @@ async def test_content_is_null_when_there_are_only_calls_and_empty_replies_are_l
     assert (wire[1]["content"], wire[2]["content"]) == (None, "")
 
 
-async def test_images_and_files_are_carried():
+async def test_images_files_and_sounds_are_carried():
     parts = [
         TextPart("look"),
         ImagePart(url="https://x/y.png"),
-        ImagePart(data=b"\x00\xff", media_type="image/png"),
+        ImagePart(data=b"\x00\xff", media_type="image/png", extra={"detail": "low", "x": 1}),
         FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf"),
+        FilePart(url="https://x/y.pdf"),  # OpenRouter takes it
+        FilePart(data=b"RIFF", media_type="audio/x-wav"),
+        FilePart(data=b"ID3", media_type="audio/mpeg", name="a.mp3"),
     ]
     body = await sent(OPENAI, [UserMessage(parts)])
     pdf = "data:application/pdf;base64,JVBERg=="
     assert body["messages"][0]["content"] == [
         {"type": "text", "text": "look"},
         {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AP8="}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AP8=", "detail": "low"}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": pdf}},
+        {"type": "file", "file": {"filename": "file", "file_data": "https://x/y.pdf"}},
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+        {"type": "input_audio", "input_audio": {"data": "SUQz", "format": "mp3"}},
     ]
-
-
-@pytest.mark.parametrize("part", [FilePart(url="https://x/y.pdf"), Unknown({"type": "zzz"})])
-def test_what_cannot_be_carried_is_refused(part):
-    with pytest.raises(BadRequest, match="Chat Completions"):
-        write(UserMessage([part]))
 
 
 async def test_images_in_tool_results_follow_after_the_last_result_of_the_turn():
@@ -145,6 +152,40 @@ async def test_images_in_tool_results_follow_after_the_last_result_of_the_turn()
     assert wire[2]["content"] == "the page\n[attached to the next user message: 1]"
     assert wire[4]["content"][0]["text"] == "Attached to the result of shot:"
     assert wire[4]["content"][1]["type"] == "image_url"
+
+
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
+async def test_the_provider_s_own_tools_stand_beside_those_of_the_agent(wire):
+    search = {"type": "web_search", "filters": {"allowed_domains": ["example.org"]}}
+    for tools in (TOOLS, ()):
+        body = await sent(wire, HI, tools, provider_tools=[search])
+        assert (body["tools"][-1], len(body["tools"])) == (search, len(tools) + 1)
+        assert "tool_choice" not in body
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+STRICT = {"name": "answer", "strict": True, "schema": CITY | {"additionalProperties": False}}
+LOOSE = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"), [(CITY, STRICT), (LOOSE, {"name": "answer", "schema": LOOSE})]
+)
+async def test_an_answer_that_follows_a_schema_is_asked_for_natively(schema, expected):
+    llm = ChatOpenAI("m", base_url="http://x", prompt_cache_key="p")
+    twin = llm.with_output(schema)
+    body = twin.body(HI, (), "auto", False)
+    assert body["response_format"] == {"type": "json_schema", "json_schema": expected}
+    assert body["prompt_cache_key"] == "p"
+    assert "response_format" not in llm.body(HI, (), "auto", False)
+    body = replace(llm, api="responses").with_output(schema).body(HI, (), "auto", False)
+    assert body["text"] == {"format": {"type": "json_schema", **expected}}
+    async with OPENAI.double(['{"city": "Bern"}']) as chat, RESPONSES.double(["{}"]) as server:
+        down = OPENAI.model("http://127.0.0.1:9/v1", max_retries=0)
+        both = Fallback(down, ScriptedModel(ConnectionFailed("down")), OPENAI.model(chat))
+        assert (await both.with_output(schema).ainvoke(HI)).text == '{"city": "Bern"}'
+        await RESPONSES.model(server).with_output(schema).ainvoke(HI)
+    assert "response_format" in chat.requests[0]
 
 
 # ---- strict tools
@@ -172,6 +213,26 @@ def test_strict_parameters_are_all_required_and_optional_ones_nullable():
         "additionalProperties": False,
     }
     assert json.dumps(schema) == before
+
+
+def test_a_format_that_openai_does_not_list_is_left_out():
+    url, day = ({"type": "string", "format": word} for word in ("uri", "date"))
+    inner = {"type": "object", "properties": {"u": url}, "required": ["u"]}
+    inner["additionalProperties"] = False
+    properties = {
+        "format": url,
+        "day": day,
+        "inner": inner,
+        "urls": {"type": "array", "items": url},
+    }
+    strict = strict_schema({"type": "object", "properties": properties, "required": [*properties]})
+    plain = {"type": "string"}
+    assert strict["properties"] == {
+        "format": plain,
+        "day": day,
+        "inner": inner | {"properties": {"u": plain}},
+        "urls": {"type": "array", "items": plain},
+    }
 
 
 @pytest.mark.parametrize(
@@ -202,68 +263,95 @@ async def test_strict_is_asked_for_tool_by_tool():
     assert strict == [[True, None], [None, None]]
 
 
-# ---- the reply
+# ---- the reply, with the provider that sends it so
+
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+SAYS = {"content": "a"}
+USED = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+DETAILS = {"completion_tokens_details": {"reasoning_tokens": 30}}
+REPLIES = {  # (message, finish_reason, usage, what is read)
+    "text": (SAYS, "stop", None, {"text": "a", "stop_reason": "end", "raw": None, "usage": None}),
+    "null": ({"content": None}, "stop", None, {"text": ""}),
+    "no content": ({}, None, None, {"text": "", "stop_reason": None}),
+    "Mistral: parts": (
+        {"content": [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]},
+        *("stop", None, {"text": "ab", "thinking": None}),
+    ),
+    "Mistral: thinking parts": (
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, SAYS]},
+        *("stop", None, {"text": "", "thinking": "hm", "raw": None}),
+    ),
+    "Cloudflare: an object": ({"content": {"n": 1}}, "stop", None, {"text": '{"n": 1}'}),
+    "half characters": ({"content": "a\ud83d\ude00\ud83d"}, "stop", None, {"text": "a😀\ufffd"}),
+    "a refusal": (
+        {"content": None, "refusal": "I can't."},
+        *("stop", None, {"text": "I can't.", "stop_reason": "refused"}),
+    ),
+    "packyapi, SGLang: ''": (SAYS, "", None, {"stop_reason": None}),
+    "Together: eos": (SAYS, "eos", None, {"stop_reason": "end"}),
+    "TGI: eos_token": (SAYS, "eos_token", None, {"stop_reason": "end"}),
+    "length": (SAYS, "length", None, {"stop_reason": "length"}),
+    "Mistral: model_length": (SAYS, "model_length", None, {"stop_reason": "length"}),
+    "content_filter": (SAYS, "content_filter", None, {"stop_reason": "refused"}),
+    "Azure: no message": (None, "content_filter", None, {"text": "", "stop_reason": "refused"}),
+    "Z.AI: sensitive": (SAYS, "sensitive", None, {"stop_reason": "refused"}),
+    "Bedrock": (SAYS, "guardrail_intervened", None, {"stop_reason": "refused"}),
+    "an unknown word": (SAYS, "zzz", None, {"stop_reason": "zzz"}),
+    "calls, stop": ({"tool_calls": [CALL]}, "stop", None, {"stop_reason": "tool_calls"}),
+    "calls, null": ({"tool_calls": [CALL]}, None, None, {"stop_reason": "tool_calls"}),
+    "calls, length": ({"tool_calls": [CALL]}, "length", None, {"stop_reason": "length"}),
+    "calls, unknown": ({"tool_calls": [CALL]}, "zzz", None, {"stop_reason": "zzz"}),
+    "DeepSeek, vLLM": (SAYS | {"reasoning_content": "hm"}, "stop", None, {"thinking": "hm"}),
+    "OpenRouter": (SAYS | {"reasoning": "hm"}, "stop", None, {"thinking": "hm"}),
+    "OpenAI: usage": (
+        *(SAYS, "stop", USED | DETAILS | {"prompt_tokens_details": {"cached_tokens": 80}}),
+        {"usage": Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30)},
+    ),
+    "OpenRouter: cache writes": (
+        *(SAYS, "stop", USED | {"prompt_tokens_details": {"cache_write_tokens": 60}}),
+        {"usage": Usage(100, 50, cache_write_tokens=60)},
+    ),
+    "xAI: reasoning beside": (
+        *(SAYS, "stop", USED | DETAILS | {"total_tokens": 180}),
+        {"usage": Usage(100, 80, reasoning_tokens=30)},
+    ),
+    "Mistral: cached": (
+        SAYS,
+        "stop",
+        USED | {"num_cached_tokens": 7},
+        {"usage": Usage(100, 50, 7)},
+    ),
+    "Moonshot: cached": (SAYS, "stop", USED | {"cached_tokens": 7}, {"usage": Usage(100, 50, 7)}),
+    "DeepSeek: cached": (
+        *(SAYS, "stop", USED | {"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 93}),
+        {"usage": Usage(100, 50, 7)},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        ({"content": "a"}, "a"),
-        ({"content": None}, ""),
-        ({}, ""),
-        ({"content": [{"type": "text", "text": "a"}, {"type": "zzz"}, {"text": "b"}, 5]}, "ab"),
-        ({"content": "a\ud83d\ude00\ud83d"}, "a😀\ufffd"),
-    ],
-)
-def test_content_comes_in_many_forms(message, text):
-    assert reply_to(message).text == text
+def chunks_of(message, finish, usage):
+    """The reply as a stream: each text in one piece, usage in a chunk of its own."""
+    choice = {"delta": message, "finish_reason": finish} if message is not None else {}
+    yield {"choices": [choice | {"finish_reason": finish}]}
+    yield {"choices": [], "usage": usage}
 
 
-@pytest.mark.parametrize(
-    ("finish", "reason"),
-    [
-        ("stop", "end"),
-        ("tool_calls", "tool_calls"),
-        ("length", "length"),
-        ("content_filter", "refused"),
-        ("zzz", "zzz"),
-        (None, None),
-    ],
-)
-def test_stop_reasons_have_one_vocabulary(finish: str | None, reason: str | None) -> None:
-    assert reply_to({"content": "a"}, finish).stop_reason == reason
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("case", REPLIES)
+def test_a_reply_is_read_as_servers_send_it(case, streaming):
+    message, finish, usage, expected = REPLIES[case]
+    if streaming:
+        reply = assemble(*chunks_of(message, finish, usage))
+    else:
+        choice = {"finish_reason": finish} | ({} if message is None else {"message": message})
+        reply = ME.read({"choices": [choice], "usage": usage})
+    assert {name: getattr(reply, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("finish", "reason"),
-    [("stop", "tool_calls"), (None, "tool_calls"), ("length", "length"), ("zzz", "zzz")],
-)
-def test_a_stop_with_calls_is_for_the_calls(finish: Any, reason: str) -> None:
-    message = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
-    assert reply_to(message, finish).stop_reason == reason
-
-
-def test_a_refusal_is_the_text_of_a_refused_reply():
-    reply = reply_to({"content": None, "refusal": "I can't."})
-    assert (reply.text, reply.stop_reason) == ("I can't.", "refused")
-
-
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-async def test_reasoning_goes_back_to_the_server_that_sent_it(name):
-    reply = reply_to({"content": "a", name: "hm"})
-    assert reply.thinking == "hm"
-    assert reply.raw == {"provider": "openai", name: "hm"}
-    again = load_record(dump_record(reply))
-    assert write(again)[0] == {"role": "assistant", "content": "a", name: "hm"}
-
-
-def test_empty_reasoning_goes_back_too_and_that_of_others_does_not():
-    call = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]
-    reply = reply_to({"content": None, "reasoning_content": "", "tool_calls": call})
-    assert reply.thinking is None
-    assert write(reply)[0]["reasoning_content"] == ""
-    for raw in ({"provider": "other", "reasoning_content": "x"}, [1], "x", None):
-        assert "reasoning_content" not in write(AssistantMessage("a", raw=raw))[0]
+@pytest.mark.parametrize("word", ["error", "network_error", "insufficient_system_resource"])
+def test_a_finish_that_is_a_failure_is_no_reply(word):  # OpenRouter, Z.AI, DeepSeek
+    with pytest.raises(BadResponse, match=word):
+        reply_to(SAYS, word)
 
 
 @pytest.mark.parametrize(
@@ -275,17 +363,55 @@ def test_arguments_are_text_whatever_the_server_sends(arguments, text):
     assert reply_to(message).tool_calls[0].arguments == text
 
 
-def test_tokens_are_counted_once():
-    usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 50,
-        "prompt_tokens_details": {"cached_tokens": 80},
-        "completion_tokens_details": {"reasoning_tokens": 30},
-    }
-    read = reply_to({"content": "a"}, usage=usage).usage
-    assert read == Usage(100, 50, cached_input_tokens=80, reasoning_tokens=30)
-    assert read is not None
-    assert read.total_tokens == 150
+# ---- what is for its server alone
+
+SIGNED = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+THOUGHTS = [
+    {"type": "reasoning.text", "text": "Let me see.", "signature": "Et8B", "index": 0},
+    {"type": "reasoning.encrypted", "data": "one", "index": 1},
+    {"type": "reasoning.encrypted", "data": "two", "index": 1},
+    {"type": "reasoning.summary", "summary": "I saw it.", "index": 2},
+]
+OPAQUE = {  # what the message holds beside its text and its call
+    "DeepSeek": {"reasoning_content": "hm"},
+    "DeepSeek, without a thought": {"reasoning_content": ""},  # it refuses a history without it
+    "OpenRouter": {"reasoning": "Let me see.", "reasoning_details": THOUGHTS},
+    "Gemini: of the message": SIGNED,
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("case", OPAQUE)
+def test_what_is_opaque_goes_back_to_its_server_and_model_and_to_no_other(case, streaming):
+    # Groq and Mistral refuse the reasoning of others
+    message = {"content": "a", "tool_calls": [CALL | SIGNED, CALL | {"id": "b"}], **OPAQUE[case]}
+    pieces = [{name: value} for name, value in message.items()]
+    reply = assemble(*map(delta, pieces), END) if streaming else reply_to(message)
+    again = load_record(dump_record(reply))
+    sent = {"role": "assistant", **message}
+    assert written(ME, again) == sent
+    plain = {"role": "assistant", "content": "a", "tool_calls": [CALL, CALL | {"id": "b"}]}
+    for other in (ChatOpenAI("other", base_url="http://x"), ChatOpenAI("m", base_url="http://y")):
+        assert written(other, again) == plain
+    changed = replace(again, tool_calls=again.tool_calls[:1])
+    assert written(ME, changed)["tool_calls"] == [CALL | SIGNED]
+    for raw in ({"reasoning_content": "x"}, [1], "x", None):
+        assert written(ME, replace(again, raw=raw)) == plain
+
+
+def test_the_fragments_of_openrouter_are_put_together():
+    first = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+    fragments = [
+        first | {"text": "Let", "id": None},
+        first | {"text": " me see."},
+        first | {"signature": "Et8B"},  # of the whole text
+        *THOUGHTS[1:],
+    ]
+    reply = assemble(
+        *[delta({"reasoning_details": [each]}) for each in fragments], delta(SAYS), END
+    )
+    whole = first | {"text": "Let me see.", "signature": "Et8B"}
+    assert written(ME, reply)["reasoning_details"] == [whole, *THOUGHTS[1:]]
 
 
 # ---- streams

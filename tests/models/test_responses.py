@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentloop import Agent
-from agentloop.errors import BadRequest, Overloaded, RateLimited, ServerError
+from agentloop.errors import BadRequest, BadResponse, Overloaded, RateLimited, ServerError
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import (
     AssistantMessage,
@@ -324,17 +324,31 @@ def test_a_refusal_is_the_text_of_a_refused_reply():
     assert (message.text, message.stop_reason) == ("I can't.", "refused")
 
 
-def test_tokens_are_counted_once():
-    usage = {
-        "input_tokens": 100,
-        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
-        "output_tokens": 50,
-        "output_tokens_details": {"reasoning_tokens": 40},
-        "total_tokens": 150,
-    }
-    assert reply(text("a"), usage=usage).usage == Usage(100, 50, 60, 30, 40)
-    assert reply(text("a"), usage=None).usage is None
-    assert reply(text("a"), usage={"input_tokens": 1, "output_tokens": None}).usage == Usage(1)
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+                "output_tokens": 50,
+                "output_tokens_details": {"reasoning_tokens": 40},
+                "total_tokens": 150,
+            },
+            Usage(100, 50, 60, 30, 40),
+        ),
+        (None, None),
+        ({"input_tokens": 1, "output_tokens": None}, Usage(1)),
+    ],
+)
+def test_tokens_are_counted_once(usage, expected):
+    llm = ChatOpenAI("m", base_url="http://x", api="responses")
+    assert llm.read(response(text("a"), usage=usage)).usage == expected
+
+
+def test_a_kind_that_is_no_text_is_an_error_that_trying_again_would_not_mend():
+    with pytest.raises(BadResponse, match="malformed: "):
+        reply(text("a"), {"type": {}})
 
 
 FAILED = {"status": "failed", "output": [], "error": {"code": "server_error", "message": "sorry"}}

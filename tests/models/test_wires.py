@@ -5,12 +5,14 @@ import json
 import logging
 
 import pytest
+from pydantic_core import to_json
 
 from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.events import ToolCallDeltaEvent
-from agentloop.messages import ToolCall, Unknown, UserMessage
+from agentloop.messages import ToolCall, ToolMessage, Unknown, UserMessage
 from agentloop.models import http
+from agentloop.records import dump_record
 from tests import some
 from tests.doubles.fault_server import (
     FaultServer,
@@ -279,7 +281,6 @@ async def test_a_cancelled_request_is_cancelled(wire, streaming):
         (b"null", "application/json"),
         (b"{}", "application/json"),
         (b'{"a":"\xff"}', "application/json"),
-        (b"[" * 100_000, "application/json"),
         (b'{"choices": [], "content": null, "candidates": []}', "application/json"),
     ],
 )
@@ -291,6 +292,50 @@ async def test_a_bad_answer_is_tried_again_and_described(wire, body, kind, strea
             await ask(wire.model(server, max_retries=0), streaming)
     assert (caught.value.status, caught.value.request_id) == (200, "r1")
     assert len(str(caught.value)) < 600
+
+
+def deep(levels):
+    return [] if levels == 0 else [deep(levels - 1)]
+
+
+BESIDE = {  # where a reply has a place for what is kept as it came
+    "openai": lambda data: data["choices"][0]["message"].setdefault("extra_content", {}),
+    "responses": lambda data: data["output"][0].setdefault("zzz", {}),
+    "anthropic": lambda data: data["content"].append(found := {"type": "zzz"}) or found,
+    "google": lambda data: data["candidates"][0]["content"]["parts"].append(f := {"zzz": 1}) or f,
+}
+
+
+@pytest.mark.parametrize("what", ["200 deep", "100,000 deep", "5,000 digits"])
+async def test_what_no_json_can_hold_again_is_an_error_at_once(wire, streaming, what):
+    whole = wire.whole(Reply("hello", thinking="hm"))
+    BESIDE[wire.name](whole)["x"] = deep(200) if what == "200 deep" else "HERE"
+    put = b"[" * 100_000 + b"]" * 100_000 if what == "100,000 deep" else b"1" * 5_000
+    content = json.dumps(whole).encode().replace(b'"HERE"', put)
+    async with FaultServer([send(answer(content))]) as server:
+        with pytest.raises(BadResponse):
+            await ask(wire.model(server), streaming)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("depth", [199, 5_000])
+async def test_arguments_that_are_too_deep_are_no_arguments(wire, depth):
+    call = Reply(calls=[("time", {"a": "HERE"}, "c1")])
+    nested = "[" * depth + "]" * depth
+    if wire.name in ("openai", "responses"):  # there they are text
+        content = json.dumps(wire.whole(call)).replace('\\"HERE\\"', nested).encode()
+    else:
+        content = json.dumps(wire.whole(call)).replace('"HERE"', nested).encode()
+    async with FaultServer([send(answer(content))]) as server:
+        llm = wire.model(server)
+        try:
+            reply = await ask(llm)
+        except BadResponse:
+            assert len(server.requests) == 1
+        else:
+            dump_record(reply)
+            results = [ToolMessage(c.id, c.name, "no") for c in reply.tool_calls]
+            to_json(llm.body([*HI, reply, *results], TOOLS, "auto", False))
 
 
 async def test_a_server_that_does_not_stream_is_read_whole(wire):
@@ -354,7 +399,13 @@ def _tight(frames):
     return [frame.replace(b"data: ", b"data:") for frame in frames]
 
 
-@pytest.mark.parametrize("write", [_crlf, _noisy, _several_lines, _tight])
+def _without_the_last_blank_line(frames):
+    return [*frames[:-1], frames[-1].rstrip()]
+
+
+@pytest.mark.parametrize(
+    "write", [_crlf, _noisy, _several_lines, _tight, _without_the_last_blank_line]
+)
 async def test_a_stream_may_be_written_in_many_ways(wire, write):
     reply = Reply("hello", thinking="hm", calls=CALL.calls)
     content = b"".join(write(wire.frames(reply)))
