@@ -84,7 +84,6 @@ from .mixins.meter import Meter, assert_prefix_stable
 from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
-from .mixins.trim import Trim, TrimConfig
 from .models.fallback import Fallback
 from .models.replay import RecordingModel, ReplayMismatch, ReplayModel, dump_to
 from .models.scripted import ScriptedModel, call, validate
@@ -170,8 +169,6 @@ __all__ = [
     "ToolResultEvent",
     "ToolStart",
     "ToolsChangedEvent",
-    "Trim",
-    "TrimConfig",
     "Usage",
     "UsageEvent",
     "UserMessage",

@@ -20,7 +20,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     require_done_tool, output_type, done_nudge: as in `DoneTool`. A plain answer ends a run here;
         `require_done_tool=True` asks for the done tool instead.
     ephemeral_per_turn, ephemeral_write_price, ephemeral_read_price: as in `Ephemeral`.
-    compaction: as in `Compaction`; None turns it off.
+    compaction, context_budget: as in `Compaction`; `compaction=None` turns both off.
     listeners, cancel_grace: as in `Runs`.
     """
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from math import fsum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from .messages import Record, Usage
-from .transcript import ModelRequest, requests_of, usage_of
+from .messages import Usage
+from .transcript import ModelRequest
 
 # where nobody sends a bill: this machine, its network, a name without a dot
 LOCAL = r"https?://(127\.|\[::1\]|10\.|192\.168\.|[\w-]+(:\d+)?/)"
 PriceOf: TypeAlias = Callable[[str, Usage], float | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Price:
+class Price(NamedTuple):
     """Money for a million tokens.
 
     Input that is read from a cache, or written to one, costs as `input` does unless it has a price
@@ -35,39 +32,32 @@ class Price:
 
     def cost(self, usage: Usage) -> float:
         """The money for so many tokens, each counted once."""
-        money = usage.input_tokens * self.input + usage.output_tokens * self.output
-        if self.cached_input is not None:
-            money += usage.cached_input_tokens * (self.cached_input - self.input)
-        if self.cache_write is not None:
-            money += usage.cache_write_tokens * (self.cache_write - self.input)
-        return money / 1_000_000
+        read, written = usage.cached_input_tokens, usage.cache_write_tokens
+        counts = usage.input_tokens - read - written, usage.output_tokens, read, written
+        prices = (self.input if price is None else price for price in self)
+        return sum(n * price for n, price in zip(counts, prices, strict=True)) / 1_000_000
 
 
 Prices: TypeAlias = Mapping[str, Price] | PriceOf
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """What some requests used. `cost` is None if that of one of them is not known."""
+def cost_of(requests: Iterable[ModelRequest], price: PriceOf | None) -> float | None:
+    """What some requests cost; None if that of one is not known.
 
-    requests: int
-    usage: Usage
-    cost: float | None
-
-
-def bill(log: Iterable[Record], price: PriceOf | None) -> Bill:
-    """One bill for all requests of a log, from its newest Fork on."""
-    requests = requests_of(log)
-    costs = [cost_of(each, price) for each in requests]
-    known = [cost for cost in costs if cost is not None]
-    return Bill(len(requests), usage_of(requests), fsum(known) if known == costs else None)
-
-
-def cost_of(request: ModelRequest, price: PriceOf | None) -> float | None:
-    """What a request cost; None if that is not known. One that nobody answered costs nothing."""
-    if request.model and request.usage:
-        return price(request.model, request.usage) if price else None
-    return None if request.model or request.usage else 0.0
+    One that nobody answered costs nothing.
+    """
+    total = 0.0
+    for request in requests:
+        model, usage = request.model, request.usage
+        cost = None if model or usage else 0.0
+        if price and model and usage:
+            # Anthropic's writes for an hour cost 2.0 of input and not 1.25: as if they were more.
+            more = round(0.6 * (usage.extra or {}).get("ephemeral_1h_input_tokens", 0))
+            cost = price(model, usage + Usage(more, cache_write_tokens=more))
+        if cost is None:
+            return None
+        total += cost
+    return total
 
 
 def price_of(prices: Prices | None = None, llm: object = None) -> PriceOf:
@@ -75,10 +65,10 @@ def price_of(prices: Prices | None = None, llm: object = None) -> PriceOf:
 
     Without prices it is `genai_price`; but a model at a local address has no price then.
     """
-    if prices is None and re.match(LOCAL, f"{getattr(llm, 'base_url', '')}/"):
-        prices = {}
-    if prices is None or callable(prices):
-        return prices or genai_price
+    if prices is None:
+        prices = {} if re.match(LOCAL, f"{getattr(llm, 'base_url', '')}/") else genai_price
+    if callable(prices):
+        return prices
     return lambda model, usage: prices[model].cost(usage) if model in prices else None
 
 

@@ -7,19 +7,33 @@ The estimate is one token per four bytes of UTF-8: the same on every machine and
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
-from typing import Any
+from tempfile import gettempdir
+from typing import Any, cast
 
 from pydantic_core import to_json
 
 from .messages import AssistantMessage, Message, TextPart
 from .tools import Tool
 
+logger = logging.getLogger("agentloop")
+
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
 PIECE = 2_000  # characters that tiktoken gets at once: long runs of one letter take it very long
+MODELS = r"(.*[/:])?(gpt-4o|gpt-4\.|gpt-[5-9]|gpt-oss|chatgpt|codex|o\d)"  # that have ENCODING
+ENCODING = "o200k_base"
+TABLE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # in tiktoken's cache: the SHA-1 of its address
+HOW_TO_GET_IT = (
+    "tokens are estimated, as tiktoken's table is not here; to get it: "
+    f"python -c 'import tiktoken; tiktoken.get_encoding(\"{ENCODING}\")'"
+)
 
 
 def estimate(text: str) -> int:
@@ -28,39 +42,43 @@ def estimate(text: str) -> int:
     return -(-size // BYTES_PER_TOKEN)
 
 
-def count_tokens(text: str, encoding: str | None = None) -> int:
-    """The tokens of a text: estimated, or counted with a tiktoken encoding ("o200k_base").
-
-    A named encoding is loaded from tiktoken's cache, or downloaded by tiktoken.
-    """
-    if encoding is None:
+def count_tokens(text: str, model: str | None = None) -> int:
+    """The tokens of a text: estimated, or counted by tiktoken if `model` is one of OpenAI's."""
+    if not (model and re.match(MODELS, model) and (encoder := tiktoken())):
         return estimate(text)
-    encoder: Any = import_module("tiktoken").get_encoding(encoding)  # which it keeps
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     return sum(len(encoder.encode(piece, disallowed_special=())) for piece in pieces)
 
 
-def message_tokens(message: Message) -> int:
-    """The estimated tokens of one message, its calls and attachments included."""
-    content = message.content
-    if isinstance(content, str):
-        tokens = MESSAGE_OVERHEAD + estimate(content)
-    else:
-        sizes = (
-            estimate(p.text) if isinstance(p, TextPart) else ATTACHMENT_TOKENS for p in content
-        )
-        tokens = MESSAGE_OVERHEAD + sum(sizes)
+@cache
+def tiktoken() -> Any:
+    """The encoding of today's OpenAI models if its table is in tiktoken's cache, else None.
+
+    Nothing is downloaded: the log says once how to do that.
+    """
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or f"{gettempdir()}/data-gym-cache"
+    if os.path.exists(f"{folder}/{TABLE}"):
+        return import_module("tiktoken").get_encoding(ENCODING)
+    logger.warning(HOW_TO_GET_IT)
+    return None
+
+
+def message_tokens(message: Message, model: str | None = None) -> int:
+    """The tokens of one message, its calls and attachments included."""
+    tokens = MESSAGE_OVERHEAD + count_tokens(message.text, model)
+    if not isinstance(message.content, str):
+        tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)
     if isinstance(message, AssistantMessage):
         for call in message.tool_calls:
-            tokens += MESSAGE_OVERHEAD + estimate(call.name) + estimate(call.arguments)
+            tokens += MESSAGE_OVERHEAD + count_tokens(call.name + call.arguments, model)
     return tokens
 
 
-def tool_tokens(tools: Iterable[Tool]) -> int:
-    """The estimated tokens of the declarations of some tools."""
+def tool_tokens(tools: Iterable[Tool], model: str | None = None) -> int:
+    """The tokens of the declarations of some tools."""
     return sum(
-        estimate(tool.name + tool.description) + estimate(to_json(tool.parameters).decode())
-        for tool in tools
+        count_tokens(f"{each.name}{each.description}{to_json(each.parameters).decode()}", model)
+        for each in tools
     )
 
 
@@ -71,5 +89,4 @@ def context_window(model: str) -> int | None:
         _, found = snapshot.find_provider_model(model, None, None, None)
     except (ImportError, LookupError):
         return None
-    window: int | None = found.context_window
-    return window
+    return cast(int | None, found.context_window)

@@ -1279,7 +1279,7 @@ if __name__ == "__main__":
 # - sessions: the log in a file, each record as soon as it is made, so that `kill -9` loses nothing
 # - images and files, thinking, and what providers want back of it; ChatAnthropic, ChatGoogle
 # - ChatOpenAI over Responses, which the newer models of OpenAI need for tools
-# - more mixins: Limits, Session, Cost, Inbox, Offload, Trim, Memory, Repetition, Meter
+# - more mixins: Limits, Session, Cost, Inbox, Offload, Memory, Repetition, Meter
 # - toolkits: files in a workspace, a shell
 # - tools: methods, local names in annotations, `idempotent=`, `parallel=`, repair of arguments that
 #   are almost right, long results cut, a bound also for a tool that does not stop at its timeout

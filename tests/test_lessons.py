@@ -73,9 +73,9 @@ POINTS = {
         "The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.",
     ],
     "10": [
-        "all is sent: 108,465 tokens are sent, 0 of them billed in full again.",
-        "hidden each turn: 32,025 tokens are sent, 12,288 of them billed in full again.",
-        "hidden when it pays: 61,425 tokens are sent, 2,248 of them billed in full again.",
+        "all is sent: 108,450 tokens are sent, 0 of them billed in full again.",
+        "hidden each turn: 32,010 tokens are sent, 15,564 of them billed in full again.",
+        "hidden when it pays: 73,170 tokens are sent, 1,215 of them billed in full again.",
     ],
     "11": [
         "-- dropped\n",
@@ -146,7 +146,7 @@ SOLVED = {  # what a solution prints, and its lesson does not
         "stock runs\nthe answer: There are 12 eggs.",
     ],
     "09": ["the value: Verdict(enough=True, left=2)", 'the text: {"enough":true,"left":2}'],
-    "10": ["all is sent: 27,405", "hidden each turn: 34,224", "hidden when it pays: 25,618"],
+    "10": ["all is sent: 27,403", "hidden each turn: 34,221", "hidden when it pays: 25,485"],
     "11": ["A waffle", "requests to the cheap model: 1\n", "requests to the other: 4\n"],
     "12": [
         "The test has passed.",

@@ -208,7 +208,7 @@ def figures(record: AssistantMessage | Summary | SideRequest, price: PriceOf | N
     data: JSON = {"model": record.model, "seconds": getattr(record, "seconds", None)}
     if (usage := record.usage) is not None:
         data |= {"in": usage.input_tokens, "cached": usage.cached_input_tokens}
-        data |= {"out": usage.output_tokens, "cost": cost_of(record, price) if price else None}
+        data |= {"out": usage.output_tokens, "cost": cost_of([record], price) if price else None}
     return data
 
 

@@ -15,12 +15,21 @@ tokens are counted all the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ..loop import Loop
-from ..messages import Part, Result, SideRequest
-from ..prices import Bill, Prices, bill, price_of
-from ..transcript import newest_run, requests_of
+from ..messages import Part, Record, Result, SideRequest, Usage
+from ..prices import Prices, cost_of, price_of
+from ..transcript import newest_run, requests_of, usage_of
+
+
+class Bill(NamedTuple):
+    """What some requests used. `cost` is None if that of one of them is not known."""
+
+    requests: int
+    usage: Usage
+    cost: float | None
 
 
 class Cost(Loop):
@@ -41,21 +50,26 @@ class Cost(Loop):
     @property
     def bill(self) -> Bill:
         """All requests so far."""
-        return bill(self.log, price_of(self.prices, self.llm))
+        return self._bill(self.log)
 
     @property
     def run_bill(self) -> Bill:
         """The requests of the newest run."""
-        return bill(newest_run(self.log), price_of(self.prices, self.llm))
+        return self._bill(newest_run(self.log))
 
     @property
     def model_bills(self) -> dict[str, Bill]:
         """All requests so far by the model that answered; "" stands for one without a name."""
-        requests, price = requests_of(self.log), price_of(self.prices, self.llm)
+        requests = requests_of(self.log)
         return {
-            name or "": bill([r for r in requests if r.model == name], price)
+            name or "": self._bill(r for r in requests if r.model == name)
             for name in dict.fromkeys(r.model for r in requests)
         }
+
+    def _bill(self, records: Iterable[Record]) -> Bill:
+        requests = requests_of(records)
+        cost = cost_of(requests, price_of(self.prices, self.llm))
+        return Bill(len(requests), usage_of(requests), cost)
 
 
 async def run_counted(agent: Loop, sub: Loop, prompt: str | Sequence[Part]) -> Result:

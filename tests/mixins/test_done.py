@@ -57,17 +57,71 @@ class TestDoneTool(test_loop.TestLoop):
         llm = ScriptedModel("Oslo!", bad, good)
         result = await agent_class(llm=llm, output_type=Answer).run("x")
         assert result.value == Answer(city="Oslo", people=7)
-        assert result.text == '{"city":"Oslo","people":7}'
+        assert (result.text, result.stop_reason) == ('{"city":"Oslo","people":7}', "done")
         assert "city" in shown(llm.requests[2])[-1]
         assert set(llm.requests[0].tools[0].parameters["properties"]) == {"city", "people"}
 
     @pytest.mark.parametrize(
         ("output_type", "given", "value"),
-        [(list[int], ["1", 2], [1, 2]), (Point, {"x": 1}, Point(1)), (int, 3, 3), (str, "x", "x")],
+        [
+            (list[int], call("done", result=["1", 2]), [1, 2]),
+            (Point, call("done", result={"x": 1}), Point(1)),
+            (str, call("done", result="x"), "x"),
+            (Answer, '{"city": "Oslo"}', Answer(city="Oslo")),
+            (Answer, 'Here it is:\n```json\n{"city": "Oslo"}\n```\n', Answer(city="Oslo")),
+            (Answer, '{"city": "```json\\n{}```"}', Answer(city="```json\n{}```")),
+            (list[int], "[1, 2]", [1, 2]),
+            (list[int], '{"result": [1, 2]}', [1, 2]),
+            (dict[str, int], '{"a": 1}', {"a": 1}),
+            (int, "3", 3),
+        ],
     )
-    async def test_output_type_may_be_any_type(self, output_type, given, value):
-        llm = ScriptedModel(call("done", result=given))
-        assert (await DoneTool(llm=llm, output_type=output_type).run("x")).value == value
+    async def test_output_type_takes_any_type_and_json_text(self, output_type, given, value):
+        result = await DoneTool(llm=ScriptedModel(given), output_type=output_type).run("x")
+        assert result.value == value
+
+    @pytest.mark.parametrize("none", ["null", call("done", result=None)])
+    async def test_none_may_be_the_value(self, none):
+        result = await DoneTool(llm=ScriptedModel(none), output_type=Answer | None).run("x")
+        assert (result.value, result.stop_reason in ("completed", "done")) == (None, True)
+
+    @pytest.mark.parametrize("tools", [[], [add]])
+    @pytest.mark.parametrize("wrong", ["Oslo!", '{"town": "Oslo"}', "```json\n```", '["Oslo"]'])
+    async def test_what_is_not_valid_is_sent_back_once(self, tools, wrong):
+        llm = ScriptedModel(wrong, wrong)
+        result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
+        assert (result.text, result.value, result.stop_reason) == (wrong, None, "no_progress")
+        llm = ScriptedModel(wrong, '{"city": "Oslo"}')
+        result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
+        assert result.value == Answer(city="Oslo")
+        assert "JSON" in shown(llm.requests[1])[-1]
+
+    async def test_a_done_tool_of_your_own_has_to_hand_over_a_value(self):
+        @tool
+        def hand_in(work: str) -> str:
+            """Hand in."""
+            raise TaskComplete(work)
+
+        llm = ScriptedModel(call("hand_in", work="x"), call("hand_in", work='{"city": "Oslo"}'))
+        result = await DoneTool(llm=llm, tools=[hand_in], output_type=Answer).run("x")
+        assert result.value == Answer(city="Oslo")
+
+    async def test_a_model_that_can_is_asked_for_json_if_there_are_no_tools(self):
+        asked = []
+
+        class Native(ScriptedModel):
+            def with_output(self, schema):
+                asked.append(schema)
+                return self
+
+        native = Native('{"city": "Oslo"}')
+        result = await DoneTool(llm=native, output_type=Answer).run("x")
+        assert (result.value, native.requests[0].tools) == (Answer(city="Oslo"), ())
+        assert [set(schema["properties"]) for schema in asked] == [{"city", "people"}]
+        native = Native('{"city": "Oslo"}')
+        result = await DoneTool(llm=native, tools=[add], output_type=Answer).run("x")
+        assert [t.name for t in native.requests[0].tools] == ["add", "done"]
+        assert len(asked) == 1
 
     def test_output_type_and_a_tool_named_done_do_not_go_together(self):
         agent = DoneTool(llm=ScriptedModel("x"), tools=[done_tool()], output_type=Answer)

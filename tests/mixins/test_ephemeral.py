@@ -64,7 +64,7 @@ class TestEphemeral(test_loop.TestLoop):
 
     @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
     def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
-        log = history([10] * 9)
+        log = history([100] * 9)
         assert stale_results(log, *prices) == {f"{n}" for n in range(6)}
 
     def test_a_result_shorter_than_its_placeholder_stays(self):

@@ -15,7 +15,7 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.messages import Reset, RunStart
+from agentloop.messages import RunStart
 from agentloop.mixins.inbox import Inbox, every, unread
 from agentloop.models.scripted import call
 
@@ -48,20 +48,6 @@ class TestInbox(test_loop.TestLoop):
         assert shown(llm.requests[1]) == ["x", "", "sent", "and be quick"]
         assert validate(llm.requests[1].messages) == []
         assert not llm.requests[1].messages[-1].hidden
-
-    async def test_messages_keep_their_order_and_come_once(self):
-        agent, llm = self.make(call("add", a=1, b=1), call("add", a=1, b=1), "ok", tools=[add])
-        agent.listeners = [
-            lambda event: (
-                [agent.send(f"{n}") for n in range(3)]
-                if type(event).__name__ == "ToolResultEvent" and len(llm.requests) == 1
-                else None
-            )
-        ]
-        await agent.query("x")
-        assert shown(llm.requests[1])[3:] == ["0", "1", "2"]
-        assert shown(llm.requests[2])[3:6] == ["0", "1", "2"]
-        assert len(shown(llm.requests[2])) == 8
 
     async def test_a_message_during_a_model_call_comes_after_its_reply(self):
         replies = iter([call("add", a=1, b=1), "ok"])
@@ -105,14 +91,6 @@ class TestInbox(test_loop.TestLoop):
         with pytest.raises(ValueError, match="nothing to go on with"):
             await agent.run()
 
-    async def test_an_idle_agent_keeps_it_for_its_next_run(self):
-        agent, llm = self.make("ok", "ok")
-        agent.send("first of all")
-        assert (await agent.run()).text == "ok"
-        agent.send("and then")
-        await agent.query("this")
-        assert shown(llm.requests[1]) == ["first of all", "ok", "and then", "this"]
-
     @pytest.mark.parametrize("how", ["error", "cancel", "interrupt", "break"])
     async def test_however_the_run_ends_it_is_there_in_the_next(self, how):
         async def reply(messages, tools):
@@ -148,14 +126,6 @@ class TestInbox(test_loop.TestLoop):
         assert "do not forget" in shown(llm.requests[1])
         assert unread(agent.log) == []
 
-    async def test_a_cleared_history_has_no_messages_waiting(self):
-        agent, llm = self.make("ok")
-        agent.send("old")
-        agent.clear_history()
-        await agent.query("x")
-        assert shown(llm.requests[0]) == ["x"]
-        assert isinstance(agent.log[0], Reset)
-
     # ---- threads
 
     def test_messages_from_many_threads_all_arrive_once(self):
@@ -186,10 +156,6 @@ class TestInbox(test_loop.TestLoop):
         assert [shown(request).count("three") for request in llm.requests] == [0, 0, 0, 1, 1, 1]
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
-
-    def test_a_reminder_that_never_comes_is_an_error(self):
-        with pytest.raises(ValueError, match="reminders"):
-            self.make(reminders=[every(0, "x")])
 
 
 # ---- with the other mixins

@@ -13,11 +13,9 @@ from agentloop import (
     ScriptedModel,
     Stop,
     Summary,
-    ToolCallEvent,
     ToolMessage,
     ToolStart,
     Usage,
-    UsageEvent,
     UserMessage,
     assert_prefix_stable,
     current_agent,
@@ -28,7 +26,7 @@ from agentloop.messages import SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import LAST_WORDS, NOT_RUN, Limits, spent
 from agentloop.models.scripted import call
-from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
+from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import test_loop
 from ..test_loop import add, fail, shown
@@ -107,20 +105,6 @@ async def test_tool_calls(most):
     assert is_closed(agent)
 
 
-async def test_tool_calls_of_one_turn():
-    calls = [call("add", a=i, b=0) for i in range(10)]
-    agent = Limited(llm=ScriptedModel(calls, "next"), tools=[add], max_tool_calls=3)
-    heard = []
-    agent.listeners = [heard.append]
-    result = await agent.run("x")
-    assert (result.stop_reason, result.pending) == ("limit:tool_calls", ())
-    assert sum(isinstance(event, ToolCallEvent) for event in heard) == 3
-    assert [m.text for m in results(agent)] == ["0", "1", "2"] + 7 * [NOT_RUN.format("tool_calls")]
-    assert sum(isinstance(record, ToolStart) for record in agent.log) == 3
-    assert is_closed(agent)
-    assert (await agent.run("go on")).text == "next"
-
-
 async def test_calls_per_turn():
     calls = [call("add", a=i, b=0) for i in range(10)]
     agent = Limited(llm=ScriptedModel(calls, "ok"), tools=[add], max_calls_per_turn=4)
@@ -130,20 +114,6 @@ async def test_calls_per_turn():
     assert texts[:4] == ["0", "1", "2", "3"]
     assert len(texts) == 10
     assert all(text.startswith("Not run: the limit of calls_per_turn") for text in texts[4:])
-
-
-@pytest.mark.parametrize("most", [1, 3])
-async def test_failures_of_one_tool_in_a_row(most):
-    agent = Limited(
-        llm=ScriptedModel(lambda m, t: call("fail", how="x")),
-        tools=[fail],
-        max_tool_failures=most,
-    )
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:tool_failures"
-    assert "fail" in result.text
-    assert len(results(agent)) == most
-    assert is_closed(agent)
 
 
 # ---- what counts
@@ -164,13 +134,6 @@ async def test_a_success_or_another_tool_ends_no_streak_but_its_own():
 
     llm = ScriptedModel(*[call("sometimes")] * 6, "ok")
     assert await Limited(llm=llm, tools=[sometimes], max_tool_failures=3).query("x") == "ok"
-
-
-async def test_arguments_that_are_always_bad_end_the_run():
-    llm = ScriptedModel(lambda m, t: call("add", a="x"))
-    agent = Limited(llm=llm, tools=[add], max_tool_failures=3)
-    assert (await agent.run("x")).stop_reason == "limit:tool_failures"
-    assert len(llm.requests) == 3
 
 
 async def test_a_done_tool_runs_at_the_limit_and_is_not_counted():
@@ -270,7 +233,7 @@ async def test_where_no_price_is_known_the_run_ends_after_one_request(price):
     agent = Limited(llm=llm, tools=[add], max_cost=1000, limit_price=price)
     result = await agent.run("x")
     assert result.stop_reason == "limit:cost"
-    assert "cost: None" in result.text
+    assert "cost None" in result.text
     assert len(llm.requests) == 1
     assert is_closed(agent)
 
@@ -308,20 +271,6 @@ async def test_tools_that_hang_are_stopped_and_others_keep_their_results():
     assert [m.text for m in results(agent)] == [OUTCOME_UNKNOWN, "2", OUTCOME_UNKNOWN]
     assert len(agent.llm.requests) == 1
     assert (await agent.run("go on")).text == "ok"
-
-
-async def test_a_call_that_waits_for_approval_when_time_is_up_is_known_not_to_have_run():
-    class Asking(Loop):
-        async def call_tool(self, call):
-            await asyncio.Event().wait()
-            return await super().call_tool(call)
-
-    class Both(Limits, Asking):
-        pass
-
-    agent = Both(llm=ScriptedModel(call("add", a=1, b=1)), tools=[add], max_seconds=0.05)
-    assert (await agent.run("x")).stop_reason == "limit:seconds"
-    assert results(agent)[0].text == NEVER_STARTED
 
 
 @pytest.mark.parametrize("where", ["model", "tool"])
@@ -365,27 +314,6 @@ async def test_a_last_summary_is_one_more_request(limit, requests):
     assert not any(m.text == LAST_WORDS for m in agent.messages)
 
 
-async def test_without_a_summary_the_result_has_the_numbers_and_the_models_last_words():
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_requests=2)
-    text = (await agent.run("x")).text
-    assert text.startswith(
-        "Stopped at max_requests=2. Until then: 2 requests, 20 tokens, 2 tool calls"
-    )
-    assert text.endswith("\n\nstep 3")
-
-
-async def test_the_last_summary_is_counted_and_told_of():
-    def model(messages, tools):
-        if messages[-1].text == LAST_WORDS:
-            return AssistantMessage("So far so good.", usage=Usage(70, 7))
-        return again(messages, tools)
-
-    agent = Limited(llm=ScriptedModel(model), tools=[add], max_requests=1, limit_summary=True)
-    events = [event async for event in agent.query_stream("x")]
-    assert UsageEvent(Usage(70, 7), "scripted") in events
-    assert agent.usage.total_tokens == 87
-
-
 @pytest.mark.parametrize("failure", [RuntimeError("down"), TimeoutError(), Stop("refused"), ""])
 async def test_a_last_summary_that_fails_changes_nothing_else(failure):
     def model(messages, tools):
@@ -395,15 +323,6 @@ async def test_a_last_summary_that_fails_changes_nothing_else(failure):
     result = await agent.run("x")
     assert result.stop_reason == "limit:requests"
     assert result.text.endswith("step 1")
-    assert is_closed(agent)
-
-
-async def test_calls_in_the_last_summary_do_not_run():
-    llm = ScriptedModel(lambda m, t: call("add", a=1, b=len(m)))
-    agent = Limited(llm=llm, tools=[add], max_requests=2, limit_summary=True)
-    result = await agent.run("x")
-    assert (result.stop_reason, result.pending) == ("limit:requests", ())
-    assert len(results(agent)) == 2
     assert is_closed(agent)
 
 

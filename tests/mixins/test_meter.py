@@ -67,9 +67,10 @@ async def test_it_tells_how_much_a_prune_bills_again():
     llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")
     sent = await play(Pruning(llm=llm, tools=[look, note]))
     assert [one.kept for one in sent] == [0, 1, 3, 2]
-    behind = message_tokens(AssistantMessage(tool_calls=(ToolCall("", "note"),)))
-    behind += message_tokens(ToolMessage("", "note", "y" * 4_000))
-    assert [one.tokens_again for one in sent] == [0, 0, 0, behind]
+    calls = [AssistantMessage(tool_calls=(ToolCall("", name),)) for name in ("look", "note")]
+    again = [UserMessage("x"), *calls, ToolMessage("", "note", "y" * 4_000)]
+    assert [one.tokens_again for one in sent] == [0, 0, 0, sum(map(message_tokens, again))]
+    assert sent[3].tokens_kept == tool_tokens([look, note]), "entries stand at marks only"
 
 
 def test_other_tools_or_another_choice_break_the_prefix_from_its_start():

@@ -23,7 +23,7 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.offload import Offload, load, preview, store
+from agentloop.mixins.offload import Offload, preview, store
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -104,14 +104,6 @@ class TestOffload(test_loop.TestLoop):
         where = f"[Characters 0 to 7,000 of {len(LONG) + 2:,}."
         assert pieces[0][0] == where
         assert "".join(piece for _, piece in pieces) == f"0 {LONG}"
-
-    async def test_what_is_read_is_never_offloaded_again(self, tmp_path):
-        agent, _ = make(tmp_path, call("long"), "ok", offload_tokens=100)
-        await agent.query("x")
-        text, is_error = await read(agent, name_in(agent), limit=20_000)
-        assert not is_error
-        assert len(text.split("]\n", 1)[1]) == 20_000
-        assert len(list((tmp_path / "results").iterdir())) == 1
 
     async def test_images_stay_beside_the_shortened_text(self, tmp_path):
         image = ImagePart(data=b"png", media_type="image/png")
@@ -261,13 +253,3 @@ def test_a_preview_is_a_quarter_as_long_and_leads_back_to_the_whole(text, limit)
     assert rest.startswith(text[:offset])
     assert rest.endswith(text[offset - limit :])
     assert len(rest) <= limit + 40
-
-
-@given(st.text(st.characters(codec="utf-8")))
-def test_what_is_stored_is_what_is_loaded(text):
-    with tempfile.TemporaryDirectory() as made:
-        assert load(Path(made), "0" * 16) is None
-        name = store(Path(made), text)
-        assert load(Path(made), name) == text
-        assert store(Path(made), text) == name
-        assert os.listdir(made) == [name]

@@ -52,12 +52,6 @@ class TestRepetition(test_loop.TestLoop):
     agent_class = Repetition
 
 
-async def test_twice_the_same_is_nothing_special():
-    result, agent, _ = await play([A, A, B, A, A])
-    assert result.stop_reason == "completed"
-    assert warnings(agent) == []
-
-
 async def test_the_third_time_warns_and_the_fourth_ends_the_run():
     result, agent, llm = await play([A, A, A, A])
     assert result.stop_reason == "no_progress"
@@ -68,12 +62,6 @@ async def test_the_third_time_warns_and_the_fourth_ends_the_run():
     assert ran(agent) == 3
     assert [one.name for one in result.pending] == ["look"]
     assert validate([*agent.messages, UserMessage("y")]) == []
-
-
-async def test_after_a_warning_another_way_goes_on():
-    result, agent, _ = await play([A, A, A, B, C])
-    assert result.stop_reason == "completed"
-    assert len(warnings(agent)) == 1
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 5])
@@ -132,18 +120,6 @@ async def test_a_tool_that_polls_does_not_count_and_hides_nothing(polled):
     beside = [[call("look", at=str(n)), call("add", a=1, b=1)] for n in range(4)]
     result, _, _ = await play(beside, [look, add], repetition_exempt=["look"])
     assert result.stop_reason == "no_progress"
-
-
-async def test_a_warning_is_for_what_follows_it_and_not_for_what_polls():
-    script = [*[call("add", a=1, b=1)] * 3, *[A] * 9, "done"]
-    result, agent, _ = await play(script, [look, add], repetition_exempt=["look"])
-    assert (result.text, len(warnings(agent))) == ("done", 1)
-
-
-async def test_the_limit_is_a_setting():
-    assert (await play([A] * 2, repetition_limit=2))[1].messages[-2].hidden
-    assert warnings((await play([A] * 4, repetition_limit=5))[1]) == []
-    assert (await play([A] * 6, repetition_limit=5))[0].stop_reason == "no_progress"
 
 
 async def test_each_run_begins_anew_also_after_a_stop():

@@ -51,9 +51,9 @@ async def test_every_break_is_an_event():
 
 
 async def test_pruning_in_epochs_breaks_it_less():
-    script = [*(calls(("look", {"n": n})) for n in range(30)), "done"]
+    script = [*(calls(("look", {"n": n})) for n in range(40)), "done"]
     requests, events = await play(script)
-    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 3
+    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 1
 
 
 async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_event():
