@@ -182,6 +182,18 @@ class FinalResponseEvent:
     stop_reason: str = "completed"
 
 
+@dataclass(slots=True)
+class SubAgentEvent:
+    """An event of the sub-agent that a call of the tool `agent` has started, or of one of its own.
+
+    What it uses is also in the UsageEvents around it.
+    """
+
+    agent: str
+    tool_call_id: str
+    event: Event
+
+
 Event: TypeAlias = (
     TextDeltaEvent
     | ThinkingDeltaEvent
@@ -199,6 +211,7 @@ Event: TypeAlias = (
     | CompactionEvent
     | ToolsChangedEvent
     | FinalResponseEvent
+    | SubAgentEvent
 )
 Listener: TypeAlias = Callable[[Any], None]
 Delta: TypeAlias = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent

@@ -35,7 +35,7 @@ def is_slow(item: pytest.Item) -> bool:
     The loop itself, the standard agent and all mixins together keep the contract in every run.
     """
     of_the_loop = getattr(item.function, "__module__", "") == "tests.test_loop"
-    alone = of_the_loop and item.module.__name__.startswith("tests.mixins.")
+    alone = of_the_loop and item.module.__name__.startswith(("tests.mixins.", "tests.toolkits."))
     return alone or item.get_closest_marker("slow") is not None
 
 

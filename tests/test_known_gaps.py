@@ -13,6 +13,7 @@ import agentloop as al
 from agentloop import Agent, AssistantMessage, Loop, ModelError, ScriptedModel, Stop, Usage, tool
 from agentloop.models.scripted import call
 from agentloop.tokens import count_tokens
+from agentloop.toolkits.subagent import as_tool
 from tests.doubles.fault_server import FaultServer, send, stall, stream_head
 
 ROOT = Path(__file__).parent.parent
@@ -73,7 +74,6 @@ def test_arguments_that_break_a_hand_written_schema_never_reach_the_tool(schema,
     assert ran == []
 
 
-@gap("a sub-run is counted at its end, so it runs on when the limit is reached")
 async def test_the_requests_of_a_sub_agent_count_as_they_happen():
     counted, sub_model = [], ScriptedModel(*[call("note")] * 15, "found nothing")
 
@@ -82,12 +82,9 @@ async def test_the_requests_of_a_sub_agent_count_as_they_happen():
         """Note what the sub-agent's parent has counted."""
         counted.append(sum(isinstance(record, al.messages.SideRequest) for record in boss.log))
 
-    @tool
-    async def ask_sub(agent: Loop = al.Depends(al.current_agent)) -> str:
-        """Let a sub-agent work."""
-        return (await al.run_counted(agent, Agent(llm=sub_model, tools=[note]), "go")).text
-
-    boss = Limited(llm=ScriptedModel(call("ask_sub"), "done"), tools=[ask_sub], max_requests=2)
+    ask_sub = as_tool(Agent(llm=sub_model, tools=[note]), "ask_sub", "Let a sub-agent work.")
+    script = call("ask_sub", prompt="go"), "done"
+    boss = Limited(llm=ScriptedModel(*script), tools=[ask_sub], max_requests=2)
     result = await boss.run("go")
     assert result.stop_reason == "limit:requests"
     assert set(counted) <= {1}

@@ -66,8 +66,10 @@ POINTS = {
     "slash_commands": ["100 tokens", "Did you mean /undo?"],
     "stall_monitor": ["silent since ToolCallEvent", "It is built."],
     "sqlite_sessions": ["And twice that? 10", "sums: "],
-    "sub_agent": ["read: 9932", "seen: 67", "billed: 2960 tokens"],
-    "todo_list": ["[ ] clean up", "Still open: clean up.", "[-] clean up"],
+    "skills": ["Green: 70.", "While the skill brew-tea is active"],
+    "sub_agent": ["research: read(", "read: 9932", "seen: 67", "billed: 2960 tokens"],
+    "todo_list": ["[open] clean up\nDo it,", "[dropped] clean up", "Left: nothing"],
+    "tools_from_a_config": ["/contacts/shop%201", "Bearer ***", "Tone: friendly"],
 }
 SERVERS = {"event_channels", "fastapi_endpoint"}
 ELSEWHERE = {"azure_openai", "notebook_cell", "test_my_agent"}  # what their own tests run
@@ -75,7 +77,8 @@ OFFLINE = """
 import runpy, sys
 
 def refuse(event, args):
-    local = event == "socket.connect" and args[1][0] in ("127.0.0.1", "::1")  # asyncio's own pair
+    host = args[1][0] if event == "socket.connect" else event == "socket.getaddrinfo" and args[0]
+    local = host in ("127.0.0.1", "::1", "localhost")  # asyncio's own pair, and a recipe's server
     if event in ("socket.getaddrinfo", "socket.connect", "socket.sendto") and not local:
         raise RuntimeError(f"{event} {args}")
 
@@ -168,20 +171,6 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network() -> No
         for point in POINTS[name]:
             at = output.find(point, at)
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
-
-
-# ---- sub-agent
-
-
-async def test_the_caller_of_a_sub_agent_sees_its_answer_and_pays_its_tokens() -> None:
-    recipe = load("sub_agent")
-    both = [call("research", page="moon"), call("research", page="sun")]
-    llm = ScriptedModel(both, "The moon.")
-    boss = Agent(llm=llm, tools=[recipe.research])
-    await boss.query("Which is nearer?")
-    assert seen(llm)[-2:] == ["384,400 km away.", "8 light minutes."]
-    assert "Dust" not in logged(boss)
-    assert boss.usage == Usage(2 * 1_450, 2 * 30)
 
 
 # ---- intent router
@@ -300,27 +289,6 @@ async def test_an_answer_with_a_card_number_is_asked_for_again_however_it_comes(
     assert (limited.stop_reason, limited.text) == ("max_iterations", "I found [card number].")
 
 
-# ---- to-do list
-
-
-async def test_a_run_does_not_finish_while_an_item_is_open() -> None:
-    recipe = load("todo_list")
-    items = [{"task": "paint", "state": "done"}, {"task": "clean up", "state": "open"}]
-    closed = [items[0], {"task": "clean up", "state": "done"}]
-    llm = ScriptedModel(
-        call("todos", items=items),
-        "Painted.",
-        call("todos", items=[{"task": "paint", "state": "?"}]),  # a list that fails is no list
-        "Really.",
-        call("todos", items=closed),
-        "All done.",
-    )
-    worker = recipe.Worker(llm=llm)
-    assert await worker.query("Paint and clean up") == "All done."
-    assert "Still open: clean up." in seen(llm, 2)[-1]
-    assert "Still open: clean up." in seen(llm, 4)[-1]
-
-
 # ---- a browser's state
 
 
@@ -358,18 +326,23 @@ async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends() -> None:
 
 def test_slash_commands_act_on_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
     recipe = load("slash_commands")
+    prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
     said = AssistantMessage("Fine.", usage=Usage(90, 10))
     llm = ScriptedModel(said, "Welcome.", "Hello.")
-    first = recipe.take(Agent(llm=llm), "/review a.py")
-    assert seen(llm) == [recipe.PROMPTS["/review"].format("a.py")]
-    second = recipe.take(first, "Thanks!")
-    undone = recipe.take(recipe.take(second, "/usage"), "/undo")
+
+    def take(agent: Agent, line: str) -> Agent:
+        return recipe.take(agent, line, prompts)
+
+    first = take(Agent(llm=llm), "/review a.py")
+    assert seen(llm) == ["Review a.py."]
+    second = take(first, "Thanks!")
+    undone = take(take(second, "/usage"), "/undo")
     assert [message.text for message in undone.messages][1:] == ["Fine."]
     assert len(second.messages) == 4
-    assert recipe.take(undone, "/undoo") is undone
-    cleared = recipe.take(undone, "/clear")
-    assert recipe.take(cleared, "/undo").messages == []
-    recipe.take(cleared, "Hi")
+    assert take(undone, "/undoo") is undone
+    cleared = take(undone, "/clear")
+    assert take(cleared, "/undo").messages == []
+    take(cleared, "Hi")
     assert seen(llm) == ["Hi"]
     out = capsys.readouterr().out
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out

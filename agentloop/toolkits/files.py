@@ -14,7 +14,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Generator
@@ -35,10 +34,6 @@ MAX_LINE = 2_000  # characters of one line that it shows
 MAX_FOUND = 200  # lines that `glob` and `grep` return
 SEARCH_SECONDS = 20.0
 SKIPPED = ".git,.hg,.svn,node_modules,__pycache__,.venv,venv,.tox"
-RIPGREP = shlex.split(
-    "--no-config --no-messages --hidden --sort=path --crlf --line-number --with-filename "
-    f"--max-columns=300 --max-columns-preview --path-separator=/ --glob=!{{{SKIPPED}}}"
-)
 GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores what may follow the name
 
 
@@ -166,12 +161,9 @@ class Workspace:
             crlf = text.count("\r\n") * 2 > text.count("\n")  # `read` does not show it
             old, new = (re.sub("\r?\n", "\r\n" if crlf else "\n", s) for s in (old_text, new_text))
             if not (places := text.count(old)):
-                first = old.strip().split("\n")[0].strip()
-                like = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() == first]
-                hint = f"Its first line is like line {like[0]}. " if like else ""
                 raise ToolError(
-                    f"old_text is not in {path} as it is. {hint}Read the file and copy what is "
-                    "there, white space too."
+                    f"old_text is not in {path} as it is. Read the file and copy what is there, "
+                    "white space too."
                 )
             if places > 1 and not replace_all:
                 raise ToolError(
@@ -258,14 +250,10 @@ class Workspace:
         """The first lines that a search prints. Its process is killed when they are enough."""
         with self._at(path) as target:
             start = self._name(target)
-            if pattern and (program := shutil.which("rg")):
-                options = [f"--glob={glob}"] * bool(glob) + [f"--regexp={pattern}", "--", start]
-                command = [program, *RIPGREP, *options]
-            else:
-                code = f"{inspect.getsource(_find)}\nimport json, sys\nsys.tracebacklimit = 0\n"
-                code += "_find(*json.loads(sys.argv[1]))"
-                given = json.dumps([start, glob or "*", pattern, SKIPPED.split(",")])
-                command = [sys.executable, "-I", "-S", "-Xutf8", "-c", code, given]
+            code = f"{inspect.getsource(_find)}\nimport json, sys\nsys.tracebacklimit = 0\n"
+            code += "_find(*json.loads(sys.argv[1]))"
+            given = json.dumps([start, glob or "*", pattern, SKIPPED.split(",")])
+            command = [sys.executable, "-I", "-S", "-Xutf8", "-c", code, given]
             process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         try:
             lines = await in_thread(_first_lines, process)
@@ -281,7 +269,7 @@ def _first_lines(process: Popen[bytes]) -> list[str]:
     with process:
         raw = list(islice(process.stdout or (), MAX_FOUND + 1))
         process.kill()
-    return [line.decode(errors="replace").rstrip("\r\n").removeprefix("./") for line in raw]
+    return [line.decode(errors="replace").rstrip("\r\n") for line in raw]
 
 
 def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> None:

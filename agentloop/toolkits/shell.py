@@ -36,7 +36,7 @@ MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its 
 MAX_TIMEOUT = 3600.0
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe
 
-PLAIN = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # nothing that makes a second command of it
+PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # nothing that makes a second command of it
 SECRET_NAME = re.compile(
     "(?i)KEY|TOKEN|SECRET|PASS|_PWD|PW$|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|BEARER|"
     "JWT|WEBHOOK|DSN|(^|_)(PAT|PEM|SAS)(_|$)"
@@ -126,7 +126,7 @@ class Shell:
         """ToolError unless the patterns allow a command."""
         if self.allow is None or command in self.allow:
             return
-        if not PLAIN.fullmatch(command):
+        if not PLAIN_COMMAND.fullmatch(command):
             problem = "it has more in it than plain words"
         elif not any(fnmatchcase(command, pattern) for pattern in self.allow):
             problem = "it matches none of them"

@@ -1,18 +1,18 @@
-"""A sub-agent as a tool: it reads much, and its caller sees one sentence of it.
+"""Sub-agents: each reads much, and the agent that asked sees one sentence of it.
 
-One wants it when a side task would fill the conversation: a search, a long file, a log. Each call
-runs a fork of a template, so it begins with an empty log and calls run side by side; `run_counted`
-adds their tokens to the caller's, so that bills and limits hold for both.
+One wants them when a side task would fill the conversation: a search, a long file, a log. Each call
+runs a fork of its agent, so it begins with an empty log and calls run side by side. Its requests
+count for the caller as they happen: in its usage, its bill and its limits. `as_tool` makes one
+agent a tool; `task_tool` starts several by name, which may also be markdown files.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
 
-from agentloop import Agent, AssistantMessage, Depends, Loop, Message, ScriptedModel, Usage, tool
-from agentloop.depends import current_agent
-from agentloop.mixins.cost import run_counted
+from agentloop import Agent, AssistantMessage, Limits, Message, ScriptedModel, Usage, tool
+from agentloop.events import SubAgentEvent
 from agentloop.models.scripted import call
+from agentloop.toolkits.subagent import as_tool
 
 PAGES = {"moon": "Dust. " * 900 + "384,400 km away.", "sun": "Hot. " * 900 + "8 light minutes."}
 
@@ -30,24 +30,24 @@ def read_and_tell(messages: Sequence[Message], tools: object) -> AssistantMessag
     return AssistantMessage(messages[-1].text.split(". ")[-1], usage=Usage(1_400, 20))
 
 
-def reader() -> Agent:
-    """The template of the sub-agents."""
-    return Agent(llm=ScriptedModel(read_and_tell, model="small"), tools=[read])
+class Boss(Limits, Agent):
+    max_requests = 10
 
 
-@tool("Have a page read for you, and get what matters in it")
-async def research(
-    page: str,
-    template: Annotated[Agent, Depends(reader)],
-    agent: Annotated[Loop, Depends(current_agent)],
-) -> str:
-    result = await run_counted(agent, template.fork(), page)
-    return result.text if result.stop_reason == "completed" else f"Gave up: {result.stop_reason}"
+reader = Agent(llm=ScriptedModel(read_and_tell, model="small"), tools=[read])
+research = as_tool(reader, "research", "Have a page read for you, and get what matters in it")
+
+
+def show(event: object) -> None:
+    """Events of a sub-agent come inside of one that says whose they are."""
+    if isinstance(event, SubAgentEvent) and hasattr(event.event, "args"):
+        print(f"{event.agent}: {event.event.tool}({event.event.args})")
 
 
 if __name__ == "__main__":
-    both = [call("research", page="moon"), call("research", page="sun")]
-    boss = Agent(llm=ScriptedModel(both, "The moon is nearer."), tools=[research])
+    both = [call("research", prompt="moon"), call("research", prompt="sun")]
+    llm = ScriptedModel(both, "The moon is nearer.")
+    boss = Boss(llm=llm, tools=[research], listeners=[show])
     print(asyncio.run(boss.query("Which is nearer?")))
     print("read:", sum(map(len, PAGES.values())), "characters")
     print("seen:", sum(len(message.text) for message in boss.messages), "characters")

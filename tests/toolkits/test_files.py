@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import stat
 import sys
 from contextlib import suppress
@@ -20,7 +19,6 @@ from agentloop.toolkits import files
 from agentloop.toolkits.files import Workspace
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, modes or pipes")
-RG = shutil.which("rg")
 
 
 @pytest.fixture
@@ -28,12 +26,6 @@ def ws(tmp_path):
     (tmp_path / "root").mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     return Workspace(tmp_path / "root")
-
-
-@pytest.fixture(params=["re", pytest.param("rg", marks=pytest.mark.skipif(not RG, reason="no rg"))])
-def search_program(request, monkeypatch):
-    monkeypatch.setattr(files.shutil, "which", lambda name: RG if request.param == "rg" else None)
-    return request.param
 
 
 def put(ws, path, content):
@@ -120,7 +112,7 @@ class TestNoPathLeavesTheRoot:
         assert contents(tmp_path) == before
 
     @posix
-    async def test_a_search_follows_no_link(self, ws, tmp_path, search_program):
+    async def test_a_search_follows_no_link(self, ws, tmp_path):
         (ws.root / "file.txt").symlink_to(tmp_path / "secret.txt")
         (ws.root / "folder").symlink_to(tmp_path)
         assert "There is nothing like" in await ws.grep("secret")
@@ -295,12 +287,6 @@ class TestEdit:
         await ws.edit("a.txt", "x", "z", replace_all=True)
         assert contents(ws.root) == {"a.txt": b"z\ny\nz\n"}
 
-    async def test_other_white_space_is_found(self, ws):
-        put(ws, "a.py", "x\ndef f():\n\treturn 1\n")
-        error = await refused(ws.edit("a.py", "def f():\n    return 1", "x"))
-        assert "like line 2" in error
-        assert "white space" in error
-
     async def test_crlf_is_kept(self, ws):
         put(ws, "a.txt", b"one\r\ntwo\r\nthree\r\n")
         await ws.edit("a.txt", "one\ntwo", "1\n2")
@@ -404,7 +390,7 @@ class TestGlob:
 
 
 class TestGrep:
-    async def test_it_finds_lines(self, ws, search_program):
+    async def test_it_finds_lines(self, ws):
         put(ws, "a.py", "def one():\n    pass\r\n")
         put(ws, "src/b.py", "# DEF\ndef two():\n")
         put(ws, "src/c.txt", "def three\n")
@@ -416,22 +402,22 @@ class TestGrep:
         assert await ws.grep("three", "src") == "src/c.txt:1:def three"
         assert "There is nothing like" in await ws.grep("four")
 
-    async def test_binary_files_and_what_is_not_ours_are_left_out(self, ws, search_program):
+    async def test_binary_files_and_what_is_not_ours_are_left_out(self, ws):
         put(ws, "a.bin", b"\0word\n")
         put(ws, ".git/x", "word\n")
         put(ws, "node_modules/x", "word\n")
         assert "There is nothing like" in await ws.grep("word")
 
-    async def test_a_wrong_pattern_says_so(self, ws, search_program):
+    async def test_a_wrong_pattern_says_so(self, ws):
         put(ws, "a", "x")
         for pattern in ("(", "[z-a]", "*"):
-            assert re.search("re.error|PatternError|regex parse error", await ws.grep(pattern))
+            assert re.search("re.error|PatternError", await ws.grep(pattern))
 
-    async def test_a_pattern_is_never_an_option(self, ws, search_program):
+    async def test_a_pattern_is_never_an_option(self, ws):
         put(ws, "-e", "--files\n")
         assert await ws.grep("--files", "-e") == "-e:1:--files"
 
-    async def test_long_lines_and_many_lines_are_cut(self, ws, search_program, monkeypatch):
+    async def test_long_lines_and_many_lines_are_cut(self, ws, monkeypatch):
         monkeypatch.setattr(files, "MAX_FOUND", 2)
         put(ws, "a", "word" + "x" * 5_000_000 + "\n" + "word\n" * 100_000)
         text = await ws.grep("word")
@@ -439,7 +425,6 @@ class TestGrep:
         assert len(text) < 1000
 
     async def test_a_regex_that_backtracks_for_ever_is_stopped(self, ws, monkeypatch):
-        monkeypatch.setattr(files.shutil, "which", lambda name: None)
         put(ws, "evil", "a" * 60 + "!\n")
         tool = ws.grep
         tool.timeout = 0.5
@@ -455,7 +440,6 @@ class TestGrep:
             started.put_nowait(process := popen(*args, **options))
             return process
 
-        monkeypatch.setattr(files.shutil, "which", lambda name: None)
         monkeypatch.setattr(files, "Popen", start)
         put(ws, "evil", "a" * 60 + "!\n")
         task = asyncio.create_task(ws.grep("^(a+)+$"))

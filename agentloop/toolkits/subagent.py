@@ -1,0 +1,157 @@
+"""Sub-agents as tools: they work with a log of their own, and what they use counts as it happens.
+
+Copy with: the core, front_matter.py.
+
+    researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and say where.")
+    agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
+
+Each call runs a fork of its agent, with an empty log, so calls run side by side. Each request of a
+sub-agent passes through its parent's `call_model`: limits are asked before it. After it, the parent
+records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
+its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace, new_class
+from typing import Annotated, Any, Literal, cast
+from weakref import WeakKeyDictionary
+
+from ..depends import Depends, current_agent, current_call
+from ..errors import ToolError
+from ..events import SubAgentEvent
+from ..front_matter import EACH_NAME, read_front_matter
+from ..loop import ChatModel, Loop, Request
+from ..messages import AssistantMessage, Result, SideRequest, ToolCall
+from ..runs import ANSWERED
+from ..tools import Tool, find_tool, tool
+
+SIDE_BY_SIDE = 4  # sub-agents of one agent
+DEEPEST = 3  # of sub-agents in sub-agents
+TASK = "Gives a task to a sub-agent, which sees nothing but the prompt. There are:"
+
+Parent = Annotated[Loop, Depends(current_agent)]
+Call = Annotated[ToolCall, Depends(current_call)]
+
+
+def as_tool(agent: Loop, name: str, description: str) -> Tool:
+    """A tool that gives a prompt to a fork of an agent, and returns its answer."""
+
+    async def ask(prompt: str, parent: Parent, call: Call) -> str:
+        return await run_sub_agent(agent, prompt, name, parent, call)
+
+    return tool(description, name=name)(ask)
+
+
+@dataclass(frozen=True)
+class AgentDefinition:
+    """A sub-agent for `task_tool`. Without tools, or a model, it has those of the template."""
+
+    name: str
+    description: str
+    system_prompt: str
+    tools: Sequence[Tool] | None = None
+    model: ChatModel | None = None
+
+
+def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
+    """The tool `task`, which starts a sub-agent by name: a fork of the template, as defined."""
+    agents = {
+        each.name: template.fork(
+            at=0,
+            system_prompt=each.system_prompt,
+            tools=template.tools if each.tools is None else each.tools,
+            llm=each.model or template.llm,
+        )
+        for each in definitions
+    }
+
+    async def task(agent: str, prompt: str, parent: Parent, call: Call) -> str:
+        return await run_sub_agent(agents[agent], prompt, agent, parent, call)
+
+    literal: Any = Literal
+    task.__annotations__["agent"] = literal[tuple(agents)]
+    listed = "\n".join([TASK, *(f"- {each.name}: {each.description}" for each in definitions)])
+    return tool(listed)(task)
+
+
+def discover_agents(
+    folder: str | Path, tools: Sequence[Tool] = (), models: Mapping[str, ChatModel] = {}
+) -> list[AgentDefinition]:
+    """The sub-agents in a folder: each a markdown file, its front matter above its system prompt.
+
+    It has name, description and, where they differ from the template's, `tools: read, grep` (of
+    these tools) and `model: small` (of these models). ValueError names a file that is none, the
+    key and what to do.
+    """
+    found: list[AgentDefinition] = []
+    known = {"inherit": None, **models}
+    for path in sorted(Path(folder).resolve(strict=True).glob("*.md")):
+        fields, text = read_front_matter(path, "name", "description")
+        names, model = fields.get("tools"), fields.get("model", "inherit")
+        try:
+            llm, chosen = known[model], None
+            if names is not None:
+                chosen = [find_tool(name, tools) for name in EACH_NAME.findall(names)]
+        except (ToolError, KeyError) as error:
+            raise ValueError(f"{path}: tools, model: {error} (models: {[*known]})") from None
+        found.append(AgentDefinition(fields["name"], fields["description"], text, chosen, llm))
+    return found
+
+
+async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
+    """The answer of a fork of `agent` to a prompt. ToolError: it ended without one."""
+    if (depth := getattr(parent, "depth", 0) + 1) > DEEPEST:
+        raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
+
+    def tell(event: Any) -> None:
+        parent.emit(SubAgentEvent(name, call.id, event))
+
+    child: Any = agent.fork(at=0)
+    child.__class__ = counted(type(agent))
+    child.parent, child.depth = parent, depth
+    child.listeners = [*agent.listeners, *[tell] * parent.listened]
+    slots = _slots.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+    async with slots.setdefault(parent, asyncio.Semaphore(SIDE_BY_SIDE)):
+        result: Result = await child.run(prompt)
+    if result.stop_reason not in ANSWERED:
+        raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
+    return result.text
+
+
+_slots: WeakKeyDictionary[Any, WeakKeyDictionary[Loop, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+class Counted(Loop):
+    """Sends each request through its parent's `call_model`, and records it there.
+
+    parent: the agent whose tool runs this one.
+    depth: how many agents are above it.
+    """
+
+    parent: Loop
+    depth: int
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        answer = super().call_model
+
+        async def ainvoke(*_: Any, **__: Any) -> AssistantMessage:
+            return await answer(request)
+
+        model: Any = SimpleNamespace(model=(request.model or self.llm).model, ainvoke=ainvoke)
+        reply = await self.parent.call_model(replace(request, purpose="subagent", model=model))
+        calls = {"tool_calls": len(reply.tool_calls)}
+        self.parent.add(SideRequest(reply.usage, reply.model, extra=calls))
+        return reply
+
+
+@cache
+def counted(cls: type[Loop]) -> type[Counted]:
+    """The class with `Counted` next to its base, where all of its requests pass."""
+    bases = (Counted,) if cls is Loop else (cls, Counted)
+    return cast(type[Counted], new_class(cls.__name__, bases))

@@ -1,0 +1,93 @@
+"""A to-do list for long tasks: what is open comes back to a model that forgets it.
+
+Copy with: the core.
+
+    class MyAgent(Todo, Agent): ...
+
+The list is the newest result of the tool `todos`, in the log. So it is there after a restart, after
+a summary and in a fork.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from ..errors import ToolError
+from ..loop import Loop
+from ..messages import Message, Record, Result, ToolMessage
+from ..tools import Tool, tool
+from ..transcript import newest_run
+
+STILL_OPEN = "Your list still has:\n{}\nDo it, or drop it and say why."
+GUARD = {"todo": "guard"}
+REMINDER = "Your list still has:\n{}\nGo on with it, and write the list again when it changes."
+
+
+@dataclass
+class Item:
+    """One thing to do."""
+
+    task: str
+    state: Literal["open", "in_progress", "done", "dropped"]
+
+
+@tool(ephemeral=1, parallel=False)
+def todos(items: list[Item]) -> str:
+    """Writes your to-do list anew: all items, also those that are done. One is in progress.
+
+    Use it for tasks of three steps or more. Begin with it, and write it again after each step.
+    """
+    if [item.state for item in items].count("in_progress") > 1:
+        raise ToolError("Only one item can be in progress: finish it, or set it back to open.")
+    return "\n".join(f"[{item.state}] {item.task}" for item in items)
+
+
+class Todo(Loop):
+    """Offers the tool `todos`, and tells the model once a run if it would end with open items.
+
+    todo_reminder: after how many steps (tool calls) without its list the model is shown what is
+        open on it.
+    """
+
+    todo_reminder: PositiveInt = 10
+
+    def toolset(self) -> Sequence[Tool]:
+        return [*super().toolset(), todos]
+
+    async def context(self) -> list[Message]:
+        left = open_items(self.log)
+        text = REMINDER.format(left)
+        if left and steps_without(self.log, text) >= self.todo_reminder:
+            self.tell(text)
+        return await super().context()
+
+    async def finish(self, result: Result) -> Result | None:
+        answer, run = await super().finish(result), newest_run(self.log)
+        left = open_items(run)  # after an older run, the user may have asked something else
+        told = any(getattr(record, "extra", None) == GUARD for record in run)
+        if answer and left and not told and answer.stop_reason in ("completed", "done"):
+            self.tell(STILL_OPEN.format(left), **GUARD)
+            return None
+        return answer
+
+
+def open_items(log: Sequence[Record]) -> str:
+    """What is open, or in progress, on the newest list in a log, a line each."""
+    results = [record for record in log if isinstance(record, ToolMessage) and not record.is_error]
+    lists = [result.text for result in results if result.tool_name == "todos"]
+    return "\n".join(re.findall(r"(?m)^\[(?:open|in_progress)\].*", "".join(lists[-1:])))
+
+
+def steps_without(log: Sequence[Record], text: str) -> int:
+    """How many tools have run since the model wrote its list, or was told this text."""
+    steps = 0
+    for record in log:
+        steps += isinstance(record, ToolMessage)
+        if text == getattr(record, "text", "") or getattr(record, "tool_name", "") == "todos":
+            steps = 0
+    return steps

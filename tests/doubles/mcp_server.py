@@ -1,0 +1,86 @@
+"""A hostile MCP server on stdin and stdout: `python mcp_server.py MODE PIDFILE`.
+
+Speaks the protocol by hand, so that it can break it. PIDFILE gets its process ids, a line each.
+"""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+mode, pids = sys.argv[1], sys.argv[2]
+with open(pids, "w") as file:
+    print(os.getpid(), file=file)
+
+TOOLS = [
+    {"name": "echo", "description": "Echo.", "inputSchema": {"type": "object"}},
+    {"name": "a.b", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
+    {"name": "a_b", "inputSchema": {"type": "object"}},
+    {"name": "x" * 80, "inputSchema": {"type": "object"}},
+]
+PIXEL = base64.b64encode(b"pixel").decode()
+RESULTS = {
+    "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+    "image": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
+    "structured": {"content": [], "structuredContent": {"n": 1}},
+    "link": {"content": [{"type": "resource_link", "uri": "file:///a.txt", "name": "a"}]},
+    "error": {"content": [{"type": "text", "text": "no such file"}], "isError": True},
+    "env": {"content": [{"type": "text", "text": ",".join(sorted(os.environ))}]},
+}
+
+
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0"} | message), flush=True)
+
+
+def answer(method, params):
+    if method == "initialize":
+        version = params["protocolVersion"]
+        info = {"name": "fake", "version": "1"}
+        return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    if method == "tools/list":
+        return {"tools": TOOLS}
+    if method == "tools/call":
+        kind = params.get("arguments", {}).get("kind", "texts")
+        if kind == "die":
+            print(f"dying with {os.environ.get('KEY')}", file=sys.stderr, flush=True)
+            os._exit(3)
+        if kind == "hang":
+            time.sleep(600)
+        if kind == "change":
+            TOOLS[:] = [TOOLS[0] | {"description": "Echo louder."}]
+            send({"method": "notifications/tools/list_changed"})
+        return RESULTS.get(kind, RESULTS["texts"])
+    return None
+
+
+if mode == "exit":
+    print("no licence found", file=sys.stderr)
+    sys.exit(3)
+if mode == "mute":
+    time.sleep(600)
+if mode == "stubborn":
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open(pids, "a") as file:
+        print(child.pid, file=file)
+for line in sys.stdin:
+    request = json.loads(line)
+    if mode == "noise":
+        print("starting up ...", flush=True)
+        sys.stdout.buffer.write(b"\xff\xfe not text\n")
+        sys.stdout.flush()
+    if "id" not in request:
+        continue
+    result = answer(request["method"], request.get("params", {}))
+    if result is None:
+        error = {"code": -32601, "message": f"no method {request['method']}"}
+        send({"id": request["id"], "error": error})
+    else:
+        send({"id": request["id"], "result": result})
+while mode == "stubborn":
+    time.sleep(600)

@@ -1,0 +1,459 @@
+"""Tools from a config, and web_fetch: what the model fills in stays where it stands."""
+
+import asyncio
+import gzip
+import json
+import logging
+import socket
+import ssl
+import subprocess
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop import Agent, ScriptedModel, ToolError, ToolMessage
+from agentloop.models.scripted import call
+from agentloop.toolkits import http
+from agentloop.toolkits.http import ConfigToolLoader, is_public, web_fetch
+
+CONFIG = """
+{"basic_settings": {"name": "Desk", "description": "Answers customers.", "background": "A shop for tea.", "language": "English", "tone": "friendly", "chatbot_id": "c1"},
+ "action_books": [{"condition": "the customer wants a demo", "action": "save their address", "tools": ["save_contact"]}],
+ "tools": [{"name": "save_contact", "description": "Save a contact.",
+   "parameters": {"type": "object", "properties": {"email": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}}, "required": ["email"]},
+   "endpoint": {"url": "https://api.example.com/contacts/{tenantId}", "method": "POST", "headers": {"Authorization": "Bearer ${CRM_KEY}"},
+     "query_params": {"source": "agent"}, "body": {"email": "{email}", "tags": "{tags}", "dialogId": "todo_autofill_by_system"}, "timeout": 30}}]}
+"""  # noqa: E501
+KEY = "k-12345/67+89"
+
+
+class Server:
+    """Answers each request with `answer`, and keeps what it got."""
+
+    def __init__(self):
+        self.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"
+        self.got = []
+        self.connections = 0
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first, *lines = head.strip().split("\r\n")
+            headers = [
+                (n.lower(), v.strip()) for n, _, v in (line.partition(":") for line in lines)
+            ]
+            body = await reader.readexactly(int(dict(headers).get("content-length", 0)))
+            self.got.append((first, dict(headers), json.loads(body) if body else None))
+            assert len(headers) == len(dict(headers))
+            writer.write(self.answer)
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def reply(self, status="200 OK", body=b"{}", **headers):
+        headers = {"content_type": "application/json", **headers}
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        head = "\r\n".join([f"HTTP/1.1 {status}", *lines])
+        self.answer = f"{head}\r\n\r\n".encode() + body
+
+
+@asynccontextmanager
+async def serving(**options):
+    server = Server()
+    running = await asyncio.start_server(server.serve, "127.0.0.1", 0, **options)
+    server.port = running.sockets[0].getsockname()[1]
+    server.url = f"http://127.0.0.1:{server.port}"
+    try:
+        yield server
+    finally:
+        running.close()
+
+
+@pytest.fixture
+async def server():
+    async with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def resolver(monkeypatch):
+    """Names and their addresses, one list for each time that they are looked up."""
+    answers, asked = {}, []
+
+    def getaddrinfo(host, port, **options):
+        asked.append(host)
+        found = answers[host].pop(0) if host in answers else [host]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in found]
+
+    monkeypatch.setattr(http.socket, "getaddrinfo", getaddrinfo)
+    answers["asked"] = asked
+    return answers
+
+
+def config(url, properties=("x", "y"), **endpoint):
+    parameters = {"type": "object", "properties": {name: {} for name in properties}}
+    endpoint = {"url": url, **endpoint}
+    return {
+        "tools": [{"name": "t", "description": "T", "parameters": parameters, "endpoint": endpoint}]
+    }
+
+
+def made(url, *properties, context={}, **endpoint):  # noqa: B006
+    [tool] = ConfigToolLoader(json.dumps(config(url, properties, **endpoint))).get_tools(context)
+    return tool
+
+
+async def failure(tool, args):
+    with pytest.raises(ToolError) as caught:
+        await tool.execute(args)
+    return str(caught.value)
+
+
+# ---- the format
+
+
+async def test_the_whole_format_from_a_file_to_the_request(tmp_path, monkeypatch, server):
+    monkeypatch.setenv("CRM_KEY", KEY)
+    path = tmp_path / "desk.json"
+    path.write_text(CONFIG.replace("https://api.example.com", server.url))
+    loader = ConfigToolLoader.load_from_file(path)
+    assert loader.config.basic_settings.chatbot_id == "c1"
+    assert loader.build_system_prompt() == (
+        "Name: Desk\nDescription: Answers customers.\nBackground: A shop for tea.\n"
+        "Language: English\nTone: friendly\n"
+        "When the customer wants a demo: save their address. Tools: save_contact"
+    )
+    tools = loader.get_tools(context_vars={"tenantId": "t 1", "dialogId": 7})
+    assert tools[0].timeout == 30
+    script = [call("save_contact", email="a@b.c", tags=["x"]), call("save_contact", email="d")]
+    agent = Agent(llm=ScriptedModel(*script, "ok"), tools=tools)
+    await agent.query("x")
+    assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == ["200 OK \n{}"] * 2
+    (first, headers, body), (_, _, other) = server.got
+    assert first == "POST /contacts/t%201?source=agent HTTP/1.1"
+    assert headers["authorization"] == f"Bearer {KEY}"
+    assert headers["host"] == f"127.0.0.1:{server.port}"
+    assert headers["content-type"] == "application/json"
+    assert "cookie" not in headers
+    assert body == {"email": "a@b.c", "tags": ["x"], "dialogId": 7}
+    assert other == {"email": "d", "dialogId": 7}
+
+
+async def test_a_place_keeps_the_type_and_one_without_a_value_drops_its_key(server):
+    body = {"all": "{x}", "text": "<{x}>", "y": "{y}", "in": [{"y": "a{y}"}, "{y}", "{x}"], "n": 1}
+    tool = made(
+        server.url, "x", "y", method="PUT", body=body, query_params={"x": "{x}", "y": "{y}"}
+    )
+    for value in ({"a": [1]}, 5, True, None, [2, "z"]):
+        await tool.execute({"x": value})
+        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        text = "" if value is None else text
+        assert server.got[-1][2] == {"all": value, "text": f"<{text}>", "in": [{}, value], "n": 1}
+    await tool.execute({"x": [2, "z"]})
+    assert server.got[-1][0] == "PUT /?x=2&x=z HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c["tools"][0]["endpoint"].pop("url"), r"tools.0.endpoint.url\n.*Field required"),
+        (lambda c: c["tools"][0]["endpoint"].update(timeout=0), "endpoint.timeout\n.*greater"),
+        (lambda c: c["tools"][0]["endpoint"].update(metod="GET"), "endpoint.metod\n.*permitted"),
+        (lambda c: c["tools"][0].update(name="save contact"), "tools.0.name\n.*match"),
+        (lambda c: c["tools"][0]["endpoint"].update(headers={"X": 1}), "endpoint.headers"),
+        (lambda c: c["tools"][0]["endpoint"].update(url="https://h/${NO_KEY}"), "set NO_KEY in"),
+        *[
+            (lambda c, url=url: c["tools"][0]["endpoint"].update(url=url), "url\n.*pattern")
+            for url in (
+                "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/",
+                "https://h{path}", "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\@g/",
+            )
+        ],
+    ],
+)  # fmt: skip
+def test_a_broken_config_is_refused_with_file_key_and_remedy(tmp_path, monkeypatch, change, words):
+    monkeypatch.setenv("CRM_KEY", KEY)
+    data = json.loads(CONFIG)
+    change(data)
+    path = tmp_path / "desk.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=f"(?s)desk.json: .*{words}") as caught:
+        ConfigToolLoader.load_from_file(path)
+    assert KEY not in str(caught.value)
+
+
+def test_what_is_no_json_and_what_nothing_fills_in_are_refused(tmp_path):
+    path = tmp_path / "desk.json"
+    path.write_text('{"tools": [}')
+    with pytest.raises(ValueError, match=r"(?s)desk.json: .*Invalid JSON: .*line 1 column 12"):
+        ConfigToolLoader.load_from_file(path)
+    for body in ("{z}", {"z": "todo_autofill_by_system"}):
+        with pytest.raises(ValueError, match=r"context_vars={'z': ...}"):
+            made("https://h/", "x", body=body)
+    # what the system fills in is never the model's to fill in
+    with pytest.raises(ValueError, match=r"context_vars={'x': ...}"):
+        made("https://h/", "x", body={"x": "todo_autofill_by_system"})
+
+
+# ---- what the model fills in
+
+NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
+         '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
+
+
+@given(st.sampled_from(NASTY) | st.text(max_size=20))
+def test_a_value_stays_in_its_place(value):
+    tool = made(
+        "https://h.example/a/{x}/b-{x}?q={x}",
+        "x",
+        body={"k": "{x}", "t": "<{x}>"},
+        query_params={"r": "{x}"},
+        context={"y": "context"},
+    )
+    values = {**tool.given, "x": value}
+    [filled] = http.fill(tool.template, values)
+    assert filled["body"] == {"k": value, "t": f"<{value}>"}
+    try:
+        url = http.address(tool.template["url"], values, filled["query_params"])
+    except ToolError:
+        assert {*value.replace("\\", "/").split("/")} & {"", ".", ".."}
+        return
+    parts = urlsplit(str(url))
+    assert (url.scheme, url.netloc) == ("https", b"h.example")
+    path = parts.path.split("/")
+    assert [unquote(each) for each in path] == ["", "a", value, f"b-{value}"]
+    assert parse_qs(parts.query, True, errors="strict") == {"q": [value], "r": [value]}
+    assert parts.fragment == ""
+
+
+@pytest.mark.parametrize("value", ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None])
+async def test_what_would_be_another_path_is_refused(server, value):
+    tool = made(f"{server.url}/a/{{x}}/b", "x")
+    assert "x: the address needs a value" in await failure(tool, {"x": value})
+    assert "x: the address needs a value" in await failure(tool, {})
+    assert server.connections == 0
+
+
+async def test_a_header_takes_no_line_end_and_no_other_alphabet(server):
+    tool = made(server.url, "x", headers={"X-Tenant": "t-{x}"})
+    for value in ("a\r\nX-Admin: 1", "a\nb", "\x00"):
+        assert "Illegal header value" in await failure(tool, {"x": value})
+    assert "ascii" in await failure(tool, {"x": "é"})
+    named = made(server.url, "x", headers={"X-{x}": "1"})  # a place in a name is none
+    assert "Illegal header name" in await failure(named, {"x": "Admin"})
+    assert server.got == []
+    await tool.execute({"x": "7"})
+    assert server.got[0][1]["x-tenant"] == "t-7"
+
+
+async def test_the_model_fills_in_its_parameters_only_and_in_one_pass(server, monkeypatch):
+    monkeypatch.setenv("SECRET", KEY)
+    body = {"x": "{x}", "tenant": "{tenant}", "id": "todo_autofill_by_system"}
+    context = {"tenant": "{x}", "id": "${SECRET}"}
+    tool = made(server.url, "x", context=context, method="POST", body=body)
+    await tool.execute({"x": "{tenant} ${SECRET}", "tenant": "evil", "id": "evil", "=id": "evil"})
+    assert server.got[0][2] == {"x": "{tenant} ${SECRET}", "tenant": "{x}", "id": "${SECRET}"}
+
+
+# ---- secrets
+
+
+async def test_a_secret_is_sent_and_never_shown(server, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("CRM_KEY", KEY + "\n")
+    tool = made(
+        server.url + "/${CRM_KEY}",
+        "x",
+        headers={"Authorization": "Bearer ${CRM_KEY}", "X-T": "{x}"},
+        query_params={"key": "${CRM_KEY}"},
+    )
+    server.reply(body=f"you sent {KEY} and k-12345%2F67%2B89".encode())
+    said = await tool.execute({"x": "1"})
+    assert said == "200 OK \nyou sent *** and ***"
+    assert server.got[0][0] == "GET /k-12345/67+89?key=k-12345%2F67%2B89 HTTP/1.1"
+    assert server.got[0][1]["authorization"] == f"Bearer {KEY}"
+    server.reply("401 No", body=f"{KEY} is wrong".encode())
+    said += await failure(tool, {"x": "1"})
+    server.answer = b""
+    said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
+    shown = said + repr(tool) + caplog.text
+    assert "*** is wrong" in said
+    assert "k-12345" not in shown
+
+
+# ---- the network
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        *[(each, True) for each in ("93.184.216.34", "2606:2800:220:1::1", "8.8.8.8")],
+        *[(each, False) for each in [
+            "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1",
+            "169.254.169.254", "100.64.0.1", "100.100.100.200", "168.63.129.16", "192.0.0.1",
+            "198.18.0.1", "203.0.113.9", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1",
+            "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::",
+            "2001:0:7f00:1::", "2001:db8::1", "100::1",
+        ]],
+    ],
+)  # fmt: skip
+def test_which_addresses_are_public(address, public):
+    assert is_public(address) is public
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
+async def test_a_public_name_that_leads_to_a_private_address_is_refused(resolver, addresses):
+    resolver["api.example.com"] = [addresses]
+    assert "private address" in await failure(made("https://api.example.com/x"), {})
+    resolver["docs.example.com"] = [addresses]
+    fetch = web_fetch(["docs.example.com"])
+    assert "private address" in await failure(fetch, {"url": "https://docs.example.com/"})
+    assert resolver["asked"] == ["api.example.com", "docs.example.com"]
+
+
+async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
+    resolver, server, monkeypatch
+):
+    """A name that leads elsewhere when it is looked up again: it is not looked up again."""
+    resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
+    monkeypatch.setattr(http, "is_public", {"127.0.0.1": True}.get)
+    tool = made(f"http://rebind.example.com:{server.port}/x")
+    assert await tool.execute({}) == "200 OK \n{}"
+    assert resolver["asked"].count("rebind.example.com") == 1
+    assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
+
+
+async def test_tls_asks_for_the_name_and_checks_its_certificate(tmp_path, resolver, monkeypatch):
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
+    names = ["-addext", "subjectAltName=DNS:crm.internal"]
+    command = ["openssl", "req", "-x509", *made_of, *names, "-keyout", key, "-out", cert]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs openssl")
+    monkeypatch.setenv("SSL_CERT_FILE", cert)
+    context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+    context.load_cert_chain(cert, key)
+    context.sni_callback = lambda sock, name, ctx: asked.append(name)
+    for host in ("crm.internal", "other.internal"):
+        resolver[host] = [["127.0.0.1"]]
+    async with serving(ssl=context) as server:
+        tool = made(f"https://crm.internal:{server.port}/")
+        assert await tool.execute({}) == "200 OK \n{}"
+        wrong = made(f"https://other.internal:{server.port}/")
+        assert "certificate verify failed" in await failure(wrong, {})
+    assert asked == ["crm.internal", "other.internal"]
+    assert len(server.got) == 1
+
+
+async def test_no_redirect_is_followed_and_no_cookie_is_kept(server):
+    async with serving() as inner:
+        server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
+        tool = made(server.url)
+        assert await failure(tool, {}) == f"302 Found {inner.url}/admin\nmoved"
+        await failure(tool, {})
+        assert inner.connections == 0
+    assert "cookie" not in server.got[1][1]
+
+
+async def test_the_environments_proxy_is_not_used(server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    assert await made(server.url).execute({}) == "200 OK \n{}"
+
+
+async def test_a_response_is_readable_and_has_an_end(server):
+    tool = made(server.url)
+    server.reply("404 Not Found", '{"error": "né"}'.encode())
+    assert await failure(tool, {}) == '404 Not Found \n{"error": "né"}'
+    server.reply(body=b"\x89PNG", content_type="image/png")
+    assert await tool.execute({}) == "200 OK \n<4 bytes of image/png>"
+    server.reply(body=b"x" * 3_000_000)
+    said = await tool.execute({})
+    assert len(said) < 1_000_100
+    assert said.endswith("[It has more than these 1,000,000 bytes.]")
+    bomb = gzip.compress(b"x" * 5_000_000)
+    server.reply(body=bomb, Content_Encoding="gzip")
+    assert await tool.execute({}) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
+    assert {got[1]["accept-encoding"] for got in server.got} == {"identity"}
+    server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
+    assert "RemoteProtocolError" in await failure(tool, {})
+
+
+async def test_a_server_that_is_slow_or_gone_is_an_error_result_and_the_run_goes_on(server):
+    async def silent(reader, writer):
+        await reader.read()
+        writer.close()
+
+    mute = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = mute.sockets[0].getsockname()[1]
+    slow, gone = made(f"http://127.0.0.1:{port}", timeout=0.1), made("http://127.0.0.1:1")
+    gone.name = "gone"
+    agent = Agent(llm=ScriptedModel([call("t"), call("gone")], "ok"), tools=[slow, gone])
+    assert await agent.query("x") == "ok"
+    mute.close()
+    late, refused = [m for m in agent.messages if isinstance(m, ToolMessage)]
+    assert late.is_error
+    assert "not finished within 0.1 seconds" in late.text
+    assert refused.is_error
+    assert "127.0.0.1: ConnectError" in refused.text
+
+
+# ---- web_fetch
+
+PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
+<body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
+ tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
+
+
+async def test_a_page_is_fetched_as_text(server):
+    server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
+    fetch = web_fetch([f"127.0.0.1:{server.port}"])
+    assert f"127.0.0.1:{server.port}" in fetch.description
+    said = await fetch.execute({"url": f"{server.url}/tea?kind=green#top"})
+    assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
+    assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.com/",
+        "http://good.com.evil.com/",
+        "http://good.com@evil.com/",
+        "http://good.com:8080/",
+        "http://good.com\\@evil.com/",
+        "http://good.com./",
+        "ftp://good.com/",
+        "file:///etc/passwd",
+        "//good.com/",
+        "good.com",
+        "http://127.0.0.1/",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "http://[::1]/",
+        "http://evil.com#good.com",
+        "http://sub.good.com/",
+        "http://169.254.169.254/latest",
+    ],
+)
+async def test_only_the_hosts_that_are_allowed_are_fetched(resolver, url):
+    assert "is no http(s) address of good.com" in await failure(
+        web_fetch(["good.com"]), {"url": url}
+    )
+    assert resolver["asked"] == []
+
+
+@pytest.mark.parametrize(
+    "page", ["<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999]
+)
+def test_a_hostile_page_takes_no_longer(page):
+    assert http.text_of_page(page) is not None
