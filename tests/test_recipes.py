@@ -56,7 +56,7 @@ POINTS = {
     ],
     "fastapi_endpoint": ["event: TextDelta\n", "event: FinalResponse\n"],
     "file_watcher": ["What is to do?", "nothing new", "Changed meanwhile: todo.txt.", "milk."],
-    "guard_rails": ["-> Yes.", "-> I cannot help", "Denied: no drop here.", "[card number]"],
+    "guard_rails": ["Yes. I cannot help", "Nothing is dropped here.", "[card number]"],
     "hooks": ["word: Fetched.", "$ git fetch --quiet", "run. Nothing is pushed here."],
     "intent_router": ["Order 5 is cancelled.", "A voucher", "Order 8 is cancelled.", "Bye."],
     "llm_levels": ["Nothing divides by zero.", "['small', 'other', 'small']"],
@@ -252,7 +252,7 @@ async def test_a_refused_prompt_reaches_no_model_now_or_later() -> None:
     assert result.stop_reason == "refused"
     assert llm.requests == []
     assert await clerk.query("Good morning") == "Hello."
-    assert seen(llm) == [recipe.REFUSED.text, "Good morning"]
+    assert seen(llm) == ["Good morning"]
 
 
 async def test_a_denied_call_does_not_run_and_the_model_reads_why() -> None:
@@ -268,7 +268,7 @@ async def test_a_denied_call_does_not_run_and_the_model_reads_why() -> None:
     llm = ScriptedModel([hidden, call("sql", query="select 1")], "Done.")
     await recipe.Clerk(llm=llm, tools=[sql]).query("Drop it")
     assert ran == ["select 1"]
-    assert seen(llm)[-2:] == ["Denied: no drop here.", "ok"]
+    assert seen(llm)[-2].endswith("did not run. Nothing is dropped here.")
 
 
 async def test_an_answer_with_a_card_number_is_asked_for_again_however_it_comes() -> None:

@@ -17,14 +17,17 @@ left of this one. It may have a say, too: `extra["rules"]` of a call are further
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import PositiveFloat
 
+from ..arguments import parse_arguments
 from ..depends import Depends, current_agent
 from ..errors import ToolError
 from ..loop import Loop
@@ -93,9 +96,7 @@ class Approval(Loop):
         state = call_states(self.log).get(call_id)
         if state is None or not state.waits or verdict not in ("allow", "deny"):
             raise ValueError(f"{verdict!r} for {call_id!r}: 'allow' or 'deny' a call that waits")
-        # What was asked: a mixin may have changed the call.
-        asked = state.ask.extra if state.ask else {"call": [state.call.name, state.call.parsed]}
-        self.record(Decision(call_id, verdict == "allow", note, extra={"by": by, **(asked or {})}))
+        self.record(Decision(call_id, verdict == "allow", note, extra={"by": by}))
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Answer asks for this tool with yes, as long as its definition stays what it is.
@@ -126,43 +127,48 @@ class Approval(Loop):
         rule = self._rule(call)
         if rule.verdict != "ask":
             return False
-        asked = {"call": [call.name, call.parsed]}
-        self.record(Ask(call.id, rule.reason, extra=asked))
+        given = parse_arguments(call.arguments)  # canonical: a call may be encoded twice
+        self.record(Ask(call.id, rule.reason, extra={"call": [call.name, given]}))
         if self.approval_callback is None:
             return True
         answer: Any = None
         try:
-            asking = call_function(self.approval_callback, call, rule.reason)
+            asked = replace(call, arguments=json.dumps(given))
+            asking = call_function(self.approval_callback, asked, rule.reason)
             answer = await within(self.approval_timeout, asking, grace=0)
         except Exception:
             logger.exception("approval_callback failed, which denies %s", call.name)
         note = answer if isinstance(answer, str) else ""
-        self.record(Decision(call.id, answer is True, note, extra={"by": "callback", **asked}))
+        self.record(Decision(call.id, answer is True, note, extra={"by": "callback"}))
         return False
 
     def _rule(self, call: ToolCall) -> Rule:
         """The rule that decides over a call. The mode is one, and an answer to an ask."""
         try:
             tool = self.tool(call)
-            arguments = {**(call.parsed or {}), **tool.validate(call.arguments)}
+            arguments = tool.validate(call.arguments)
         except ToolError:
             return ALLOW  # it cannot run: the loop says why
+        given = parse_arguments(call.arguments)
+        arguments = given | arguments
         mode = "auto" if tool.read_only else "ask" if tool is submit_plan else self.approval_mode
-        hooks = (Rule(*each) for each in (call.extra or {}).get("rules", ()))
-        rules = [r for r in (*self.approval_rules, *hooks) if matches(r, call.name, arguments)]
+        try:
+            more = (Rule(*each) for each in (call.extra or {}).get("rules", ()))
+            rules = [r for r in (*self.approval_rules, *more) if matches(r, call.name, arguments)]
+        except Exception as error:
+            logger.exception("a rule over %s failed, which denies it", call.name)
+            return Rule("deny", reason=f"A rule failed: {type(error).__name__}.")
         rule = max(rules, key=lambda rule: rule.verdict, default=MODES[mode])  # allow < ask < deny
         if rule.verdict != "ask":
             return rule
         state = call_states(self.log)[call.id]
-        made = state.decision if state.state in ("pending", "denied") else None
-        if made and (made.extra or {}).get("call") == [call.name, call.parsed]:
+        asked = state.ask is not None and (state.ask.extra or {}).get("call") == [call.name, given]
+        if asked and (made := state.decision) and state.state in ("pending", "denied"):
             return Rule("allow" if made.allowed else "deny", reason=made.reason)
-        for record in self.log:
-            if isinstance(record, Unknown) and record.data.get("tool") == definition(tool):
-                always = Rule("allow", arguments=record.data["arguments"])
-                if matches(always, call.name, arguments):
-                    return always
-        return rule
+        marks = [record.data for record in self.log if isinstance(record, Unknown)]
+        always = [m["arguments"] for m in marks if m.get("tool") == definition(tool)]
+        answers = [Rule("allow", arguments=each) for each in always]
+        return ALLOW if any(matches(r, call.name, arguments) for r in answers) else rule
 
 
 @tool
@@ -177,20 +183,18 @@ async def submit_plan(agent: Annotated[Any, Depends(current_agent)], plan: str) 
 
 
 def matches(rule: Rule, name: str, arguments: dict[str, Any]) -> bool:
-    """True if a rule is about this call. One that fails is, unless it allows."""
+    """True if a rule is about this call. Raises TypeError if a function gives no bool, and what it
+    raises."""
     if not fnmatchcase(name, rule.tool):
         return False
-    allows = rule.verdict == "allow"
     if callable(rule.arguments):
-        found: Any = None
-        try:
-            found = rule.arguments(arguments)
-        except Exception:
-            logger.exception("a rule to %s %s failed", rule.verdict, name)
-        return found is True if allows else found is not False
+        found: Any = rule.arguments(arguments)
+        if not isinstance(found, bool):
+            raise TypeError(f"a rule gives True or False, not {found!r:.80}")
+        return found
     for key, glob in (rule.arguments or {}).items():
         text = str(arguments.get(key, ""))
-        fits = fnmatchcase(text, glob) and (not allows or PLAIN.fullmatch(text))
+        fits = fnmatchcase(text, glob) and (rule.verdict != "allow" or PLAIN.fullmatch(text))
         if not fits and text != glob:
             return False
     return True

@@ -16,9 +16,7 @@ record before it. A subscription with `since` begins with what the log holds beh
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, cast
@@ -27,7 +25,7 @@ from pydantic import PositiveInt
 
 from ..events import Event, events_of
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Stop, ToolMessage
+from ..messages import AssistantMessage, Record, Stop, ToolMessage, Unknown
 
 logger = logging.getLogger("agentloop")
 
@@ -45,7 +43,6 @@ PROGRESS = (
 class ErrorEvent:
     """A model request failed: the error's type and message."""
 
-    error: str
     message: str
 
 
@@ -73,65 +70,57 @@ class Subscription:
     With a `handler`, each goes to it at once instead.
     """
 
-    log: list[Record]
+    agent: Loop
     channels: Collection[str]
     kinds: Collection[str]
     size: int
     handler: Handler | None = None
-    closed: bool = False
 
     def __post_init__(self) -> None:
-        self._entries: deque[Entry] = deque()
-        self._news = asyncio.Event()
-        self._missed = self._number = 0
+        self._entries = asyncio.Queue[Entry | None]()
+        self._missed = MissedEvent(0)
 
     def __call__(self, item: Any) -> None:
         """Take what has just happened. Where there is no room, count it as missed."""
-        entry = _entry(len(self.log) - 1, item)
-        if self.closed or not self._wants(entry):
+        entry = _entry(len(self.agent.log) - 1, item)
+        if not self._wants(entry):
             return
         if self.handler is not None:
             try:
                 self.handler(entry)
             except Exception:
                 logger.exception("a handler failed on %s", entry.kind)
-            return
-        if len(self._entries) >= self.size or self._missed:
-            self._missed += 1
+        elif self._entries.qsize() < self.size:
+            self._entries.put_nowait(entry)
+            self._missed = MissedEvent(0)
         else:
-            self._entries.append(entry)
-        self._news.set()
-
-    def replay(self, since: int) -> None:
-        """Begin with what the log holds behind a number."""
-        for number, record in enumerate(self.log):
-            if number > since:
-                entries = [_entry(number, item) for item in _items(record)]
-                self._entries.extend(filter(self._wants, entries))
+            if not self._missed.entries:
+                self._entries.put_nowait(_entry(entry.number - 1, self._missed))
+            self._missed.entries += 1
 
     def _wants(self, entry: Entry) -> bool:
         kind, channel = entry.kind, entry.channel
         return kind in (self.kinds or (kind,)) and channel in (self.channels or (channel,))
 
+    def replay(self, since: int) -> None:
+        """Begin with what the log holds behind a number."""
+        for number, record in enumerate(self.agent.log):
+            for item in _items(record) if number > since else ():
+                if self._wants(entry := _entry(number, item)):
+                    self._entries.put_nowait(entry)
+
     def close(self) -> None:
-        self.closed = True
-        self._news.set()
+        self.agent.listeners = [each for each in self.agent.listeners if each is not self]
+        self._entries.put_nowait(None)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Entry:
-        while not self._entries:
-            if self._missed:
-                entry = _entry(self._number - 1, MissedEvent(self._missed))
-                self._missed = 0
-                return entry
-            if self.closed:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        self._number = self._entries[0].number
-        return self._entries.popleft()
+        if entry := await self._entries.get():
+            return entry
+        self._entries.put_nowait(None)
+        raise StopAsyncIteration
 
 
 class Channels(Loop):
@@ -152,9 +141,10 @@ class Channels(Loop):
     async def call_model(self, request: Request) -> AssistantMessage:
         try:
             return await super().call_model(request)
+        except Stop:
+            raise
         except Exception as error:
-            if not isinstance(error, Stop):
-                self.emit(cast(Any, ErrorEvent(type(error).__name__, str(error))))
+            self.emit(cast(Any, ErrorEvent(f"{type(error).__name__}: {error}")))
             raise
 
     def subscribe(
@@ -169,13 +159,10 @@ class Channels(Loop):
         It has what happens from now on, and before that what the log holds behind a number. It
         goes on from run to run. With a `handler`, each entry goes to that function instead.
         """
-        if inspect.iscoroutinefunction(handler):
-            raise TypeError("a handler is a plain function; in async code iterate over subscribe()")
-        new = Subscription(self.log, channels, kinds, self.channel_size, handler)
+        new = Subscription(self, channels, kinds, self.channel_size, handler)
         if since is not None:
             new.replay(since)
-        there = [e for e in self.listeners if not (isinstance(e, Subscription) and e.closed)]
-        self.listeners = [*there, new]
+        self.listeners = [*self.listeners, new]
         return new
 
     def on(self, kind: str, handler: Handler) -> Callable[[], None]:
@@ -199,6 +186,6 @@ def _items(record: Record) -> list[Event | Record]:
 
 
 def _entry(number: int, item: Any) -> Entry:
-    kind = type(item).__name__
+    kind = item.data["type"] if isinstance(item, Unknown) else type(item).__name__
     channel: Channel = "progress" if kind in PROGRESS else "monitor"
     return Entry(number, "control" if kind in CONTROL else channel, kind, item)

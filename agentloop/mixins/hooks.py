@@ -21,7 +21,7 @@ Events have the names that people know from Claude Code, and commands get and pr
     | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tool` |
 
 A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that
-fails is reported in the log of `logging`, and stops nothing.
+fails stops nothing. A verdict and a failure are each a mark in the log, of the type "hook".
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -74,6 +74,7 @@ Event = Literal[
 ]
 # Of Claude Code, with no such moment here: they are ignored. Any other name is a mistake.
 Other = Literal["Notification", "PreCompact", "PermissionRequest", "PermissionDenied", "Setup"]
+Matcher = Annotated[str, Field(pattern=r"^[\w*|.-]*$")]
 
 
 class Hook(NamedTuple):
@@ -91,13 +92,13 @@ class Hook(NamedTuple):
     additionalContext: what the model is told in any case, from its next request on.
 
     Exit code 2 is a "deny" with the error output as its reason. Other codes are failures.
-    matcher: globs for the tool's name, as in "write|edit"; upper and lower case are the same.
+    matcher: a tool's name, as in "write|mcp_*"; upper and lower case are the same.
     timeout: in seconds.
     """
 
     event: Event
     run: Callable[..., Any] | Sequence[str] | str
-    matcher: str = ""
+    matcher: Matcher = ""
     timeout: PositiveFloat = 10.0
 
 
@@ -116,8 +117,8 @@ class Hooks(Loop):
 
         They may change `data`. SessionEnd, SubagentStart and SubagentStop are yours to fire.
         """
-        data |= {"hook_event_name": event, "cwd": os.getcwd()}
-        data["session_id"] = getattr(self, "session", None)
+        session = getattr(self, "session", None)
+        data |= {"hook_event_name": event, "cwd": os.getcwd(), "session_id": session}
         strictest = "", ""
         for hook in self.hooks:
             if hook.event != event or not matches(hook.matcher, data.get("tool_name")):
@@ -126,29 +127,31 @@ class Hooks(Loop):
                 said = read(await within(hook.timeout, run_hook(hook, data), grace=0))
                 if "additionalContext" in said:
                     self.tell(said["additionalContext"])
-                if "updatedInput" in said:
-                    data["tool_input"] = said["updatedInput"]
-                verdict, reason = said["verdict"], said["reason"]
+                data["tool_input"] = said.get("updatedInput", data.get("tool_input"))
+                judged = said["verdict"], str(said["reason"])
             except Exception as error:
                 logger.exception("a hook at %s failed", event)
-                verdict, reason = "deny" * (event in GATES), f"A hook failed: {error!r:.200}"
-            strictest = max(strictest, (verdict, reason))  # allow < ask < deny
+                judged = "deny" if event in GATES else "", f"A hook failed: {error!r:.200}"
+            if any(judged):
+                self.record(Unknown({"type": "hook", "event": event, "said": judged}))
+            strictest = max(strictest, judged)  # allow < ask < deny
         return strictest
 
     async def context(self) -> list[Message]:
-        marks = [r.data for r in self.log if isinstance(r, Unknown) and r.data["type"] == "prompt"]
-        if not marks:
-            await self.fire_hooks("SessionStart", {})
         own = [record.text for record in self.log if is_own(record)]
-        for prompt in own[len(marks) :]:
+        marks = [r.data for r in self.log if isinstance(r, Unknown)]
+        checks = [mark["refused"] for mark in marks if "refused" in mark]
+        if not checks:
+            await self.fire_hooks("SessionStart", {})
+        for prompt in own[len(checks) :]:
             verdict, reason = await self.fire_hooks("UserPromptSubmit", {"prompt": prompt})
-            refused = prompt if verdict == "deny" else None
-            self.record(Unknown({"type": "prompt", "refused": refused}))
-            if refused is not None:
-                raise Stop("refused", reason)
-        hidden = [mark["refused"] for mark in marks]
+            checks.append(reason if verdict == "deny" else None)
+            self.record(Unknown({"type": "prompt", "refused": checks[-1]}))
+        if checks and checks[-1] is not None:
+            raise Stop("refused", checks[-1])
+        refused = dict(zip(own, checks, strict=True))
         messages = await super().context()
-        return [m for m in messages if not (is_own(m) and m.text in hidden)]
+        return [m for m in messages if not is_own(m) or refused.get(m.text) is None]
 
     async def call_model(self, request: Request) -> AssistantMessage:
         await self.fire_hooks("PreModel", {"purpose": request.purpose})
@@ -160,17 +163,16 @@ class Hooks(Loop):
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        return await super().call_tools([await self._judged(call) for call in calls])
-
-    async def _judged(self, call: ToolCall) -> ToolCall:
-        """The call with what the hooks say of it, and with the arguments that they put in."""
-        verdict, reason = await self.fire_hooks("PreToolUse", data := about(call))
-        if data["tool_input"] != call.parsed:
-            call = replace(call, arguments=json.dumps(data["tool_input"]))
-        if verdict:
-            rules = [[verdict, "*", None, reason]]
-            call = replace(call, extra={**(call.extra or {}), "rules": rules})
-        return call
+        judged: list[ToolCall] = []
+        for call in calls:
+            verdict, reason = await self.fire_hooks("PreToolUse", data := about(call))
+            if data["tool_input"] != about(call)["tool_input"]:
+                call = replace(call, arguments=json.dumps(data["tool_input"], default=str))
+            if verdict:
+                rules = [[verdict, "*", None, reason]]
+                call = replace(call, extra={**(call.extra or {}), "rules": rules})
+            judged.append(call)
+        return await super().call_tools(judged)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         for verdict, *_, reason in (call.extra or {}).get("rules", ()):
@@ -178,8 +180,9 @@ class Hooks(Loop):
                 return denied(call, reason)
         result = await super().call_tool(call)
         event: Event = "PostToolUseFailure" if result.is_error else "PostToolUse"
-        data = {**about(call), "tool_response": result.text}
-        verdict, reason = await self.fire_hooks(event, data)
+        verdict, reason = await self.fire_hooks(
+            event, {**about(call), "tool_response": result.text}
+        )
         if verdict == "deny":  # too late, but the model reads why
             self.tell(reason)
         return result
@@ -188,8 +191,9 @@ class Hooks(Loop):
         answer = await super().finish(result)
         if answer is None or answer.stop_reason not in ("completed", "done"):
             return answer
-        extras: list[Any] = [getattr(record, "extra", None) for record in newest_run(self.log)]
-        active = any("nudge" in (extra or {}) for extra in extras)
+        active = any(
+            isinstance(r, Unknown) and r.data.get("event") == "Stop" for r in newest_run(self.log)
+        )
         data = {"stop_hook_active": active, "last_assistant_message": answer.text}
         verdict, reason = await self.fire_hooks("Stop", data)
         if verdict != "deny":
@@ -199,14 +203,15 @@ class Hooks(Loop):
 
 
 def about(call: ToolCall) -> dict[str, Any]:
-    """What a hook gets to know of a call."""
-    return {"tool_name": call.name, "tool_input": call.parsed, "tool_use_id": call.id}
+    """What a hook gets to know of a call. Arguments that are no JSON object come as text."""
+    given = call.arguments if call.parsed is None else call.parsed
+    return {"tool_name": call.name, "tool_input": given, "tool_use_id": call.id}
 
 
 def matches(matcher: str, name: str | None) -> bool:
     """True if a matcher is about a tool, or there is no tool."""
-    globs = (matcher.lower() or "*").replace(".*", "*").split("|")
-    return name is None or any(fnmatchcase(name.lower(), glob) for glob in globs)
+    pattern = (matcher or "*").replace(".*", "*").replace("*", ".*")
+    return name is None or bool(re.fullmatch(pattern, name, re.IGNORECASE))
 
 
 async def run_hook(hook: Hook, data: dict[str, Any]) -> Any:
@@ -228,7 +233,7 @@ async def run_hook(hook: Hook, data: dict[str, Any]) -> Any:
         return {"decision": "deny", "reason": done.stderr.strip()}
     done.check_returncode()
     said = done.stdout.strip()
-    if said[:1] != "{" and data["hook_event_name"] in ("SessionStart", "UserPromptSubmit"):
+    if said[:1] != "{" and hook.event in ("SessionStart", "UserPromptSubmit"):
         return {"additionalContext": said}  # as Claude Code takes it
     return json.loads(said or "{}")
 
@@ -253,7 +258,7 @@ class Command(BaseModel):
 
 
 class Group(BaseModel):
-    matcher: Annotated[str, Field(pattern=r"^[\w*?|.-]*$")] = ""
+    matcher: Matcher = ""
     hooks: list[Command]
 
 

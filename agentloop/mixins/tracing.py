@@ -11,7 +11,7 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
@@ -50,12 +50,15 @@ class Tracing(Loop):
             about = {"gen_ai.agent.name": self.agent_name}
             if session := getattr(self, "session", None):
                 about["gen_ai.conversation.id"] = session
-            self._span = self._start("invoke_agent", self.agent_name, about)
+            self._ends = ExitStack()
+            self._span = self._ends.enter_context(
+                self._inside("invoke_agent", self.agent_name, about)
+            )
         elif isinstance(record, RunEnd):
             self._span.set_attribute("gen_ai.response.finish_reasons", [record.stop_reason])
             if record.stop_reason == "error":
                 self._fail(self._span, "error")
-            self._span.end()
+            self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
         llm = request.model or self.llm
@@ -77,7 +80,9 @@ class Tracing(Loop):
             self._show(span, "gen_ai.tool.call.result", result.text)
         return result
 
-    def _start(self, operation: str, name: str, about: dict[str, str], parent: Any = None) -> Span:
+    @contextmanager
+    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
+        """A span around what runs here, and inside the one that this runs in."""
         from opentelemetry import trace
 
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
@@ -85,19 +90,13 @@ class Tracing(Loop):
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": PROVIDERS.get(provider, provider),
         }
-        kind = trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL
-        tracer = trace.get_tracer("agentloop")
-        return tracer.start_span(f"{operation} {name}", parent, kind, about)
-
-    @contextmanager
-    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
-        """A span inside the run's, and around what runs here."""
-        from opentelemetry import trace
-
-        span = self._start(operation, name, about, trace.set_span_in_context(self._span))
-        with trace.use_span(
-            span, end_on_exit=True, record_exception=False, set_status_on_exception=False
-        ):
+        with trace.get_tracer("agentloop").start_as_current_span(
+            f"{operation} {name}",
+            kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
+            attributes=about,
+            record_exception=False,  # its message may be content
+            set_status_on_exception=False,
+        ) as span:
             try:
                 yield span
             except Stop:

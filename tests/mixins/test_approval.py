@@ -1,9 +1,14 @@
 """Approval: a call runs only if a rule, the mode or somebody clearly allows it."""
 
 import asyncio
+import json
+import os
 import subprocess
 import sys
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -484,3 +489,118 @@ def test_a_run_that_waits_for_approval_goes_on_in_another_process(tmp_path):
     assert [load_record(dump_record(record)) for record in log] == log
     told = [r.text for r in log if isinstance(r, ToolMessage)]
     assert any(text.endswith("Seven is too much.") for text in told)
+
+
+# ---- any order of asks, answers, cancels and restarts, with a model that tries to get around them
+
+
+class Vault(Approval, Session, Agent):
+    approval_timeout = 0.02
+    session_fsync = False
+
+
+class World:
+    """What people said yes to, and what was paid: each yes is good for one payment."""
+
+    def __init__(self, folder, seed):
+        self.chance, self.folder, self.yes, self.paid = Random(seed), folder, Counter(), Counter()
+        self.killed_at = None
+
+    def reply(self, messages, tools):
+        """One hostile reply: doubled ids, texts encoded twice, what was denied once more."""
+        if self.chance.random() < 0.25:
+            return "That was all."
+        calls = []
+        for _ in range(self.chance.randint(1, 3)):
+            text = json.dumps({"amount": self.chance.randrange(4)})
+            text = self.chance.choice(
+                [text, text, json.dumps(text), text.replace(": ", ":  "), "{"]
+            )
+            name = self.chance.choice(["pay", "pay", "pay", "refund", "look", "nothing"])
+            calls.append(ToolCall(self.chance.choice("ab"), name, text))
+        return calls
+
+    async def ask(self, call, reason):
+        answer = self.chance.choice([True, True, False, None, "no", 1, ToolError("?"), "late"])
+        if answer is True:
+            self.yes[call.name, call.parsed["amount"]] += 1
+        if answer == "late":
+            await asyncio.Event().wait()
+        if isinstance(answer, ToolError):
+            raise answer
+        return answer
+
+    async def spend(self, name, amount):
+        self.paid[name, amount] += 1
+        if self.chance.random() < 0.2:  # a kill at this moment leaves this file
+            file = (self.folder / "s.jsonl").read_bytes()
+            self.killed_at = file, self.yes.copy(), self.paid.copy()
+        await asyncio.sleep(0)
+
+    def open(self):
+        @tool
+        async def pay(amount: int) -> None:
+            """Pay."""
+            await self.spend("pay", amount)
+
+        @tool(idempotent=True)
+        async def refund(amount: int) -> None:
+            """Pay back."""
+            await self.spend("refund", amount)
+
+        @tool(read_only=True)
+        async def look(amount: int) -> str:
+            """Look."""
+            return "fine"
+
+        callback = self.ask if self.chance.random() < 0.5 else None
+        return Vault(
+            llm=ScriptedModel(self.reply),
+            tools=[pay, refund, look],
+            session="s",
+            session_dir=self.folder,
+            approval_callback=callback,
+            max_iterations=4,
+        )
+
+    def decide(self, agent):
+        for call_id, state in call_states(agent.log).items():
+            verdict = self.chance.choice(["allow", "allow", "deny", "perhaps"])
+            with suppress(ValueError):
+                agent.decide(call_id, verdict)
+                if verdict == "allow" and state.ask:  # an answer to what was asked
+                    name, arguments = state.ask.extra["call"]
+                    self.yes[name, arguments["amount"]] += 1
+
+    async def live(self):
+        agent = self.open()
+        for _ in range(12):
+            prompt = self.chance.choice([None, None, "Pay."])
+            task = asyncio.ensure_future(agent.run(prompt))
+            if self.chance.random() < 0.3:
+                for _ in range(self.chance.randint(0, 30)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+            self.decide(agent)
+            if self.chance.random() < 0.4:
+                agent.close()
+                if self.killed_at and self.chance.random() < 0.5:
+                    file, self.yes, self.paid = self.killed_at
+                    (self.folder / "s.jsonl").write_bytes(file)
+                self.killed_at = None
+                agent = self.open()
+            assert not self.paid - self.yes, "each payment has a yes of its own"
+        agent.close()
+        return sum(self.paid.values())
+
+
+async def test_nothing_with_side_effects_runs_without_a_yes_of_its_own(tmp_path):
+    paid = 0
+    for seed in range(int(os.environ.get("AGENTLOOP_SEEDS", "15"))):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        paid += await World(folder, seed).live()
+    assert paid, "some of them run"

@@ -14,12 +14,14 @@ from agentloop import (
     CompactionConfig,
     Loop,
     ScriptedModel,
+    ToolCall,
     ToolMessage,
     UserMessage,
     tool,
     validate,
 )
 from agentloop.mixins.approval import Approval, Rule
+from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks, load_hooks
 from agentloop.models.scripted import call
 
@@ -88,6 +90,9 @@ BROKEN = {
     "stop": lambda data: {"continue": False},
     "list": lambda data: ["allow"],
     "arguments": lambda data: {"updatedInput": "ls"},
+    "no JSON in arguments": lambda data: {"updatedInput": {1, 2}},
+    "context": lambda data: {"additionalContext": 5},
+    "output": lambda data: {"hookSpecificOutput": "allow"},
     "not there": ["./no-such-command"],
     "exit 1": program("sys.exit(1)"),
     "exit 2": program("sys.exit(2)"),
@@ -299,6 +304,46 @@ async def test_a_refused_prompt_reaches_no_model_ever():
     assert (result.stop_reason, result.text) == ("refused", "No.")
     assert await agent.query("Hi again") == "Yes."
     assert all("key" not in text for request in agent.llm.requests for text in shown(request))
+
+
+async def test_a_refused_prompt_stays_refused_when_it_is_asked_again():
+    agent, _ = acting("Fine.", hooks=[Hook("UserPromptSubmit", lambda d: {"decision": "deny"})])
+    for prompt in ("go", "go", None):
+        assert (await agent.run(prompt)).stop_reason == "refused"
+    agent.hooks = []
+    assert (await agent.run("Go.")).text == "Fine."
+    assert shown(agent.llm.requests[0]) == ["Go."]
+
+
+async def test_a_gate_sees_arguments_that_are_encoded_twice():
+    hidden = ToolCall("1", "bash", '"{\\"command\\": \\"git push\\"}"')
+    for gate in (
+        lambda data: {"decision": "deny"} if "push" in json.dumps(data) else None,
+        lambda data: {"decision": "deny"} if "push" in data["tool_input"]["command"] else None,
+    ):
+        agent, ran = acting([hidden], "ok", hooks=[Hook("PreToolUse", gate)])
+        await agent.run("go")
+        assert ran == []
+
+
+async def test_verdicts_and_failures_are_entries_of_the_monitor():
+    kind = type("Both", (Hooks, Channels, Agent), {})
+    hooks = [
+        Hook("PreToolUse", lambda data: {"decision": "deny", "reason": "No."}),
+        Hook("PostModel", raises),
+        Hook("PreModel", lambda data: None),
+    ]
+    agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
+    monitor = agent.subscribe("monitor", kinds=["hook"])
+    await agent.run("go")
+    monitor.close()
+    told = [entry.item.data async for entry in monitor]
+    assert [(each["event"], each["said"][0]) for each in told] == [
+        ("PostModel", ""),
+        ("PreToolUse", "deny"),
+        ("PostModel", ""),
+    ]
+    assert "broken" in told[0]["said"][1]
 
 
 async def test_a_prompt_whose_check_was_cut_off_is_checked_again():
