@@ -40,6 +40,7 @@ RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = {
     "azure_openai",
     "event_channels",
+    "from_bu_agent_sdk",
     "many_agents_at_once",
     "session_pool",
     "sqlite_sessions",
@@ -56,6 +57,7 @@ POINTS = {
     ],
     "fastapi_endpoint": ["event: TextDelta\n", "event: FinalResponse\n"],
     "file_watcher": ["What is to do?", "nothing new", "Changed meanwhile: todo.txt.", "milk."],
+    "from_bu_agent_sdk": ["add {'a': 2, 'b': 3}\n", "It is 5.\n", "2 requests, 0.0 dollars"],
     "guard_rails": ["Yes. I cannot help", "Nothing is dropped here.", "[card number]"],
     "hooks": ["word: Fetched.", "$ git fetch --quiet", "run. Nothing is pushed here."],
     "intent_router": ["Order 5 is cancelled.", "A voucher", "Order 8 is cancelled.", "Bye."],

@@ -46,3 +46,4 @@ if __name__ == "__main__":
         if isinstance(message, ToolMessage):
             print("the model is told:", message.text.replace("\n", "; "))
     print("Notice: three calls, and the function ran once.")
+    print("Notice: this is the heart of nano.py: with its names imported, this lesson runs too.")

@@ -43,21 +43,26 @@ def requests(kind, **settings):
     return [event for event in events if isinstance(event, RequestEvent)]
 
 
+def draw(event):
+    """One request as a bar: what the cache has, what is billed again, what is new."""
+    new = event.tokens - event.tokens_kept - event.tokens_again
+    parts = ("-", event.tokens_kept), ("#", event.tokens_again), ("+", new)
+    return "".join(mark * max(tokens > 0, round(tokens / 512)) for mark, tokens in parts)
+
+
 if __name__ == "__main__":
     runs = {
         "all is sent": requests(Meter),
         "hidden each turn": requests(Pruning, ephemeral_per_turn=True),
         "hidden when it pays": requests(Pruning),
     }
-    print("".join(f"{name:>30}" for name in runs))
-    print("      kept of    tokens  again" * 3)
+    print("".join(f"{name:31}" for name in runs).rstrip())
     for row in zip(*runs.values(), strict=True):
-        counts = [f"{each.kept:10}/{each.messages:<3}" for each in row]
-        tokens = [f"{each.tokens:9,}{each.tokens_again:7,}" for each in row]
-        print("".join(map("".join, zip(counts, tokens, strict=True))))
+        print("".join(f"{draw(event):31}" for event in row).rstrip())
+    print("A line is a request, a sign 512 tokens: - from the cache, # billed again, + new.")
     for name, events in runs.items():
         sent = sum(event.tokens for event in events)
         again = sum(event.tokens_again for event in events)
         print(f"{name}: {sent:,} tokens are sent, {again:,} of them billed in full again.")
-    print("Notice: a turn adds 1,024 tokens; 1,000 of them are the 4,000 bytes of the pantry.")
-    print("Notice: 'kept' falls back only where something was hidden, and only there is 'again'.")
+    print("Notice: to the left all is cached, and grows; in the middle little is, each turn.")
+    print("Notice: to the right a cut is paid for once, and then the requests are short.")

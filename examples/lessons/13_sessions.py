@@ -1,20 +1,18 @@
 """Problem: a program ends in the middle of a conversation, and the conversation with it.
 
 `Session` writes each record of the log to a file when it is made. An agent that is given the same
-session begins with what is in the file, and `run()` without a prompt goes on where it was cut off:
-a call that has its result is not run again, and one that never started runs now.
+session begins with what is in the file, and `run()` without a prompt goes on where it was cut off.
+What has run does not run again.
 
-Try: give the second agent the prompt "Never mind. Are there eggs?". What becomes of the open call?
+Try: give the second agent the prompt "Never mind. Are there eggs?". Which calls does it need?
 """
 
-import asyncio
 import json
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from agentloop import Agent, ScriptedModel, Session, ToolCallEvent, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, ConnectionFailed, ScriptedModel, Session, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 
@@ -38,21 +36,8 @@ class Cook(Session, Agent):
     session = "pancakes"
 
 
-async def cut_off(folder):
-    """A run that ends when its second call is about to start."""
-    script = ScriptedModel(call("stock", item="eggs"), call("recipe", dish="pancakes"))
-    with closing(Cook(llm=script, session_dir=folder)) as agent:
-        async with agent.query_stream("Are there enough eggs for 20 pancakes?") as events:
-            async for event in events:
-                if isinstance(event, ToolCallEvent) and event.tool == "recipe":
-                    break
-
-
-def go_on(folder):
-    script = ScriptedModel("Yes: 20 pancakes take 10 eggs, and there are 12.")
-    with closing(Cook(llm=script, session_dir=folder)) as agent:
-        print(f"a new agent, with {len(agent.messages)} messages: {agent.messages[-1].text}")
-        print(agent.run_sync())
+CUT_OFF = [call("stock", item="eggs"), ConnectionFailed("the network is gone")]
+GOES_ON = [call("recipe", dish="pancakes"), "Yes: 20 pancakes take 10 eggs, and there are 12."]
 
 
 def show(folder):
@@ -62,8 +47,14 @@ def show(folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(cut_off(folder))
+        with closing(Cook(llm=ScriptedModel(*CUT_OFF), session_dir=folder)) as agent:
+            try:
+                agent.run_sync("Are there enough eggs for 20 pancakes?")
+            except ConnectionFailed as error:
+                print("the program ends:", error)
         show(folder)
-        go_on(folder)
+        with closing(Cook(llm=ScriptedModel(*GOES_ON), session_dir=folder)) as agent:
+            print(f"a new agent, with {len(agent.messages)} messages")
+            print(agent.run_sync())
         show(folder)
-    print("Notice: each tool ran once. The second agent's script did not have to ask again.")
+    print("Notice: each tool ran once. The second agent's script did not have to ask for eggs.")

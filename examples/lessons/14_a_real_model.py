@@ -1,35 +1,37 @@
 """Problem: the model was a script all along.
 
 Nothing else has to change for a real one: `ChatOpenAI`, `ChatAnthropic` and `ChatGoogle` take the
-place of `ScriptedModel`. Each reads its key from the environment. With one of these keys set, this
-program asks that provider and costs a fraction of a cent; without one it plays the script.
+place of `ScriptedModel`, and read their key from the environment. With one of these keys this asks
+that provider and costs a fraction of a cent. A server of your own needs its address and a model:
 
     OPENAI_API_KEY=... python examples/lessons/14_a_real_model.py
 
-Try: with a key, ask for 30 pancakes. Which calls does the model make, and in which order?
+    ollama pull qwen3  # llama-server, vLLM and LM Studio speak this wire, too
+    export OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3
+    python examples/lessons/14_a_real_model.py
+
+Try: with a model, ask for 30 pancakes. Which calls does it make, and in which order?
 """
 
 import os
 
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    ChatAnthropic,
-    ChatGoogle,
-    ChatOpenAI,
-    ModelError,
-    ScriptedModel,
-    Usage,
-    tool,
-)
-from agentloop.models.scripted import call
+import agentloop
+from agentloop import Agent, AssistantMessage, ModelError, ScriptedModel, Usage, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 MODELS = {
-    "OPENAI_API_KEY": (ChatOpenAI, "gpt-5-mini"),
-    "ANTHROPIC_API_KEY": (ChatAnthropic, "claude-sonnet-5"),
-    "GOOGLE_API_KEY": (ChatGoogle, "gemini-flash-latest"),
+    "OPENAI_BASE_URL": ("ChatOpenAI", "gpt-5-mini"),
+    "OPENAI_API_KEY": ("ChatOpenAI", "gpt-5-mini"),
+    "ANTHROPIC_API_KEY": ("ChatAnthropic", "claude-sonnet-5"),
+    "GOOGLE_API_KEY": ("ChatGoogle", "gemini-flash-latest"),
 }
+ASK = [call("recipe", dish="pancakes"), call("stock", item="eggs"), call("stock", item="flour")]
+ANSWER = "No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour."
+SCRIPT = [ASK, AssistantMessage(ANSWER, usage=Usage(230, 40))]
+LOUD = f"""
+!!  NO MODEL IS ASKED: what follows is a script, and the same each time.
+!!  Set one of {", ".join(MODELS)}.
+"""
 
 
 @tool
@@ -44,19 +46,15 @@ def recipe(dish: str) -> str:
     return {"pancakes": "8 pancakes take 400 g flour and 4 eggs"}[dish]
 
 
-def script():
-    """What a model would say, with the tokens that it would report."""
-    ask = call("recipe", dish="pancakes"), call("stock", item="eggs"), call("stock", item="flour")
-    answer = "No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour."
-    return ScriptedModel(list(ask), AssistantMessage(answer, usage=Usage(230, 40)))
-
-
 def choose(environment):
-    """The model of the first key that there is, else the script."""
-    for key, (provider, name) in MODELS.items():
-        if environment.get(key):
-            return provider(name)
-    return script()
+    """The model of the first variable that is set, else the script."""
+    for variable, (provider, name) in MODELS.items():
+        if environment.get(variable):
+            if provider == "ChatOpenAI":
+                name = environment.get("OPENAI_MODEL") or name
+            return getattr(agentloop, provider)(name)
+    print(LOUD)
+    return ScriptedModel(*SCRIPT)
 
 
 if __name__ == "__main__":
@@ -70,6 +68,6 @@ if __name__ == "__main__":
             for asked in message.tool_calls:
                 print(f"{message.model} calls {asked.name} {asked.arguments}")
     print(result)
-    used = result.usage
-    print(f"Notice: {used.input_tokens} tokens in, {used.output_tokens} out, as the model reports.")
+    tokens = result.usage
+    print(f"Notice: {tokens.input_tokens} tokens in, {tokens.output_tokens} out, as it reports.")
     print("Notice: the tools, the loop and the log are those of the lessons before.")

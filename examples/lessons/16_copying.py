@@ -1,22 +1,26 @@
 """Problem: the library does almost what you need, and the rest is inside of it.
 
-Then copy it. `agentloop bundle` writes the core and the parts that you name into one
-file, which needs neither this library nor its other parts. It is yours: this lesson adds a line to
-the loop, which is where you found it, and runs a program with it.
+Then copy it. `examples/nano.py` is the whole idea in one file: loop, tools, schemas, a done tool,
+compaction, a model over HTTP. Copy it beside your program and change what you like; this lesson
+does the first, prints the loop that you would change, and runs a program without the library.
 
-`--check` says later which parts you have changed; `--upgrade` renews the others.
+For more than that, `agentloop bundle` writes the parts that you name into one file.
+`--check` says later which of them you have changed; `--upgrade` renews the others.
 
-Try: put the line into `context` or `call_tool` instead, so that it prints what goes through there.
+Try: copy nano.py yourself, and print something in `Loop.run`, `context` or `call_tool`.
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+NANO = Path(__file__).parents[1] / "nano.py"
 PROGRAM = """
+import inspect
 import sys
-from my_agent import Agent, ScriptedModel, call, tool
+from my_agent import Agent, Loop, ScriptedModel, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 
@@ -25,12 +29,11 @@ def stock(item: str) -> int:
     "How much of an item is in the pantry."
     return PANTRY[item]
 
+print(inspect.getsource(Loop.run))
 model = ScriptedModel(call("stock", item="eggs"), "There are 12 eggs.")
 print(Agent(llm=model, tools=[stock]).run_sync("How many eggs are there?"))
 print("agentloop is imported:", "agentloop" in sys.modules)
 """
-LOOP = "            for _ in range(self.max_iterations):\n"
-NEW_LINE = '                print("the loop goes round")\n'
 
 
 def python(*arguments, folder):
@@ -40,24 +43,15 @@ def python(*arguments, folder):
     return done.stdout.strip()
 
 
-def bundle(*arguments, folder):
-    print("$ agentloop bundle", *arguments)
-    return python("-m", "agentloop", "bundle", *arguments, folder=folder)
-
-
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        print(bundle("agent", "scripted", "-o", "my_agent.py", folder=folder))
-        file = Path(folder, "my_agent.py")
-        text = file.read_text(encoding="utf-8")
-        print(f"{len(text.splitlines())} lines, and the loop is in there {text.count(LOOP)} time.")
-        file.write_text(text.replace(LOOP, LOOP + NEW_LINE), encoding="utf-8")
-
+        shutil.copy(NANO, Path(folder, "my_agent.py"))
         Path(folder, "my_program.py").write_text(PROGRAM, encoding="utf-8")
-        print("$ python my_program.py")
+        print("$ cp nano.py my_agent.py; python my_program.py")
         print(python("my_program.py", folder=folder))
 
-        changes = bundle("--check", "my_agent.py", folder=folder).splitlines()
-        print("\n".join(line for line in changes if line.endswith("changed by you")))
-    print("Notice: the loop went round twice, as in lesson 2: a call, then the answer.")
-    print("Notice: of the parts of the file, only loop.py is not as shipped any more.")
+        print("$ agentloop bundle agent session scripted -o more.py")
+        bundle = ["-m", "agentloop", "bundle", "agent", "session", "scripted", "-o", "more.py"]
+        print(python(*bundle, folder=folder))
+    print("Notice: the loop above is in a file of your own; its `for` is that of lesson 4.")
+    print("Notice: a bundle is the library's own files; nano.py is written to be read.")

@@ -1,0 +1,75 @@
+"""Problem: in lesson 1 the model was a function. A real one is a server: what goes over the wire?
+
+One HTTP request, and one reply. The request is the list as JSON, the model's name, and a key in a
+header. The reply is one message as JSON, and how many tokens were counted. That is all.
+
+A server below stands in for a provider, so that this runs offline. To ask a real one:
+
+    export OPENAI_BASE_URL=https://api.openai.com/v1 OPENAI_API_KEY=...
+    python examples/lessons/01b_the_wire.py
+
+OPENAI_MODEL names another model, which a server of your own (llama.cpp, Ollama, vLLM) needs.
+
+Try: let `do_POST` send 429, as a provider does that is busy. What should a program do then?
+"""
+
+import json
+import os
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+MESSAGE = {"role": "assistant", "content": "Yes: 20 pancakes take 10 eggs."}
+ANSWER = {
+    "id": "chatcmpl-1",
+    "choices": [{"message": MESSAGE, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 22, "completion_tokens": 10, "total_tokens": 32},
+}
+
+
+class Provider(BaseHTTPRequestHandler):
+    """Stands in for a provider: it gives one answer, whatever it is asked."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(ANSWER).encode())
+
+    def log_message(self, *args): ...
+
+
+def stand_in():
+    """The address of a server that gives one answer, and ends."""
+
+    def serve():
+        with server:
+            server.handle_request()
+
+    server = HTTPServer(("127.0.0.1", 0), Provider)
+    Thread(target=serve, daemon=True).start()
+    os.environ.setdefault("no_proxy", "127.0.0.1")
+    return f"http://127.0.0.1:{server.server_port}/v1"
+
+
+def ask(messages):
+    """Asks a server. A function of the messages, as `model` was."""
+    url = os.environ.get("OPENAI_BASE_URL") or stand_in()
+    key = os.environ.get("OPENAI_API_KEY") or "no-key"
+    name = os.environ.get("OPENAI_MODEL") or "gpt-5-mini"
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    body = json.dumps({"model": name, "messages": messages})
+    print("> POST .../chat/completions\n> Content-Type: application/json")
+    print(f"> Authorization: Bearer ...\n>\n> {body}")
+    request = urllib.request.Request(f"{url}/chat/completions", body.encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        reply = json.load(response)
+        print(f"< {response.status} {response.reason}\n<\n< {json.dumps(reply)}")
+    return reply["choices"][0]["message"]
+
+
+if __name__ == "__main__":
+    question = "There are 12 eggs. Are they enough for 20 pancakes?"
+    print(ask([{"role": "user", "content": question}])["content"])
+    print("Notice: the server keeps nothing, so the next request sends all of it again.")

@@ -1,0 +1,28 @@
+"""Exercise: let the model know the time of each question."""
+
+from agentloop import Agent, Meter, RequestEvent, ScriptedModel
+
+RULES = "You help in the kitchen of a small bakery. You answer in one sentence."
+QUESTIONS = {
+    "9:00": "Is the oven hot?",
+    "9:20": "Is the dough ready?",
+    "9:40": "Is this egg still good?",
+}
+
+
+class Measured(Meter, Agent):
+    """Meter tells of each request how much of it the provider may have in its cache."""
+
+
+if __name__ == "__main__":
+    events = []
+    model = ScriptedModel("It is.", "It is.", "Smell it.")
+    agent = Measured(llm=model, system_prompt=RULES, listeners=[events.append])
+    for time, question in QUESTIONS.items():
+        agent.tell(f"It is {time}.")
+        agent.run_sync(question)
+    for message in model.requests[-1].messages:
+        print(f"{type(message).__name__}: {message.text}")
+    again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
+    print(f"{again} tokens are billed again")
+    print("Notice: what is appended leaves the start as it was.")
