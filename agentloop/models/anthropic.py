@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and every server that speaks it.
 
-Copy with: models/http.py and what it names.
+Copy with: models/http.py, models/wire.py and what they name.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -8,20 +8,16 @@ Source: https://platform.claude.com/docs/en/api/messages
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadResponse
+from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
-    Content,
-    FilePart,
     ImagePart,
     Message,
     Part,
@@ -31,19 +27,19 @@ from ..messages import (
     ToolChoice,
     ToolMessage,
     Usage,
-    UserMessage,
 )
-from .http import (
+from .http import HTTPModel, as_json, count, given, loaded, obj
+from .wire import (
     JSON,
-    Deltas,
-    HTTPModel,
-    as_json,
-    count,
-    given,
-    loaded,
-    obj,
+    Accumulator,
+    attachment,
+    in_turns,
+    put_back,
+    rewrite_schema,
     stop_reason,
+    wire_id,
     wire_name,
+    write_content,
 )
 
 if TYPE_CHECKING:
@@ -60,12 +56,14 @@ ANTHROPIC_STOP_REASONS = {
     "model_context_window_exceeded": "context_overflow",
 }
 NEEDED = {"text": "text", "thinking": "signature"}  # what a block has, or it is not sent
-ID = re.compile("[a-zA-Z0-9_-]{1,64}")
-IN_OUTPUT = re.compile(  # keywords of a schema that structured outputs take, and a mark for one
-    r"type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|description|"
-    "default|propertyName"
+ID = "[a-zA-Z0-9_-]{1,64}"
+# all keywords of a schema but those that structured outputs take, and a mark for one.
+# Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+NOT_IN_OUTPUT = (
+    r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
+    "description|default|propertyName)$).*"
 )
-NOTHING = "(empty)"  # stands where the API wants some text and there is none
+EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -102,8 +100,7 @@ class ChatAnthropic(HTTPModel):
         )
 
     def path(self, stream: bool) -> str:
-        base, _, _ = str(self.base_url).partition("?")
-        return "/messages" if base.endswith("/v1") else "/v1/messages"
+        return "/v1/messages"
 
     def body(
         self,
@@ -119,18 +116,17 @@ class ChatAnthropic(HTTPModel):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
             thinking = None  # another provider began this turn
-        declared: list[Any] = [
+        own: list[JSON] = [
             {"name": t.name, "description": t.description, "input_schema": t.parameters}
             for t in tools
         ]
-        declared += self.provider_tools
-        schema = self.output_schema and json.loads(
-            json.dumps(self.output_schema), object_hook=write_subschema
-        )
+        declared = [*own, *self.provider_tools]
+        schema = self.output_schema and rewrite_schema(self.output_schema, NOT_IN_OUTPUT, _close)
+        form: JSON = {"type": "json_schema", "schema": schema}
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            "system": _write_content(system) or None,
+            "system": write_content(system, _write_part) or None,
             "messages": written,
             "temperature": self.temperature,
             "thinking": thinking,
@@ -138,9 +134,7 @@ class ChatAnthropic(HTTPModel):
             "tools": declared or None,
             "tool_choice": self._tool_choice(tool_choice) if declared else None,
             "container": _find_container(messages) if self.provider_tools else None,
-            "output_config": {"format": {"type": "json_schema", "schema": schema}}
-            if schema
-            else None,
+            "output_config": {"format": form} if schema else None,
         }
         if self.cache:
             mark_for_cache(body, None if self.cache is True else self.cache)
@@ -154,47 +148,48 @@ class ChatAnthropic(HTTPModel):
         return out | {"disable_parallel_tool_use": not self.parallel_tool_calls}
 
     def read(self, data: JSON) -> AssistantMessage:
-        return read_anthropic_reply(data)
+        blocks = [*map(given, data["content"])]
+        if not all(isinstance(block.get("type"), str) for block in blocks):
+            raise BadResponse("malformed: a block without a type")
+        calls = tuple(  # a block keeps their place, the message has the rest
+            ToolCall(str(block.pop("id", "")), block.pop("name"), as_json(block.pop("input", None)))
+            for block in blocks
+            if block["type"] == "tool_use"
+        )
+        stop = stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls)
+        container = obj(data.get("container")) or None
+        # most replies need no blocks of their own: the message says it all
+        is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
+        raw = given({"provider": "anthropic", "content": blocks, "container": container})
+        return AssistantMessage(
+            content=_join(blocks, "text") or obj(data.get("stop_details")).get("explanation", ""),
+            tool_calls=calls,
+            thinking=_join(blocks, "thinking") or None,
+            usage=read_anthropic_usage(obj(data.get("usage"))),
+            stop_reason=stop,
+            raw=None if is_plain else raw,
+        )
 
-    def accumulator(self, deltas: Deltas) -> AnthropicChunks:
-        return AnthropicChunks(deltas)
+    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
+        return AnthropicChunks(on_delta)
 
 
 # ---- the request
 
 
 def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Messages as the Messages API takes them. BadRequest: a part that it cannot carry.
-
-    Roles alternate, and the user begins: the results of one turn and what the user says after them
-    are one message.
-    """
-    out: list[JSON] = [{"role": "user", "content": []}]
-    for message in messages:
-        role = "user"
-        if isinstance(message, AssistantMessage):
-            role, blocks = "assistant", [*_write_assistant(message)]
-        elif isinstance(message, ToolMessage):
-            blocks = [_write_result(message)]
-        else:
-            blocks = [] if isinstance(message, SystemMessage) else _write_content(message.content)
-        if out[-1]["role"] == role:
-            out[-1]["content"] += blocks
-        elif blocks or role == "user":
-            out.append({"role": role, "content": blocks})
-    blocks = [block for written in out for block in written["content"]]
+    """Messages as the Messages API takes them. BadRequest: a part that it cannot carry."""
+    turns = in_turns(messages, _write_assistant, _write_result, _write_part)
+    blocks = [block for _, written in turns for block in written]
     answered = {block.get("tool_use_id") for block in blocks}
     # calls of the provider's own tools, which run when the turn goes on
     pending = {block["id"] for block in blocks if "_tool_use" in block["type"]} - answered
-    goes_on = {block["type"] for block in out[-1]["content"]} == {"tool_result"}
-    for written in out[: -1 - goes_on]:
-        blocks = [block for block in written["content"] if block.get("id") not in pending]
-        while blocks and "thinking" in blocks[-1]["type"]:
-            blocks.pop()  # the API takes none at the end of a turn
-        written["content"] = blocks
-    for written in out:
-        written["content"] = written["content"] or _write_content(NOTHING)
-    return out
+    goes_on = {block["type"] for block in turns[-1][1]} == {"tool_result"}
+    for _, written in turns[: -1 - goes_on]:
+        written[:] = [block for block in written if block.get("id") not in pending]
+        while written and "thinking" in written[-1]["type"]:
+            written.pop()  # the API takes none at the end of a turn
+    return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
 @lru_cache(1000)
@@ -203,68 +198,42 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
     calls: list[JSON] = [
         {
             "type": "tool_use",
-            "id": _write_id(call.id),
+            "id": wire_id(call.id, ID),
             "name": wire_name(call.name),
             "input": call.parsed or {},
         }
         for call in message.tool_calls
     ]
-    raw, rest = obj(message.raw), iter(calls)
-    blocks: list[JSON] = raw["content"] if raw.get("provider") == "anthropic" else []
-    places = [block["type"] for block in blocks].count("tool_use")
-    if places != len(calls) or _join(blocks, "text") != message.content:
-        return [*_write_content(message.content), *calls]
-    blocks = [block | next(rest) if block["type"] == "tool_use" else block for block in blocks]
+    raw = obj(message.raw)
+    sent: list[JSON] = raw["content"] if raw.get("provider") == "anthropic" else []
+    blocks = put_back(sent, [block["type"] == "tool_use" for block in sent], calls)
+    if not blocks or _join(blocks, "text") != message.content:
+        blocks = [*write_content(message.content, _write_part), *calls]
     # no blank text, even the API's own, and no thought cut off before its signature
     return [b for b in blocks if (b.get(NEEDED.get(b["type"], "type")) or "").strip()]
 
 
-def _write_id(call_id: str) -> str:
-    """The id if Anthropic takes it: other providers' may be longer, or hold other characters."""
-    if ID.fullmatch(call_id):
-        return call_id
-    return hashlib.sha256(call_id.encode()).hexdigest()[:40]
-
-
-def _write_result(message: ToolMessage) -> JSON:
-    blocks = _write_content(message.content) or _write_content(NOTHING)
-    call_id = _write_id(message.tool_call_id)
+def _write_result(message: ToolMessage) -> list[JSON]:
+    blocks = write_content(message.content, _write_part) or [EMPTY_BLOCK]
+    call_id = wire_id(message.tool_call_id, ID)
     result: JSON = {"type": "tool_result", "tool_use_id": call_id, "content": blocks}
     # the API refuses an error with an image in it
-    if message.is_error and all(block["type"] == "text" for block in blocks):
-        result["is_error"] = True
-    return result
+    is_error = message.is_error and all(block["type"] == "text" for block in blocks)
+    return [result | {"is_error": True} if is_error else result]
 
 
-def _write_content(content: Content) -> list[JSON]:
-    """Blocks with the content; none for blank text, which the API refuses."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content.strip() else []
-    return [block for part in content for block in _write_part(part)]
-
-
-def _write_part(part: Part) -> list[JSON]:
-    if isinstance(part, TextPart):
-        return _write_content(part.text)
-    if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"the Messages API cannot carry {part!r:.80}")
-    kind, data = part.media_type or "", part.data or b""
-    source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
-    if found := re.fullmatch("data:([^;,]+);base64,(.*)", part.url or ""):
-        source |= {"media_type": found[1], "data": found[2]}
-    elif part.url:
-        source = {"type": "url", "url": part.url}
+def _write_part(part: Part) -> JSON | None:
+    if isinstance(part, TextPart):  # the API refuses blank text
+        return {"type": "text", "text": part.text} if part.text.strip() else None
+    kind, data, url = attachment(part)
+    source = {"type": "base64", "media_type": kind, "data": data}
+    if url:
+        source = {"type": "url", "url": url}
     elif kind.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": data.decode(errors="replace")}
-    return [
-        given(
-            {
-                "type": "image" if isinstance(part, ImagePart) else "document",
-                "source": source,
-                "title": getattr(part, "name", None),
-            }
-        )
-    ]
+        text = base64.b64decode(data).decode(errors="replace")
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    name = "image" if isinstance(part, ImagePart) else "document"
+    return given({"type": name, "source": source, "title": getattr(part, "name", None)})
 
 
 def mark_for_cache(body: JSON, ttl: str | None = None) -> None:
@@ -281,29 +250,19 @@ def mark_for_cache(body: JSON, ttl: str | None = None) -> None:
             blocks[-1] = blocks[-1] | mark
 
 
-def write_subschema(schema: JSON) -> JSON:
-    """A JSON schema without what structured outputs refuse, but for the schemas in it.
-
-    Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
-    """
-    out: JSON = {
-        "anyOf" if name == "oneOf" else name: value
-        for name, value in schema.items()
-        # a property may have any name: then the value is a schema
-        if IN_OUTPUT.fullmatch(name) or (isinstance(value, dict) and "propertyName" not in value)
-    }
-    return out | {"additionalProperties": False} if out.get("type") == "object" else out
+def _close(schema: JSON) -> JSON:
+    if "oneOf" in schema:
+        schema["anyOf"] = schema.pop("oneOf")
+    return schema | {"additionalProperties": False} if schema.get("type") == "object" else schema
 
 
 def _find_container(messages: Sequence[Message]) -> str | None:
     """The id of the newest container that code ran in, and that can be used again."""
-    oldest = ""  # amid a turn any one is needed
+    now = datetime.now(UTC).isoformat()
     for message in reversed(messages):
-        container = obj(getattr(message, "raw", None)).get("container")
-        if container and str(container.get("expires_at")) > oldest:
+        container = obj(obj(getattr(message, "raw", None)).get("container"))
+        if str(container.get("expires_at", "")) > now:
             return str(container["id"])
-        if isinstance(message, UserMessage):
-            oldest = datetime.now(UTC).isoformat()
     return None
 
 
@@ -320,35 +279,6 @@ def _may_think(messages: Sequence[JSON]) -> bool:
 
 
 # ---- the reply
-
-
-def read_anthropic_reply(data: JSON) -> AssistantMessage:
-    """The message in a reply. LookupError, TypeError or BadResponse: there is none."""
-    blocks = [*map(given, data["content"])]
-    if not all(isinstance(block.get("type"), str) for block in blocks):
-        raise BadResponse("malformed: a block without a type")
-    calls = tuple(  # a block keeps their place, the message has the rest
-        ToolCall(str(block.pop("id", "")), block.pop("name"), as_json(block.pop("input", None)))
-        for block in blocks
-        if block["type"] == "tool_use"
-    )
-    text = _join(blocks, "text")
-    stop = stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls)
-    if stop == "refused":
-        text = text or obj(data.get("stop_details")).get("explanation", "")
-    message = AssistantMessage(
-        content=text,
-        tool_calls=calls,
-        thinking=_join(blocks, "thinking") or None,
-        usage=read_anthropic_usage(obj(data.get("usage"))),
-        stop_reason=stop,
-    )
-    container = obj(data.get("container")) or None
-    raw = given({"provider": "anthropic", "content": blocks, "container": container})
-    whole = replace(message, raw=raw)
-    # most replies need no blocks of their own: the message says it all
-    is_plain = not container and _write_assistant(message) == _write_assistant(whole)
-    return message if is_plain else whole
 
 
 def _join(blocks: Sequence[JSON], kind: str) -> str:
@@ -371,16 +301,12 @@ def read_anthropic_usage(counts: JSON) -> Usage | None:
     return usage if counts else None
 
 
-class AnthropicChunks:
+class AnthropicChunks(Accumulator):
     """A streamed reply, put together from its events."""
 
-    def __init__(self, deltas: Deltas) -> None:
-        self.complete = False
-        self._deltas = deltas
-        self._reply: JSON = {"content": [], "usage": {}}
-
     def add(self, event: JSON) -> None:
-        kind, blocks, usage = event.get("type"), self._reply["content"], self._reply["usage"]
+        blocks, usage = self.data.setdefault("content", []), self.data.setdefault("usage", {})
+        kind = event.get("type")
         piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
         if kind == "content_block_start":
             blocks.append(piece)
@@ -393,18 +319,18 @@ class AnthropicChunks:
                 grows = isinstance(value, str | list) and block.get(name)
                 block[name] = block[name] + value if grows else value
             arguments = piece.get("partial_json", "")
-            self._deltas.call(arguments, block.get("name", ""), block.get("id", ""))
+            self.call(arguments, block.get("name", ""), block.get("id", ""))
         else:  # message_start, message_delta
             # counts are totals so far; those that an event leaves out stay as they were
             usage |= given(obj(event.get("usage") or piece.get("usage")))
-            self._reply |= piece | {"content": blocks, "usage": usage}
+            self.data |= piece | {"content": blocks, "usage": usage}
         self.complete |= kind == "message_stop" or bool(piece.get("stop_reason"))
-        self._deltas.text(piece.get("text", ""))
-        self._deltas.thinking(piece.get("thinking", ""))
+        self.text(piece.get("text", ""))
+        self.thinking(piece.get("thinking", ""))
 
     def reply(self) -> JSON:
-        for block in self._reply["content"]:
+        for block in self.data["content"]:
             if text := block.pop("partial_json", "").strip():
                 # cut off, it stays text for a call of ours, and no server tool takes that
                 block["input"] = loaded(text) or (text if block["type"] == "tool_use" else {})
-        return self._reply
+        return self.data

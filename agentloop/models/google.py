@@ -1,13 +1,12 @@
 """Google's Gemini models, over the generateContent API.
 
-Copy with: models/http.py and what it names.
+Copy with: models/http.py, models/wire.py and what they name.
 
 Source: https://ai.google.dev/api/generate-content
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -17,12 +16,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadResponse
+from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
-    Content,
-    FilePart,
-    ImagePart,
     Message,
     Part,
     SystemMessage,
@@ -32,18 +29,17 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from .http import (
+from .http import HTTPModel, as_json, count, given, obj, objects, text_in
+from .wire import (
     JSON,
-    Deltas,
-    HTTPModel,
-    as_json,
-    count,
-    given,
-    obj,
-    objects,
+    Accumulator,
+    attachment,
+    in_turns,
+    put_back,
+    rewrite_schema,
     stop_reason,
-    text_in,
     wire_name,
+    write_content,
 )
 
 if TYPE_CHECKING:
@@ -62,9 +58,9 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED.split(), "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
-UNKNOWN = {"exclusiveMinimum", "exclusiveMaximum", "multipleOf", "discriminator"}  # in a schema
+UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|discriminator"  # in a schema
+EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, who has to begin
 PATH = re.compile(r"\[\d+\]|[^.\[\]'\"$]+")  # $.a[0].b -> a, [0], b
-VALUES = ("stringValue", "numberValue", "boolValue")
 UNSIGNED = "skip_thought_signature_validator"  # what the API takes for a call that it did not make
 
 
@@ -102,9 +98,7 @@ class ChatGoogle(HTTPModel):
     def path(self, stream: bool) -> str:
         model = quote(self.model.removeprefix("models/"), safe="")
         method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        base, _, _ = str(self.base_url).partition("?")
-        version = "" if base.endswith(f"/{self.api_version}") else f"/{self.api_version}"
-        return f"{version}/models/{model}:{method}"
+        return f"/{self.api_version}/models/{model}:{method}"
 
     def body(
         self,
@@ -126,9 +120,6 @@ class ChatGoogle(HTTPModel):
             "responseJsonSchema": self.output_schema and write_schema(self.output_schema),
             **self.generation_config,
         }
-        contents = write_google_messages(messages)
-        if contents and contents[0]["role"] == "model":  # the user has to begin
-            contents.insert(0, {"role": "user", "parts": [{"text": "(empty)"}]})
         system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
         own = [
             {
@@ -151,7 +142,7 @@ class ChatGoogle(HTTPModel):
         return given(
             {
                 "systemInstruction": {"parts": system} if system else None,
-                "contents": contents,
+                "contents": write_google_messages(messages),
                 "generationConfig": given(config) or None,
                 "tools": [*declared, *self.provider_tools] or None,
                 "toolConfig": given(tool_config) or None if own else None,
@@ -159,53 +150,73 @@ class ChatGoogle(HTTPModel):
         )
 
     def read(self, data: JSON) -> AssistantMessage:
-        return read_google_reply(data)
+        candidate = obj((data.get("candidates") or [None])[0])
+        feedback = obj(data.get("promptFeedback"))
+        sent: list[JSON] = obj(candidate.get("content")).get("parts") or []
+        finish = text_in(candidate.get("finishReason"))
+        if not (sent or finish) and "blockReason" in feedback:
+            finish = "SAFETY"
+        # a malformed reply is one by chance: the next try may be whole
+        if finish == "MALFORMED_RESPONSE" or not (sent or finish):
+            raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
+        parts = [part for part in map(given, sent) if part not in ({}, {"text": ""})]
+        # then no call runs, and each gets an error result for the model to read
+        broken = text_in(candidate.get("finishMessage", finish)) if finish in MENDABLE else ""
+        if broken and not any("functionCall" in part for part in parts):
+            parts.append({"functionCall": {"name": finish.lower()}})
+        calls = tuple(
+            ToolCall(
+                str(call.get("id") or ""),
+                call["name"],
+                broken or as_json(call.pop("args", None)) or "{}",
+            )
+            for call in (part["functionCall"] for part in parts if "functionCall" in part)
+        )
+        stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
+        raw: Any = {"provider": "google", "parts": parts}
+        if stop == "refused":
+            raw |= {"finishReason": finish, **feedback}
+        elif all(part.keys() <= {"text", "thought", "functionCall"} for part in parts):
+            raw = None  # the message says it all
+        return AssistantMessage(
+            content=_google_text(parts),
+            tool_calls=calls,
+            thinking=_google_text(parts, True) or None,
+            usage=read_google_usage(obj(data.get("usageMetadata"))),
+            stop_reason=stop,
+            raw=raw,
+        )
 
-    def accumulator(self, deltas: Deltas) -> GoogleChunks:
-        return GoogleChunks(deltas)
+    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
+        return GoogleChunks(on_delta)
 
 
 # ---- the request
 
 
 def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Messages as Gemini takes them, system prompt aside. BadRequest: a part it cannot carry.
-
-    Roles alternate: the results of one turn and what the user says after them are one content.
-    """
-    out: list[JSON] = []
-    for message in messages:
-        role = "user"
-        if isinstance(message, AssistantMessage):
-            role, parts = "model", [*_write_google_assistant(message)]
-        elif isinstance(message, ToolMessage):
-            parts = _write_google_result(message)
-        else:
-            parts = [] if isinstance(message, SystemMessage) else _write_parts(message.content)
-        if out and out[-1]["role"] == role:
-            out[-1]["parts"] += parts
-        elif parts:
-            out.append({"role": role, "parts": parts})
-    for content in out:  # results stand first, then the images and files that came with them
-        if len(content["parts"]) > 1:
-            content["parts"].sort(key=_is_no_result)
-    return out
-
-
-def _is_no_result(part: JSON) -> bool:
-    return "functionResponse" not in part
+    """Messages as Gemini takes them, system prompt aside. BadRequest: a part it cannot carry."""
+    turns = in_turns(messages, _write_google_assistant, _write_google_result, _write_google_part)
+    return [
+        {
+            "role": "user" if role == "user" else "model",
+            # results stand first, then the images and files that came with them
+            "parts": sorted(parts or [EMPTY_PART], key=lambda part: "functionResponse" not in part),
+        }
+        for role, parts in turns
+    ]
 
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:
     """The result, and the images and files that came with it: not every model takes them inside."""
-    text, media = message.text, [p for p in _write_parts(message.content) if "text" not in p]
-    if media:
-        text = f"{text}\n[attached after the results: {len(media)}]".lstrip()
-        media.insert(0, {"text": f"Attached to the result of {message.tool_name}:"})
+    media = [
+        part for part in write_content(message.content, _write_google_part) if "text" not in part
+    ]
+    label = {"text": f"Attached to the result of {message.tool_name}:"}
     # always wrapped: as an object, long numbers in it would lose their last digits
-    said = {"error" if message.is_error else "output": text}
+    said = {"error" if message.is_error else "output": message.text}
     response = {"id": message.tool_call_id, "name": wire_name(message.tool_name), "response": said}
-    return [{"functionResponse": response}, *media]
+    return [{"functionResponse": response}, *([label, *media] if media else ())]
 
 
 @lru_cache(1000)
@@ -215,42 +226,25 @@ def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
         {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}
         for call in message.tool_calls
     ]
-    raw, rest = obj(message.raw), iter(calls)
-    parts: list[JSON] = raw.get("parts", []) if raw.get("provider") == "google" else []
-    places = parts and ["functionCall" in part for part in parts].count(True)
-    if places == len(calls) and _google_text(parts) == message.content:
-        parts = [
-            part | {"functionCall": part["functionCall"] | next(rest)}
-            if "functionCall" in part
-            else part
-            for part in parts
-        ]
-    else:
-        parts = _write_parts(message.content) + [{"functionCall": call} for call in calls]
+    raw = obj(message.raw)
+    sent: list[JSON] = raw.get("parts", []) if raw.get("provider") == "google" else []
+    own: list[JSON] = [{"functionCall": call} for call in calls]
+    parts = put_back(sent, ["functionCall" in part for part in sent], own)
+    if not parts or _google_text(parts) != message.content:
+        parts = write_content(message.content, _write_google_part) + own
     # only the first of parallel calls has to have one
     first = next((part for part in parts if "functionCall" in part), JSON())
     first.setdefault("thoughtSignature", UNSIGNED)
     return parts
 
 
-def _write_parts(content: Content) -> list[JSON]:
-    """Parts with the content; none for empty text, which the API refuses."""
-    if isinstance(content, str):
-        return [{"text": content}] if content else []
-    return [written for part in content for written in _write_google_part(part)]
-
-
-def _write_google_part(part: Part) -> list[JSON]:
-    if isinstance(part, TextPart):
-        return _write_parts(part.text)
-    if isinstance(part, ImagePart | FilePart):
-        kind, data = part.media_type, base64.b64encode(part.data or b"").decode()
-        if found := re.fullmatch("data:([^;,]+);base64,(.*)", part.url or ""):
-            kind, data = found[1], found[2]
-        elif part.url:
-            return [{"fileData": given({"mimeType": kind, "fileUri": part.url})}]
-        return [{"inlineData": {"mimeType": kind, "data": data}}]
-    raise BadRequest(f"Gemini cannot carry {part!r:.80}")
+def _write_google_part(part: Part) -> JSON | None:
+    if isinstance(part, TextPart):  # the API refuses an empty one
+        return {"text": part.text} if part.text else None
+    kind, data, url = attachment(part)
+    if url:
+        return {"fileData": given({"mimeType": kind or None, "fileUri": url})}
+    return {"inlineData": {"mimeType": kind, "data": data}}
 
 
 def write_schema(schema: JSON) -> JSON:
@@ -258,14 +252,10 @@ def write_schema(schema: JSON) -> JSON:
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
-    return obj(json.loads(json.dumps(schema), object_hook=_write_subschema))
+    return rewrite_schema(schema, UNKNOWN, _write_subschema)
 
 
 def _write_subschema(schema: JSON) -> JSON:
-    # a parameter may have one of these words as its name: then the value is a schema
-    for name in UNKNOWN & schema.keys():
-        if not isinstance(schema[name], dict) or "propertyName" in schema[name]:
-            del schema[name]
     if not isinstance(schema.get("const", {}), dict):
         schema["enum"] = [schema.pop("const")]
     if isinstance(schema.get("$ref"), str) and any(not key.startswith("$") for key in schema):
@@ -274,46 +264,6 @@ def _write_subschema(schema: JSON) -> JSON:
 
 
 # ---- the reply
-
-
-def read_google_reply(data: JSON) -> AssistantMessage:
-    """The message in a reply. BadResponse: there is none, or a call in it that nobody can read."""
-    candidate = obj((data.get("candidates") or [None])[0])
-    feedback = obj(data.get("promptFeedback"))
-    sent: list[JSON] = obj(candidate.get("content")).get("parts") or []
-    finish = text_in(candidate.get("finishReason"))
-    if not (sent or finish) and "blockReason" in feedback:
-        finish = "SAFETY"
-    # a malformed reply is one by chance: the next try may be whole
-    if finish == "MALFORMED_RESPONSE" or not (sent or finish):
-        raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
-    parts = [part for part in map(given, sent) if part not in ({}, {"text": ""})]
-    # then no call runs, and each gets an error result for the model to read
-    broken = text_in(candidate.get("finishMessage", finish)) if finish in MENDABLE else ""
-    if broken and not any("functionCall" in part for part in parts):
-        parts.append({"functionCall": {"name": finish.lower()}})
-    calls = tuple(
-        ToolCall(
-            str(call.get("id") or ""),
-            call["name"],
-            broken or as_json(call.pop("args", None)) or "{}",
-        )
-        for call in (part["functionCall"] for part in parts if "functionCall" in part)
-    )
-    stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
-    raw: Any = {"provider": "google", "parts": parts}
-    if stop == "refused":
-        raw |= {"finishReason": finish, **feedback}
-    elif all(part.keys() <= {"text", "thought", "functionCall"} for part in parts):
-        raw = None  # the message says it all
-    return AssistantMessage(
-        content=_google_text(parts),
-        tool_calls=calls,
-        thinking=_google_text(parts, True) or None,
-        usage=read_google_usage(obj(data.get("usageMetadata"))),
-        stop_reason=stop,
-        raw=raw,
-    )
 
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
@@ -330,12 +280,11 @@ def read_google_usage(counts: JSON) -> Usage | None:
     return usage if counts else None
 
 
-class GoogleChunks:
+@dataclass
+class GoogleChunks(Accumulator):
     """A streamed reply: each chunk is a reply of its own, with the next parts."""
 
-    def __init__(self, deltas: Deltas) -> None:
-        self.complete = False
-        self._deltas = deltas
+    def __post_init__(self) -> None:
         self._parts: list[JSON] = []
         self._candidate: JSON = {}
         self._rest: JSON = {"usageMetadata": {}, "promptFeedback": {}}
@@ -346,7 +295,7 @@ class GoogleChunks:
         for candidate in objects(event.get("candidates"))[:1]:
             self._candidate |= given(candidate)
             for part in map(given, obj(candidate.get("content")).get("parts") or []):
-                show = self._deltas.thinking if part.get("thought") else self._deltas.text
+                show = self.thinking if part.get("thought") else self.text
                 show(part.get("text", ""))
                 last = self._parts[-1] if self._parts else {}
                 if "functionCall" in part:
@@ -365,18 +314,16 @@ class GoogleChunks:
         if "name" in piece:
             self._parts.append(part)
         call = self._parts[-1]["functionCall"]
-        call.pop("willContinue", None)
         for each in pieces:
             *path, name = PATH.findall(each["jsonPath"])
             holder = call.setdefault("partialArgs", {})
             for key in path:
                 holder = holder.setdefault(key, {})
-            value = next((each[kind] for kind in VALUES if kind in each), None)
-            if isinstance(value, str):
-                shown += value
-                value = (holder.get(name) or "") + value
-            holder[name] = value
-        self._deltas.call(shown, call["name"], str(call.get("id") or ""))
+            text: str | None = each.get("stringValue")
+            shown += text or ""
+            other = each.get("numberValue", each.get("boolValue"))
+            holder[name] = other if text is None else holder.get(name, "") + text
+        self.call(shown, call["name"], str(call.get("id") or ""))
 
     def reply(self) -> JSON:
         for part in self._parts:

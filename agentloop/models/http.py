@@ -1,6 +1,6 @@
 """A model behind HTTP: retries, errors, server-sent events, limits.
 
-Copy with: errors.py, events.py and what they name.
+Copy with: models/wire.py, errors.py, events.py and what they name.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
 (the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
 import json
 import logging
 import os
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache, partialmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, cast
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic_core import from_json, to_json
 
@@ -38,22 +37,9 @@ from ..errors import (
     RateLimited,
     ServerError,
 )
-from ..events import (
-    Delta,
-    OnDelta,
-    TextDeltaEvent,
-    ThinkingDeltaEvent,
-    ToolCallDeltaEvent,
-    failed_attempt,
-)
-from ..messages import (
-    AssistantMessage,
-    Message,
-    SideRequest,
-    ToolCall,
-    ToolChoice,
-    clean_text,
-)
+from ..events import OnDelta, failed_attempt
+from ..messages import AssistantMessage, Message, SideRequest, ToolChoice, clean_text
+from .wire import JSON, Accumulator, EventParser
 
 if TYPE_CHECKING:
     import httpx  # it takes 60 ms to import, so whoever makes no request goes without
@@ -62,7 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("agentloop")
 
-JSON: TypeAlias = dict[str, Any]
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
 # Not to be tried again. OpenAI, Anthropic: the account is empty, though it is a 429. Then: what a
@@ -71,20 +56,6 @@ HOPELESS = "insufficient_quota|spend_limit|malformed: |recursion|depth exceeded|
 PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
-
-
-class Accumulator(Protocol):
-    """Puts one streamed reply together."""
-
-    complete: bool
-    """True when the reply's end was seen."""
-
-    def add(self, event: JSON) -> None:
-        """Take the next event, and show the text in it."""
-
-    def reply(self) -> JSON:
-        """What there is so far, in the form that `HTTPModel.read` takes."""
-        ...
 
 
 class Secret(str):
@@ -180,7 +151,7 @@ class HTTPModel(ABC):
         """The message in a reply. BadResponse: there is none."""
 
     @abstractmethod
-    def accumulator(self, deltas: Deltas) -> Accumulator:
+    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
         """A new one, for one attempt."""
 
     # ---- one request
@@ -200,13 +171,13 @@ class HTTPModel(ABC):
         try:
             async with asyncio.timeout(self.timeout):
                 while True:
-                    deltas = Deltas(on_delta)
+                    parts = self.accumulator(on_delta)
                     try:
-                        return await self._attempt(content, deltas)
+                        return await self._attempt(content, parts)
                     except PASSING as error:
                         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
                         hopeless = wait > LONGEST_WAIT or re.search(HOPELESS, str(error))
-                        if deltas.shown or attempt == self.max_retries or hopeless:
+                        if parts.shown or attempt == self.max_retries or hopeless:
                             raise
                         attempt += 1
                         logger.info(
@@ -216,15 +187,17 @@ class HTTPModel(ABC):
         except TimeoutError:
             raise ConnectionFailed(f"{self!r}: no whole answer in {self.timeout} s") from None
 
-    async def _attempt(self, content: bytes, deltas: Deltas) -> AssistantMessage:
+    async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         import httpx
 
         base, _, query = str(self.base_url).partition("?")
-        url = httpx.URL(base + self.path(bool(deltas.on_delta)))
+        path = self.path(bool(parts.on_delta))
+        version = re.match("(/v1[a-z]*)?", path)  # which the base URL may have, too
+        url = httpx.URL(base.removesuffix(version[0] if version else "") + path)
         auth: Any = httpx.USE_CLIENT_DEFAULT
         if url.userinfo:  # httpx would log it
             auth, url = (url.username, url.password), url.copy_with(userinfo=b"")
-        parts, response = self.accumulator(deltas), None
+        response = None
         try:
             async with (
                 self._lend() as client,
@@ -241,20 +214,19 @@ class HTTPModel(ABC):
                     timeout=httpx.Timeout(self.read_timeout, connect=self.connect_timeout),
                 ) as response,
             ):
-                whole = await self._whole(response, deltas, parts)
-                if re.search(rb"\\u[dD]", deltas.body):  # half a character, perhaps
-                    whole = obj(loaded(clean_text(json.dumps(whole, ensure_ascii=False))))
-                message = self.read(whole)
-                if message.raw:  # what JSON cannot hold again, no later request could
-                    from_json(to_json(message.raw))
-                return message
+                message = self.read(await self._whole(response, parts))
+                if not message.raw:
+                    return message
+                # what JSON cannot hold again, no later request could: half a character, say
+                kept = from_json(clean_text(json.dumps([message.raw], ensure_ascii=False)))
+                return replace(message, raw=kept[0])
         except BaseException as error:
             # An answer that says no is not paid for, and neither is a connection that broke early.
             too_late = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
             if response.is_success if response else too_late:
                 used = None
                 with suppress(*UNREADABLE):
-                    used = self.read(obj(loaded(deltas.body)) or parts.reply()).usage
+                    used = self.read(obj(loaded(parts.body)) or parts.reply()).usage
                 failed_attempt.get()(SideRequest(used, self.model))
             if isinstance(error, httpx.HTTPStatusError):  # raised by a hook of one's own client
                 raise self._error(error.response, str(error)) from None
@@ -266,25 +238,25 @@ class HTTPModel(ABC):
                 raise self._error(
                     response,
                     f"{response.headers.get('content-type', 'no content type')}: {error!r}: "
-                    f"{deltas.body.decode(errors='replace')}",
+                    f"{parts.body.decode(errors='replace')}",
                 ) from None
             raise
         finally:
             if self.dump:
-                self.dump(*(self._hide(b.decode(errors="replace")) for b in (content, deltas.body)))
+                self.dump(*(self._hide(b.decode(errors="replace")) for b in (content, parts.body)))
 
-    async def _whole(self, response: httpx.Response, deltas: Deltas, parts: Accumulator) -> JSON:
+    async def _whole(self, response: httpx.Response, parts: Accumulator) -> JSON:
         """The reply, put together if it is streamed."""
         import httpx
 
         parser, kind = EventParser(), response.headers.get("content-type", "")
-        streamed = deltas.on_delta and response.is_success and "json" not in kind
+        streamed = parts.on_delta and response.is_success and "json" not in kind
         clock = asyncio.timeout(None)
         try:
             async with clock:
                 async for piece in response.aiter_bytes():
-                    deltas.body += piece
-                    if len(deltas.body) > self.max_response_bytes:
+                    parts.body += piece
+                    if len(parts.body) > self.max_response_bytes:
                         raise BadResponse(f"more than {self.max_response_bytes} bytes")
                     for data in parser.feed(piece) if streamed else ():
                         if data == b"[DONE]":
@@ -301,9 +273,9 @@ class HTTPModel(ABC):
             if not parts.complete:
                 raise
         if not response.is_success:
-            raise self._error(response, deltas.body.decode(errors="replace"))
+            raise self._error(response, parts.body.decode(errors="replace"))
         if not streamed:
-            return self._parse(response, deltas.body)
+            return self._parse(response, parts.body)
         if not parts.complete:
             raise BadResponse("the stream ended before the reply did")
         return parts.reply()
@@ -442,31 +414,11 @@ def given(fields: Mapping[str, Any]) -> JSON:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@lru_cache
-def wire_name(name: str) -> str:
-    """A name that every provider takes.
-
-    A name that the model made up was answered with an error, but goes back all the same.
-    """
-    return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
-
-
-def wire_id(call_id: str) -> str:
-    """The id in at most 40 characters, which is all that OpenAI takes of other servers' ids."""
-    return call_id if len(call_id) <= 40 else hashlib.sha256(call_id.encode()).hexdigest()[:40]
-
-
 def loaded(text: str | bytes | bytearray) -> Any:
     """The value that the JSON stands for; None if it is no JSON."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
-
-
-def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
-    """Our word for the provider's: its own if we know none. A good end with calls is for them."""
-    found = reasons.get(text_in(word), word) or None
-    return "tool_calls" if calls and found in ("end", None) else found
 
 
 # ---- errors, as pure functions
@@ -504,45 +456,3 @@ def retry_after(headers: Mapping[str, str], body: str) -> float | None:
         r'(?:^after |"retryDelay": *")(\d+(\.\d+)?)', f"after {headers.get('retry-after')} {body}"
     )
     return float(found[1]) if found else None
-
-
-# ---- streams
-
-
-@dataclass
-class Deltas:
-    """Passes pieces of text on to a listener. `body` is what the server sent in this attempt."""
-
-    on_delta: OnDelta | None
-    shown: bool = False
-    body: bytearray = field(default_factory=bytearray)
-
-    def _show(self, kind: Callable[..., Delta], piece: str, *more: str) -> None:
-        if piece and self.on_delta:
-            self.shown |= not more
-            self.on_delta(kind(clean_text(piece), *more))
-
-    text = partialmethod(_show, TextDeltaEvent)
-    thinking = partialmethod(_show, ThinkingDeltaEvent)
-    # (piece, tool, call_id): a reply that showed these alone is tried again
-    call = partialmethod(_show, ToolCallDeltaEvent)
-
-
-class EventParser:
-    """The data of server-sent events, out of bytes that were cut anywhere.
-
-    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-    """
-
-    _line = b""  # the unfinished one
-    _data = b""  # of the unfinished event
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        *lines, self._line = (self._line + piece).split(b"\n")
-        for line in lines:
-            name, _, value = line.partition(b":")
-            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
-                self._data += value.strip()
-            elif not line.strip() and self._data:
-                yield self._data
-                self._data = b""

@@ -1,6 +1,6 @@
 """OpenAI's models, and every server that speaks Chat Completions (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: models/http.py, models/responses.py and what they name.
+Copy with: models/http.py, models/wire.py, models/responses.py and what they name.
 
 Chat Completions is here. Responses, which OpenAI itself is spoken to with, and what both wires
 share are in models/responses.py.
@@ -11,13 +11,13 @@ Source: https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadResponse, ModelError
+from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
     Message,
@@ -26,21 +26,7 @@ from ..messages import (
     ToolChoice,
     ToolMessage,
 )
-from .http import (
-    JSON,
-    Accumulator,
-    Deltas,
-    HTTPModel,
-    as_json,
-    given,
-    loaded,
-    obj,
-    objects,
-    stop_reason,
-    text_in,
-    wire_id,
-    wire_name,
-)
+from .http import HTTPModel, as_json, given, loaded, obj, objects, text_in
 from .responses import (
     ResponsesEvents,
     join_details,
@@ -50,6 +36,7 @@ from .responses import (
     write_part,
     write_responses,
 )
+from .wire import JSON, Accumulator, stop_reason, wire_id, wire_name
 
 if TYPE_CHECKING:
     import httpx
@@ -154,8 +141,8 @@ class ChatOpenAI(HTTPModel):
         read = read_openai_reply if self.api == "chat" else read_responses
         return replace(read(data, self._owner), usage=read_openai_usage(data.get("usage")))
 
-    def accumulator(self, deltas: Deltas) -> Accumulator:
-        return OpenAIChunks(deltas) if self.api == "chat" else ResponsesEvents(deltas)
+    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
+        return OpenAIChunks(on_delta) if self.api == "chat" else ResponsesEvents(on_delta)
 
     def _error(self, response: httpx.Response, said: str, word: Any = None) -> ModelError:
         error = super()._error(response, said, word)
@@ -284,38 +271,32 @@ def _read_openai_call(call: JSON) -> ToolCall:
     )
 
 
-class OpenAIChunks:
-    """A streamed reply, put together from the chunks that servers really send.
+@dataclass
+class OpenAIChunks(Accumulator):
+    """A streamed reply, put together from the chunks that servers really send."""
 
-    Its texts are lists of pieces until then: a long one of small pieces would be copied too often.
-    """
-
-    def __init__(self, deltas: Deltas) -> None:
-        self.complete = False
-        self._deltas = deltas
-        self._texts: defaultdict[str, list[str]] = defaultdict(list)
-        self._details: list[JSON] = []
-        self._signed: JSON = {}
-        self._calls: list[JSON] = []
+    def __post_init__(self) -> None:
+        self._message: JSON = {"tool_calls": []}
         self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
-        self._finish: Any = None
-        self._usage: Any = None
+        self._details: list[JSON] = []
 
     def add(self, event: JSON) -> None:
-        self._usage = event.get("usage") or self._usage
+        message = self._message
+        self.data["usage"] = event.get("usage") or self.data.get("usage")
         for choice in objects(event.get("choices")):
             delta = _plain(obj(choice.get("delta")))
             for name in ("content", "refusal", *THOUGHTS):
                 if (piece := delta.get(name)) is not None:
-                    self._texts[name].append(piece)
-                    show = self._deltas.thinking if name in THOUGHTS else self._deltas.text
+                    message[name] = message.get(name, "") + piece
+                    show = self.thinking if name in THOUGHTS else self.text
                     show(piece)
-            self._signed |= _signed(delta)
+            message |= _signed(delta)
             self._details += objects(delta.get("reasoning_details"))
             for position, call in enumerate(objects(delta.get("tool_calls"))):
                 self._add_call(position, call)
-            self._finish = choice.get("finish_reason") or self._finish
-        self.complete = bool(self._finish)
+            if finish := choice.get("finish_reason"):
+                self.complete = True
+                self.data["finish_reason"] = finish
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
@@ -326,23 +307,19 @@ class OpenAIChunks:
             if call_id and call["id"]:
                 is_other = call_id != call["id"]
             else:  # Gemini gives all calls one index, and no ids
-                is_other = arguments and loaded("".join(call["arguments"])) is not None
+                is_other = arguments and loaded(call["arguments"]) is not None
             call = None if is_other else call
         if not call:
-            call = self._open[index] = {"id": "", "name": "", "arguments": []}
-            self._calls.append(call)
+            call = self._open[index] = {"id": "", "name": "", "arguments": ""}
+            self._message["tool_calls"].append(call)
         call["id"] = call["id"] or call_id
         if name != call["name"]:
             call["name"] += name
-        call["arguments"].append(arguments)
+        call["arguments"] += arguments
         call |= _signed(delta)
-        self._deltas.call(arguments, call["name"], call["id"])
+        self.call(arguments, call["name"], call["id"])
 
     def reply(self) -> JSON:
-        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        calls = [call | {"arguments": "".join(call["arguments"])} for call in self._calls]
-        message = self._signed | texts | {"tool_calls": calls}
-        if self._details:
-            message["reasoning_details"] = join_details(self._details)
-        choice = {"message": message, "finish_reason": self._finish}
-        return {"choices": [choice], "usage": self._usage}
+        details = join_details(self._details) or None
+        message = self._message | given({"reasoning_details": details})
+        return {"choices": [{"message": message, **self.data}], "usage": self.data.get("usage")}

@@ -105,7 +105,7 @@ class ReplayMismatch(AssertionError):
     """A request is not the recorded one, or there are too many or too few."""
 
 
-class Entry(NamedTuple):
+class RecordedRequest(NamedTuple):
     """A request, as text to compare, and what came of it.
 
     at: the reply's place in a session. side: it asked for a summary, with a prompt at its end that
@@ -180,13 +180,13 @@ class ReplayModel:
 # ---- files
 
 
-def read_line(line: bytes) -> Entry:
+def read_line(line: bytes) -> RecordedRequest:
     """The request of a line in a recording, and its reply."""
     data = from_json(line)
-    return Entry(request_text(data), load_record(to_json(data["reply"])))
+    return RecordedRequest(request_text(data), load_record(to_json(data["reply"])))
 
 
-def read_session(log: Sequence[Record]) -> list[Entry]:
+def read_session(log: Sequence[Record]) -> list[RecordedRequest]:
     """The requests of a session, as far as it has them, and what was answered.
 
     Messages before the first run were loaded, and not asked for. A summary between two runs was
@@ -194,7 +194,7 @@ def read_session(log: Sequence[Record]) -> list[Entry]:
     left out.
     """
     in_a_run = not any(isinstance(record, RunStart) for record in log)
-    entries: list[Entry] = []
+    entries: list[RecordedRequest] = []
     for at, record in enumerate(log):
         if isinstance(record, RunStart | RunEnd):
             in_a_run = isinstance(record, RunStart)
@@ -203,7 +203,7 @@ def read_session(log: Sequence[Record]) -> list[Entry]:
             reply = AssistantMessage(record.content, usage=record.usage, model=record.model)
         if in_a_run and isinstance(reply, AssistantMessage):
             text = request_text(request_of(tail_of(view(log[:at]))))
-            entries.append(Entry(text, reply, at, reply is not record))
+            entries.append(RecordedRequest(text, reply, at, reply is not record))
     return entries
 
 

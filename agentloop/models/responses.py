@@ -1,6 +1,6 @@
 """OpenAI's Responses, the second wire of ChatOpenAI, and what it shares with the first.
 
-Copy with: models/http.py and what it names.
+Copy with: models/http.py, models/wire.py and what they name.
 
 Nothing is stored at the server: each request holds the whole conversation, and in it the items
 that only the server can read (encrypted reasoning, say), as it sent them.
@@ -10,16 +10,14 @@ Source: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadRequest, BadResponse
+from ..errors import BadResponse
 from ..messages import (
     AssistantMessage,
-    FilePart,
     ImagePart,
     Message,
     Part,
@@ -29,16 +27,14 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from .http import (
+from .http import as_json, count, given, obj, objects, text_in
+from .wire import (
     JSON,
-    Deltas,
-    as_json,
-    count,
-    given,
-    obj,
-    objects,
+    Accumulator,
+    attachment,
+    put_back,
+    rewrite_schema,
     stop_reason,
-    text_in,
     wire_id,
     wire_name,
 )
@@ -120,12 +116,11 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    raw, rest = obj(message.raw), iter(calls)
-    items = objects(raw.get("output")) if raw.get("owner") == owner else []
-    places = [item["type"] for item in items].count("function_call")
-    if items and places == len(calls) and _text_of(items, "message") == message.content:
-        return [item | next(rest) if item["type"] == "function_call" else item for item in items]
-    return out + calls
+    raw = obj(message.raw)
+    sent = objects(raw.get("output")) if raw.get("owner") == owner else []
+    items = put_back(sent, [item["type"] == "function_call" for item in sent], calls)
+    is_same = items and _text_of(items, "message") == message.content
+    return items if is_same else out + calls
 
 
 def _write_input(part: Part) -> JSON:
@@ -148,17 +143,18 @@ def write_part(part: Part) -> JSON:
     """A part as Chat Completions takes it. BadRequest: it cannot carry that."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"OpenAI's models cannot carry {part!r:.80}")
-    data, kind = base64.b64encode(part.data or b"").decode(), part.media_type or ""
-    url = part.url or f"data:{kind};base64,{data}"
+    kind, data, url = attachment(part)
+    url = url or f"data:{kind};base64,{data}"
     if isinstance(part, ImagePart):
         detail = given({"detail": (part.extra or {}).get("detail")})
         return {"type": "image_url", "image_url": {"url": url} | detail}
     if data and kind.startswith("audio/"):
         form = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
         return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
-    return {"type": "file", "file": {"filename": part.name or "file", "file_data": url}}
+    return {
+        "type": "file",
+        "file": {"filename": getattr(part, "name", None) or "file", "file_data": url},
+    }
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
@@ -181,7 +177,7 @@ def strict_schema(schema: JSON) -> JSON | None:
     Every parameter is required there: optional ones become nullable, and null means the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
-    schema = json.loads(json.dumps(schema), object_hook=_without_other_formats)
+    schema = rewrite_schema(schema, "(?!)", _without_other_formats)
     properties = obj(schema.get("properties"))
     for name in properties.keys() - {*schema.get("required", ())}:
         value: JSON = properties[name]
@@ -298,12 +294,11 @@ def _text_of(items: Sequence[JSON], kind: str) -> str:
     return "\n\n".join(filter(None, texts))
 
 
-class ResponsesEvents:
+@dataclass
+class ResponsesEvents(Accumulator):
     """A streamed reply: its last event has the whole, but for servers that leave out its items."""
 
-    def __init__(self, deltas: Deltas) -> None:
-        self.complete = False
-        self._deltas = deltas
+    def __post_init__(self) -> None:
         self._begun: dict[Any, JSON] = {}
         self._items: list[JSON] = []
         self._places: dict[str, Any] = {}  # of the last piece of each kind
@@ -319,12 +314,12 @@ class ResponsesEvents:
             self._items.append(event["item"])
         elif kind == "function_call_arguments.delta":
             call = self._begun[at]
-            self._deltas.call(event["delta"], call["name"], call["call_id"])
+            self.call(event["delta"], call["name"], call["call_id"])
         elif name := PIECES_OF.get(kind):
             place = (at, event.get("summary_index"), event.get("content_index"))
             gap = "" if self._places.setdefault(name, place) == place else "\n\n"
             self._places[name] = place
-            getattr(self._deltas, name)(gap + event["delta"])
+            getattr(self, name)(gap + event["delta"])
 
     def reply(self) -> JSON:
         # the backend of Codex, new-api: the last event has no items

@@ -143,6 +143,8 @@ def _in_order(body: dict[str, Any]) -> list[dict[str, Any]]:
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking"}
 FIELDS |= {"temperature", "top_p", "top_k", "stream", "stop_sequences", "metadata"}
 FIELDS |= {"service_tier", "output_config", "container", "cache_control"}
+TOOL_FIELDS = {"type", "name", "description", "input_schema", "cache_control", "strict"}
+TOOL_FIELDS |= {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
 BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # whose, fields needed, other fields
     "text": ("both", {"text"}, {"citations", "cache_control"}),
     "image": ("user", {"source"}, {"cache_control"}),
@@ -216,10 +218,10 @@ def _check_tools(body: dict[str, Any]) -> None:
         return
     names = [tool.get("name") for tool in body["tools"]]
     for number, tool in enumerate(body["tools"]):
-        if "type" in tool:
+        if tool.get("type", "custom") != "custom":
             continue  # one of the provider's own
         at = f"tools.{number}.custom"
-        for name in tool.keys() - {"name", "description", "input_schema", "cache_control"}:
+        for name in tool.keys() - TOOL_FIELDS:
             raise Refused(f"{at}.{name}: Extra inputs are not permitted")
         _check_pattern(tool.get("name"), f"{at}.name", "^[a-zA-Z0-9_-]{1,64}$")
         if not isinstance(tool.get("input_schema"), dict):

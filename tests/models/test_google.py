@@ -28,11 +28,9 @@ from agentloop.models.google import (
     UNSIGNED,
     ChatGoogle,
     GoogleChunks,
-    read_google_reply,
     write_google_messages,
     write_schema,
 )
-from agentloop.models.http import Deltas
 from agentloop.records import dump_record, load_record
 from agentloop.transcript import with_unique_ids
 from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
@@ -42,6 +40,7 @@ from tests.doubles.wires import GOOGLE, KEY
 from tests.models.asked import HI, PNG, TOOLS, conversation, sent
 
 model = GOOGLE.model
+read_google_reply = ChatGoogle("m", api_key="k").read
 WIRE_PNG = {"inlineData": {"mimeType": "image/png", "data": "AP8="}}
 SIGNED = {"thoughtSignature": "MQ=="}
 OK = {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
@@ -66,7 +65,7 @@ def streamed(*events):
 
 
 def assemble(*chunks, on_delta=None):
-    whole = GoogleChunks(Deltas(on_delta))
+    whole = GoogleChunks(on_delta)
     for each in chunks:
         whole.add(each)
     return read_google_reply(whole.reply())
@@ -169,6 +168,9 @@ async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_conte
     empty = UserMessage([TextPart(""), TextPart("look")])
     wire = write_google_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
     assert wire == [{"role": "user", "parts": [{"text": t} for t in ("hi", "look", "hi")]}]
+    first = [{"role": "user", "parts": [{"text": "(empty)"}]}]  # the user has to begin
+    assert write_google_messages([UserMessage("")]) == first
+    assert write_google_messages([AssistantMessage("a")])[:1] == first
     turn = [AssistantMessage(tool_calls=(ToolCall("a", "time"),)), ToolMessage("a", "time", "")]
     body = await sent(GOOGLE, [*HI, *turn, UserMessage("and?")], TOOLS)
     assert [len(content["parts"]) for content in body["contents"]] == [1, 1, 2]
@@ -293,12 +295,12 @@ async def test_the_ids_of_the_message_win():
 
 async def test_what_a_message_says_wins_over_its_raw_parts():
     reply = reply_of({"text": "secret"}, call_part(signature="c2ln"), {"zzz": 1})
-    assert write_google_messages([reply])[0]["parts"][0] == {"text": "secret"}
-    edited = write_google_messages([replace(reply, content="[removed]")])[0]["parts"]
+    assert write_google_messages([reply])[1]["parts"][0] == {"text": "secret"}
+    edited = write_google_messages([replace(reply, content="[removed]")])[1]["parts"]
     assert edited[0] == {"text": "[removed]"}
     assert edited[1]["thoughtSignature"] == UNSIGNED
     assert len(edited) == 2
-    assert write_google_messages([replace(reply, tool_calls=())])[0]["parts"] == [
+    assert write_google_messages([replace(reply, tool_calls=())])[1]["parts"] == [
         {"text": "secret"}
     ]
 
@@ -321,12 +323,12 @@ def test_unknown_parts_and_fields_survive():
     parts = [
         {"executableCode": {"language": "PYTHON", "code": "1"}},
         {"text": "a", "zzz": {"x": 1}},
-        call_part(zzz=3, id="x"),
+        call_part(id="x") | {"zzz": 3},
         {"zzz": "new"},
     ]
     reply = load_record(dump_record(reply_of(*deepcopy(parts))))
     assert reply.text == "a"
-    wire = write_google_messages([reply])[0]["parts"]
+    wire = write_google_messages([reply])[1]["parts"]
     wire[2].pop("thoughtSignature")
     assert wire == parts
 
@@ -360,7 +362,7 @@ def test_a_refusal_without_content_says_why_in_raw():
     reply = read_google_reply({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
     assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
-    assert write_google_messages([reply]) == []
+    assert len(write_google_messages([reply])) == 1
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -373,7 +375,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming):
         reply = await model(server).ainvoke(HI, on_delta=(lambda _: None) if streaming else None)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
     assert reply.raw["blockReason"] == "PROHIBITED_CONTENT"
-    assert write_google_messages([reply]) == []
+    assert len(write_google_messages([reply])) == 1
 
 
 @pytest.mark.parametrize(
@@ -508,7 +510,7 @@ def test_the_arguments_of_a_call_may_come_piece_by_piece():
         ("note", {"text": "so"}),
         ("now", {}),
     ]
-    assert write_google_messages([reply])[0]["parts"][0].items() >= SIGNED.items()
+    assert write_google_messages([reply])[1]["parts"][0].items() >= SIGNED.items()
     assert shown[:2] == [ToolCallDeltaEvent(text, "write", "") for text in ("a", ".py")]
 
 
@@ -522,7 +524,6 @@ async def test_the_double_refuses_what_the_provider_would():
         (orphan, "function response turn comes immediately after"),
         ([*HI, call, *HI], "number of function response parts is equal"),
         ([*HI, AssistantMessage("a")], "end with a user role"),
-        ([UserMessage("")], "contents is not specified"),
     ]
     async with GoogleDouble([calls(("time", {})), "never"]) as server:
         llm = model(server)
@@ -533,7 +534,7 @@ async def test_the_double_refuses_what_the_provider_would():
         stripped = [*HI, replace(reply, raw=None), result(reply.tool_calls[0])]
         with pytest.raises(BadRequest, match="missing a thought_signature"):
             await llm.ainvoke(stripped, TOOLS)
-        forged = json.loads(json.dumps(reply.raw).replace("c2lnbmF0dXJlIDU=", "Zm9yZ2Vk"))
+        forged = json.loads(json.dumps(reply.raw).replace("c2lnbmF0dXJlIDQ=", "Zm9yZ2Vk"))
         with pytest.raises(BadRequest, match="Corrupted thought signature"):
             await llm.ainvoke([*HI, replace(reply, raw=forged), stripped[2]], TOOLS)
         assert len(server.refusals) == len(bad) + 2
@@ -552,7 +553,7 @@ def test_the_key_and_the_address_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://local/")
     assert ChatGoogle(model="m").base_url == "http://local"
     here = ChatGoogle("m", base_url="http://here/v1beta/?a=b")
-    assert here.path(False) == "/models/m:generateContent"
+    assert here.path(False) == "/v1beta/models/m:generateContent"
     assert repr(ChatGoogle("m", api_key="given")) == "ChatGoogle('m')"
 
 

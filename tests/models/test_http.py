@@ -15,8 +15,9 @@ import pytest
 from agentloop import errors
 from agentloop.errors import BadRequest, ConnectionFailed
 from agentloop.messages import UserMessage
-from agentloop.models.http import EventParser, error_class, retry_after
+from agentloop.models.http import error_class, retry_after
 from agentloop.models.openai import ChatOpenAI
+from agentloop.models.wire import EventParser
 from tests.doubles.fault_server import FaultServer, answer, fin, send
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import OPENAI, Naps

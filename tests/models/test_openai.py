@@ -18,7 +18,6 @@ from agentloop.messages import (
     UserMessage,
 )
 from agentloop.models.fallback import Fallback
-from agentloop.models.http import Deltas
 from agentloop.models.openai import ChatOpenAI, write_openai_messages
 from agentloop.models.responses import strict_schema
 from agentloop.models.scripted import ScriptedModel
@@ -37,7 +36,7 @@ def reply_to(message, finish="stop"):
 
 
 def assemble(*chunks):
-    whole = ME.accumulator(Deltas(None))
+    whole = ME.accumulator(None)
     for chunk in chunks:
         whole.add(chunk)
     return ME.read(whole.reply())

@@ -19,7 +19,6 @@ from agentloop.messages import (
     Usage,
     UserMessage,
 )
-from agentloop.models.http import Deltas
 from agentloop.models.openai import ChatOpenAI
 from agentloop.models.responses import ResponsesEvents, read_responses, write_items
 from agentloop.records import dump_record, load_record
@@ -384,7 +383,7 @@ def event(kind, **fields):
 
 def assemble(*events):
     shown = []
-    whole = ResponsesEvents(Deltas(shown.append))
+    whole = ResponsesEvents(shown.append)
     for each in events:
         whole.add(each)
     assert whole.complete

@@ -8,7 +8,8 @@ from agentloop import Agent, ModelError
 from agentloop.messages import RunEnd, SideRequest, Usage
 from agentloop.models import anthropic, google, responses
 from agentloop.models.fallback import Fallback
-from agentloop.prices import bill
+from agentloop.prices import cost_of
+from agentloop.transcript import requests_of
 from tests.doubles.fault_server import FaultServer, answer, chunk, fin, send, stall, stream_head
 from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, WIRES
 
@@ -71,8 +72,9 @@ async def test_a_stream_that_was_cut_off_is_counted_as_far_as_it_is_known(wire):
     [failed] = side_requests(agent)
     assert (failed.usage or Usage()).input_tokens == (used or Usage()).input_tokens
     assert (failed.usage is None, failed.model) == (used is None, wire.model_name)
-    total = bill(agent.log, lambda model, usage: 1.0)
-    assert (total.requests, total.cost) == (2, 2.0 if used else None)
+    requests = requests_of(agent.log)
+    assert len(requests) == 2
+    assert cost_of(requests, lambda model, usage: 1.0) == (2.0 if used else None)
 
 
 async def test_the_last_attempt_is_counted_too_and_so_is_one_that_was_cancelled(wire):
@@ -109,7 +111,7 @@ async def test_a_request_that_was_never_answered_may_have_cost_something(wire):
             await agent.run("go")
     [failed] = side_requests(agent)
     assert (failed.usage, failed.model) == (None, wire.model_name)
-    assert bill(agent.log, lambda model, usage: 1.0).cost is None
+    assert cost_of(requests_of(agent.log), lambda model, usage: 1.0) is None
 
 
 async def test_a_model_that_is_asked_without_an_agent_tells_nobody(wire):

@@ -298,6 +298,7 @@ def deep(levels):
     return [] if levels == 0 else [deep(levels - 1)]
 
 
+DEEP = {"200 deep": 200, "300 deep": 300}
 BESIDE = {  # where a reply has a place for what is kept as it came
     "openai": lambda data: data["choices"][0]["message"].setdefault("extra_content", {}),
     "responses": lambda data: data["output"][0].setdefault("zzz", {}),
@@ -306,10 +307,10 @@ BESIDE = {  # where a reply has a place for what is kept as it came
 }
 
 
-@pytest.mark.parametrize("what", ["200 deep", "100,000 deep", "5,000 digits"])
+@pytest.mark.parametrize("what", [*DEEP, "100,000 deep", "5,000 digits"])
 async def test_what_no_json_can_hold_again_is_an_error_at_once(wire, streaming, what):
     whole = wire.whole(Reply("hello", thinking="hm"))
-    BESIDE[wire.name](whole)["x"] = deep(200) if what == "200 deep" else "HERE"
+    BESIDE[wire.name](whole)["x"] = deep(DEEP[what]) if what in DEEP else "HERE"
     put = b"[" * 100_000 + b"]" * 100_000 if what == "100,000 deep" else b"1" * 5_000
     content = json.dumps(whole).encode().replace(b'"HERE"', put)
     async with FaultServer([send(answer(content))]) as server:
