@@ -16,8 +16,11 @@ class RunStopped(Exception):
     """A run ended without an answer: `result` says how, and has the text that there is."""
 
     def __init__(self, result: Result) -> None:
-        super().__init__(f"{result.stop_reason}: {result.text}")
+        super().__init__(result)  # so that it can be pickled
         self.result = result
+
+    def __str__(self) -> str:
+        return f"{self.result.stop_reason}: {self.result.text}"
 
 
 class SessionLocked(RuntimeError):

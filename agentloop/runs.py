@@ -281,7 +281,7 @@ class Runs(Settings, ABC):
         self.record(RunStart(extra=extra))
         for result in closing_results(self.log):
             self.record(result)
-        if last != message:  # asked again after an error: it is there already
+        if self.messages[-1:] != [message]:  # asked again after an error: it is there already
             self.record(message)
 
 

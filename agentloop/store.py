@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from .errors import SessionLocked
-from .messages import Record, Reset, Unknown
+from .messages import Record, Reset, RunStart, Unknown
 from .records import load_record
 
 logger = logging.getLogger("agentloop")
@@ -135,7 +135,7 @@ def read_log(path: str | Path) -> list[Record]:
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:
-    """The log in a session's lines: the newest Reset and what follows it.
+    """The log in a session's lines: the newest Reset and what follows it, each run once.
 
     A line that cannot be read becomes an `Unknown` record of type "unreadable" with the line's
     number. So it keeps its place in the log, and `Summary.keep` counts on.
@@ -153,5 +153,19 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
             record = Unknown({"type": "unreadable", "line": number, "error": str(error)})
         if isinstance(record, Reset):
             log.clear()
+        elif isinstance(record, RunStart):
+            forget_attempt(log, record)
         log.append(record)
     return log
+
+
+def forget_attempt(log: list[Record], start: RunStart) -> None:
+    """Take what an earlier attempt at the same run has recorded out of the log.
+
+    `extra["workflow_run"]` of a RunStart names a run that may be begun again.
+    """
+    run = (start.extra or {}).get("workflow_run")
+    for at, old in enumerate(log):
+        if run and isinstance(old, RunStart) and (old.extra or {}).get("workflow_run") == run:
+            del log[at:]
+            break

@@ -40,6 +40,7 @@ RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = {
     "azure_openai",
     "event_channels",
+    "fleet",
     "from_bu_agent_sdk",
     "many_agents_at_once",
     "session_pool",
@@ -74,7 +75,7 @@ POINTS = {
     "tools_from_a_config": ["/contacts/shop%201", "Bearer ***", "Tone: friendly"],
 }
 SERVERS = {"event_channels", "fastapi_endpoint"}
-ELSEWHERE = {"azure_openai", "notebook_cell", "test_my_agent"}  # what their own tests run
+ELSEWHERE = {"azure_openai", "fleet", "notebook_cell", "test_my_agent"}  # what their own tests run
 OFFLINE = """
 import runpy, sys
 
@@ -104,11 +105,12 @@ def load(name: str) -> Any:
     return module
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        cwd=cwd,
         capture_output=True,
         encoding="utf-8",
         timeout=200,
@@ -173,6 +175,24 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network() -> No
         for point in POINTS[name]:
             at = output.find(point, at)
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
+
+
+# ---- fleet
+
+
+def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path: Path) -> None:
+    pytest.importorskip("dbos")
+    pytest.importorskip("fastapi")
+    done = python("-W", "error", "-c", OFFLINE, str(FOLDER / "fleet.py"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = re.findall(r"^event: (\w+)", done.stdout, re.MULTILINE)
+    assert [told[at] for at in (0, 1, 2, -1)] == [
+        "StepStart",
+        "ToolCall",
+        "ToolResult",
+        "FinalResponse",
+    ]
+    assert done.stdout.endswith("\nA1 is booked.\n")
 
 
 # ---- intent router

@@ -78,6 +78,7 @@ class Session(Loop):
             self.saved = 1
         else:
             super().record(record)
+            self.saved = min(self.saved, len(self.log) - 1)  # a run begun again has cut the log
             self._save()
         if isinstance(record, RunEnd) and self.session_file is not None:
             self.session_file.sync()

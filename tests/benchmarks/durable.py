@@ -1,0 +1,123 @@
+"""What Durable costs: runs with it and without it, on the same workers and in the same run.
+
+    python -m tests.benchmarks.durable [--quick] [--url postgresql+psycopg://...]
+
+Without a URL it starts a Postgres of its own, or takes SQLite where there is none. A model that
+answers at once and a tool that does nothing leave nothing but the library, DBOS and the database.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from dbos import DBOS
+
+from agentloop import Agent, AssistantMessage, ScriptedModel, tool
+from agentloop.mixins.durable import Durable
+from agentloop.models.scripted import call
+
+TURNS = 10
+WORKERS = (1, 2, 4)
+
+
+@tool
+async def nothing(n: int) -> str:
+    """Do nothing."""
+    return "x" * 500
+
+
+def think(messages, tools):
+    turn = sum(isinstance(message, AssistantMessage) for message in messages)
+    return call("nothing", n=turn) if turn < TURNS else "done"
+
+
+class Worker(Agent, Durable):
+    pass
+
+
+async def plain():
+    llm = ScriptedModel(*[think] * (TURNS + 1))
+    return await Worker(llm=llm, tools=[nothing]).query("Go.")
+
+
+durable = DBOS.workflow()(plain)
+
+
+async def run_all(work, runs):
+    """The seconds and the CPU seconds of these runs, 20 at a time."""
+    slots = asyncio.Semaphore(20)
+
+    async def one():
+        async with slots:
+            await work()
+
+    start, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*[one() for _ in range(runs)])
+    return time.perf_counter() - start, time.process_time() - cpu
+
+
+def work_on(url, name, runs, barrier, results):
+    config = {"name": "benchmark", "system_database_url": url, "executor_id": name}
+    DBOS(config=config | {"application_version": "1", "log_level": "ERROR"})
+    DBOS.launch()
+    measured = []
+    for work in (plain, durable):
+        asyncio.run(run_all(work, 1))  # warm
+        barrier.wait()
+        measured.append(asyncio.run(run_all(work, runs if work is durable else 10 * runs)))
+    results.put(measured)
+    os._exit(0)
+
+
+def measure(url, workers, runs):
+    """Steps a second and CPU milliseconds a step: of plain runs, and of durable ones."""
+    forked = multiprocessing.get_context("spawn")
+    barrier, results = forked.Barrier(workers), forked.SimpleQueue()
+    processes = [
+        forked.Process(target=work_on, args=(url, f"w{n}", runs, barrier, results))
+        for n in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    measured = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    steps = runs * (2 * TURNS + 1) * workers
+    for at, factor in ((0, 10), (1, 1)):
+        seconds = max(each[at][0] for each in measured)
+        cpu = sum(each[at][1] for each in measured)
+        yield factor * steps / seconds, 1000 * cpu / (factor * steps)
+
+
+def database(stack):
+    from tests.mixins.test_durable import Postgres
+
+    folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+    if not Postgres.find("initdb"):
+        return f"sqlite:///{Path(folder, 'benchmark.sqlite')}"
+    server = Postgres(folder)
+    stack.callback(server.stop)
+    return f"postgresql+psycopg://postgres@127.0.0.1:{server.port}/benchmark"
+
+
+def main(arguments):
+    runs = 4 if "--quick" in arguments else 40
+    with ExitStack() as stack:
+        given = "--url" in arguments
+        url = arguments[arguments.index("--url") + 1] if given else database(stack)
+        print("| workers | steps/s plain | durable | ratio | CPU ms/step plain | durable | ratio |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        for workers in WORKERS:
+            (fast, cpu), (slow, more) = measure(url, workers, runs)
+            cells = f"{fast:,.0f} | {slow:,.0f} | {slow / fast:.3f} | {cpu:.2f} | {more:.2f}"
+            print(f"| {workers} | {cells} | {more / cpu:.0f} |", flush=True)
+        print(f"\n{url.partition('+')[0].partition(':')[0]}, {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,21 @@
+"""That the benchmark of Durable works. How long anything takes is asserted nowhere."""
+
+import subprocess
+import sys
+
+import pytest
+
+from .speed import ROOT
+
+pytest.importorskip("dbos")
+
+
+@pytest.mark.slow
+def test_the_quick_mode_measures_each_number_of_workers(tmp_path):
+    url = f"sqlite:///{tmp_path / 'benchmark.sqlite'}"
+    command = [sys.executable, "-m", "tests.benchmarks.durable", "--quick", "--url", url]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:5]]
+    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)

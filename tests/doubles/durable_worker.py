@@ -1,0 +1,202 @@
+"""Processes that work on durable runs, and note each effect in FOLDER/effects, a line each.
+
+`live` starts runs and waits for their ends; started again after a kill, it goes on with them.
+`serve` works on a queue, as one of a fleet. `misuse` does what goes wrong.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+
+from dbos import DBOS, SetWorkflowID
+
+from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, Session, tool
+from agentloop.depends import current_agent
+from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
+from agentloop.mixins.approval import Approval, Rule
+from agentloop.mixins.durable import Durable
+from agentloop.mixins.limits import Limits
+from agentloop.models.scripted import call
+from agentloop.transcript import seal
+
+QUEUE = "runs"
+folder, kill_at, notes = Path(), 0, threading.Lock()
+
+
+def note(line, name="effects"):
+    """Add a line to a file. At the `kill_at`th effect that is no repetition, the process dies."""
+    with notes, (folder / name).open("a+") as file:
+        file.seek(0)
+        before = {*file.read().splitlines()}
+        file.write(line + "\n")
+        file.flush()
+        if name == "effects" and line not in before and len(before) + 1 == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool
+async def pay(n: int) -> str:
+    """Pay."""
+    note(f"{DBOS.workflow_id} pay {n}")
+    await asyncio.sleep(0.01 * (3 - n % 3))  # they end in another order than they start
+    note(f"{DBOS.workflow_id} paid {n}")
+    return f"paid {n}"
+
+
+@tool(idempotent=True)
+def look(n: int, agent: Loop = Depends(current_agent)) -> str:
+    """Look."""
+    note(f"{DBOS.workflow_id} look {n}")
+    agent.add(SideRequest(Usage(1, 1)))  # as a sub-agent in a step does
+    return f"saw {n}"
+
+
+@tool(parallel=False)
+async def delegate(n: int) -> str:
+    """Let another agent pay, in a workflow of its own."""
+    return await (await DBOS.start_workflow_async(child, n)).get_result()
+
+
+async def ask(call, reason):
+    """Wait until somebody allows it: for a day, and in whichever process then runs."""
+    return await DBOS.recv_async("leave", timeout_seconds=86_400) == "yes"
+
+
+class Careful(Limits, Session, Agent):
+    max_calls_per_turn = 4
+    compaction = CompactionConfig(context_window=300, keep_turns=1)
+
+
+class Worker(Approval, Careful, Durable):
+    workflow_tools = ("delegate",)
+    approval_mode = "auto"
+    approval_rules = (Rule("ask", "delegate"),)
+
+
+class Other(Approval, Durable, Careful):  # it compacts within the step of a request
+    workflow_tools = Worker.workflow_tools
+    approval_mode = Worker.approval_mode
+    approval_rules = Worker.approval_rules
+
+
+TURNS = [
+    [("pay", 0), ("look", 0), ("pay", 1)],
+    [("delegate", 2), ("pay", 3)],
+    [("pay", n) for n in range(4, 9)],  # one more than may run
+]
+
+
+@DBOS.workflow()
+async def child(n: int) -> str:
+    def think(messages, tools):  # from what it sees, for a script would begin again
+        return call("pay", n=n) if len(messages) == 1 else messages[-1].text
+
+    return await Worker(llm=ScriptedModel(think, think), tools=[pay]).query("Pay.")
+
+
+@DBOS.workflow()
+async def work(max_requests: int | None = None) -> str:
+    run = DBOS.workflow_id
+
+    def think(messages, tools):
+        turn = sum(isinstance(record, AssistantMessage) for record in agent.log)
+        if "Write a summary" in messages[-1].text:
+            note(f"{run} ask summary {turn}")
+            return "They are being paid."
+        note(f"{run} ask {turn}")
+        if turn < len(TURNS):
+            calls = [call(name, n=n) for name, n in TURNS[turn]]
+            return AssistantMessage(f"Turn {turn}. " * 60, calls, usage=Usage(400, 5))
+        results = [each.text for each in seal(agent.log) if isinstance(each, ToolMessage)]
+        return " ".join("?" if "outcome is unknown" in text else text[:8] for text in results)
+
+    def tell(event):
+        what = [getattr(event, name, "") for name in ("tool_call_id", "content", "result")]
+        note(" ".join([str(run), type(event).__name__, *what]), "events")
+
+    with (Other if (folder / "other").exists() else Worker)(
+        llm=ScriptedModel(*[think] * 20),
+        tools=[pay, look, delegate],
+        session=run,
+        session_dir=folder,
+        session_fsync=False,
+        listeners=[tell],
+        max_requests=max_requests,
+        approval_callback=ask,
+        approval_timeout=100_000.0,
+    ) as agent:
+        return f"{await agent.query('Pay them.')} ({agent.usage.total_tokens} tokens)"
+
+
+def launch(where, url, executor):
+    global folder
+    folder = Path(where)
+    config = {"name": "durable-worker", "system_database_url": url, "executor_id": executor}
+    DBOS(config=config | {"application_version": "1", "log_level": "CRITICAL"})
+    DBOS.launch()
+
+
+def live(where, url, runs, at):
+    """Work on these runs until all have ended, or until effect `at` kills this process."""
+    global kill_at
+    kill_at = at
+    launch(where, url, "one")
+
+    async def wait():
+        handles = []
+        for run in runs:
+            with SetWorkflowID(run):
+                handles.append(await DBOS.start_workflow_async(work))
+            await DBOS.send_async(run, "yes", "leave", idempotency_key=f"leave {run}")
+        await asyncio.gather(*[handle.get_result() for handle in handles], return_exceptions=True)
+
+    asyncio.run(wait())
+    os._exit(0)  # without the seconds that DBOS takes to stop its threads
+
+
+def serve(where, url, executor):
+    """Work on the queue until somebody kills this process."""
+    launch(where, url, executor)
+    DBOS.register_queue(QUEUE, worker_concurrency=5, polling_interval_sec=0.2)
+    (folder / "ready").touch()
+    threading.Event().wait()
+
+
+@DBOS.workflow()
+async def endless() -> str:
+    async def think(messages, tools):
+        note("ask")
+        if not (folder / "go on").exists():
+            await asyncio.Event().wait()
+        return "done"
+
+    return await Worker(llm=ScriptedModel(think, think)).query("Wait.")
+
+
+def misuse(where, url, runs, at):
+    """Start what is no workflow, end without an answer, cancel from outside; note the errors."""
+    launch(where, url, "one")
+
+    async def end(handle):
+        try:
+            note(await (await handle).get_result(), "errors")
+        except Exception as error:
+            note(f"{type(error).__name__}: {error}", "errors")
+
+    async def main():
+        await end(DBOS.start_workflow_async(live))
+        with SetWorkflowID("limited"):
+            await end(DBOS.start_workflow_async(work, 1))
+        with SetWorkflowID("endless"):
+            handle = await DBOS.start_workflow_async(endless)
+        while "ask" not in (folder / "effects").read_text().splitlines():
+            await asyncio.sleep(0.01)
+        await DBOS.cancel_workflow_async("endless")
+        await end(asyncio.sleep(0, handle))
+        (folder / "go on").touch()
+        await end(DBOS.resume_workflow_async("endless"))
+
+    asyncio.run(main())
+    os._exit(0)

@@ -1,0 +1,297 @@
+"""Durable: a run in a DBOS workflow, killed anywhere, ends right and does nothing twice."""
+
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentloop import RunStopped, ScriptedModel, tool
+from agentloop.mixins.durable import Durable
+from agentloop.models.replay import ReplayModel
+from agentloop.store import read_log
+from agentloop.transcript import view
+
+from .. import some, test_loop
+from ..test_recipes import load
+
+dbos = pytest.importorskip("dbos")
+if sys.platform == "win32":
+    pytest.skip("it forks processes and kills them", allow_module_level=True)
+worker = pytest.importorskip("tests.doubles.durable_worker")
+
+forked = multiprocessing.get_context("forkserver")  # which imports DBOS once
+forked.set_forkserver_preload([worker.__name__])
+KILLS = int(os.environ.get("AGENTLOOP_KILLS", "20"))  # 200 take some minutes
+EFFECTS = 23  # of a run that nobody kills
+ENDED = re.compile(r"(\?|paid 0) saw 0( (\?|paid \d)){7} Not run: \(\d+ tokens\)")
+
+
+class TestDurable(test_loop.TestLoop):
+    agent_class = Durable
+
+
+def start(target, *arguments):
+    process = forked.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def live(folder, at=0, runs=("one",), work=worker.live):
+    """True if the runs came to their end, False if the process killed itself at that effect."""
+    process = start(work, str(folder), url(folder), runs, at)
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode == 0
+
+
+def url(folder):
+    return f"sqlite:///{folder / 'dbos.sqlite'}"
+
+
+def result(database, run="one"):
+    client = dbos.DBOSClient(system_database_url=database)
+    try:
+        return client.retrieve_workflow(run).get_result()
+    finally:
+        client.destroy()
+
+
+def lines(folder, name, pattern=".*"):
+    path = folder / name
+    found = path.read_text().splitlines() if path.exists() else []
+    return [line for line in found if re.match(pattern, line)]
+
+
+def check(folder, kills, database=None, run="one"):
+    """The run has ended right, nothing ran twice that must not, and nothing was told twice."""
+    text = result(database or url(folder), run)  # which waits until there is one
+    effects = Counter(lines(folder, "effects", rf"{run}\b"))
+    twice = {effect: times - 1 for effect, times in effects.items() if times > 1}
+    assert all(re.match(r"\S+ (ask|look) ", effect) for effect in twice), twice
+    assert max(twice.values(), default=0) <= kills
+    assert ENDED.fullmatch(text), text
+    assert text.count("?") <= 4 * kills
+    paid = {effect.partition(" ")[2] for effect in effects}
+    assert paid.issuperset(re.findall(r"paid \d", text))
+    told = Counter(lines(folder, "events", rf"{run} (ToolCall|ToolResult|Text|FinalR\w+)Event "))
+    assert max(told.values()) == 1, told
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nobody has killed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert live(folder)
+    return folder
+
+
+def test_a_run_that_nobody_kills_is_as_without_a_workflow(whole):
+    check(whole, 0)
+    assert len(lines(whole, "effects")) == EFFECTS
+    assert len(lines(whole, "events", "one (ToolResult|FinalResponse)Event")) == 9 + 1
+
+
+# ---- killed
+
+
+@pytest.mark.parametrize("first", some(range(1, 13), 2))
+def test_a_run_that_is_killed_at_any_step_goes_on_from_there(tmp_path, whole, first):
+    assert not live(tmp_path, first)
+    assert not live(tmp_path, first + EFFECTS - 12)
+    assert live(tmp_path)
+    check(tmp_path, 2)
+    if "?" not in result(url(tmp_path)):  # it was killed between its calls
+        views = [view(read_log(folder / "one.jsonl")) for folder in (tmp_path, whole)]
+        assert [each.text for each in views[0]] == [each.text for each in views[1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(KILLS // 5))
+def test_runs_side_by_side_that_are_killed_again_and_again_end_right(tmp_path, seed):
+    chance, at, runs = random.Random(seed), 0, ["one", "two", "three"]
+    for _ in range(5):
+        at += chance.randint(1, EFFECTS)
+        live(tmp_path, at, runs)
+    assert live(tmp_path, 0, runs)
+    for run in runs:
+        check(tmp_path, 5, run=run)
+
+
+def test_the_session_of_a_killed_run_is_that_of_a_whole_one_and_plays_again(tmp_path, whole):
+    assert not live(tmp_path, 1)
+    assert not live(tmp_path, 7)  # when the second reply is asked for
+    assert live(tmp_path)
+    logs = [read_log(folder / "one.jsonl") for folder in (tmp_path, whole)]
+    kinds = [Counter(type(record).__name__ for record in log) for log in logs]
+    assert kinds[0] == kinds[1]
+
+    def stand_in(name, done):
+        def run(n: int) -> str:
+            return f"{done} {n}"
+
+        return tool("Do", name=name, parallel=name != "delegate")(run)
+
+    tools = [stand_in("pay", "paid"), stand_in("look", "saw"), stand_in("delegate", "paid")]
+    agent = worker.Careful(llm=ReplayModel(tmp_path / "one.jsonl"), tools=tools)
+    assert agent.run_sync("Pay them.").text in result(url(tmp_path))
+
+
+# ---- ended otherwise, and used wrongly
+
+
+def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
+    assert live(tmp_path, work=worker.misuse)
+    errors = lines(tmp_path, "errors")
+    assert "live is not a registered workflow function" in errors[0]
+    assert errors[1].startswith("RunStopped: limit:requests: ")
+    with pytest.raises(RunStopped, match="limit:requests"):  # in another process, too
+        result(url(tmp_path), "limited")
+    assert "cancelled" in errors[-2]
+    assert errors[-1] == "done"
+    with pytest.raises(Exception, match="unable to open database"):
+        dbos.DBOSClient(system_database_url=url(tmp_path / "none")).check_connection()
+
+
+@pytest.mark.slow
+def test_another_order_of_mixins_is_an_error_where_it_asks_for_another_step(tmp_path):
+    assert not live(tmp_path, 13)  # behind a summary
+    (tmp_path / "other").touch()
+    assert live(tmp_path)
+    with pytest.raises(Exception, match="model compaction.*Check that your workflow is determ"):
+        result(url(tmp_path))
+
+
+def test_a_workflow_tool_that_runs_beside_others_is_refused():
+    with pytest.raises(ValueError, match="'look' needs parallel=False"):
+        Durable(llm=ScriptedModel(), tools=[worker.look], workflow_tools=["look"])
+
+
+# ---- a fleet on Postgres
+
+
+class Postgres:
+    """A server on loopback, in a folder of its own."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.folder, self.su = folder, []
+        if os.getuid() == 0:  # as whom it refuses to run
+            shutil.chown(folder, "postgres")
+            self.su = ["runuser", "-u", "postgres", "--"]
+        self.run("initdb", "-U", "postgres", "-A", "trust", "--no-sync")
+        self.start()
+
+    @staticmethod
+    def find(program):
+        places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{program}"))
+        return shutil.which(program) or (str(places[-1]) if places else None)
+
+    def run(self, program, *arguments):
+        command = [*self.su, self.find(program), "-D", f"{self.folder}/data", *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=100)
+
+    def start(self):
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.folder} -F"
+        self.run("pg_ctl", "-w", "-l", f"{self.folder}/log", "-o", options, "start")
+
+    def stop(self):
+        self.run("pg_ctl", "-m", "immediate", "stop")
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    if not Postgres.find("initdb") or (os.getuid() == 0 and not shutil.which("runuser")):
+        pytest.skip("there is no Postgres: install the package postgresql")
+    with tempfile.TemporaryDirectory() as folder:
+        server = Postgres(folder)
+        yield server
+        server.stop()
+
+
+class Fleet:
+    """Worker processes on one database, and the runs that they work on."""
+
+    def __init__(self, folder, postgres, runs):
+        self.folder, self.processes = folder, {}
+        self.url = f"postgresql+psycopg://postgres@127.0.0.1:{postgres.port}/{folder.name}"
+        self.runs = [f"run{n}" for n in range(runs)]
+
+    def __enter__(self):
+        self.start("a")
+        while not (self.folder / "ready").exists():  # with its tables
+            time.sleep(0.05)
+        self.client = dbos.DBOSClient(system_database_url=self.url)
+        options = {"queue_name": worker.QUEUE, "workflow_name": "work"}
+        for run in self.runs:
+            self.client.enqueue({**options, "workflow_id": run})
+            self.client.send(run, "yes", "leave")
+        while len(lines(self.folder, "effects")) < 4:
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *error):
+        for name in self.processes:
+            self.kill(name)
+        self.client.destroy()
+
+    def start(self, name):
+        self.processes[name] = start(worker.serve, str(self.folder), self.url, name)
+
+    def kill(self, name):
+        self.processes[name].kill()
+        self.processes[name].join()
+
+    def going_on(self):
+        found = self.client.list_workflows(workflow_ids=self.runs)
+        return any(run.status in ("ENQUEUED", "PENDING") for run in found)
+
+    def check(self, kills):
+        for run in self.runs:
+            check(self.folder, kills, self.url, run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 10 * KILLS)
+def test_four_workers_of_which_one_is_killed_every_second_end_all_runs(tmp_path, postgres):
+    with Fleet(tmp_path, postgres, KILLS) as fleet:
+        for name in "bcd":
+            fleet.start(name)
+        kills = 0
+        while fleet.going_on():
+            time.sleep(1)
+            if kills < KILLS:  # then let them be: a slow machine would never come to an end
+                fleet.kill("abcd"[kills % 4])
+                fleet.start("abcd"[kills % 4])
+                kills += 1
+        fleet.check(kills)
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_worker_that_never_comes_back_are_taken_up_by_another(tmp_path, postgres):
+    with Fleet(tmp_path, postgres, 2) as fleet:
+        fleet.kill("a")
+        fleet.start("b")
+        assert {*load("fleet").take_over(fleet.client, "a")} >= {"run0", "run1"}
+        fleet.check(1)
+
+
+@pytest.mark.slow
+def test_ten_seconds_without_postgres_are_survived(tmp_path, postgres):
+    with Fleet(tmp_path, postgres, 4) as fleet:
+        postgres.stop()
+        time.sleep(10)
+        postgres.start()
+        fleet.check(0)
