@@ -74,7 +74,7 @@ from .messages import (
     UserMessage,
 )
 from .mixins.compaction import Compaction, CompactionConfig
-from .mixins.cost import Cost, run_counted
+from .mixins.cost import Cost
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
@@ -181,7 +181,6 @@ __all__ = [
     "every",
     "genai_price",
     "load_record",
-    "run_counted",
     "sessions",
     "tool",
     "validate",

@@ -34,8 +34,11 @@ class Price(NamedTuple):
         """The money for so many tokens, each counted once."""
         read, written = usage.cached_input_tokens, usage.cache_write_tokens
         counts = usage.input_tokens - read - written, usage.output_tokens, read, written
-        prices = (self.input if price is None else price for price in self)
-        return sum(n * price for n, price in zip(counts, prices, strict=True)) / 1_000_000
+        money = (
+            n * (self.input if price is None else price)
+            for n, price in zip(counts, self, strict=True)
+        )
+        return sum(money) / 1_000_000
 
 
 Prices: TypeAlias = Mapping[str, Price] | PriceOf

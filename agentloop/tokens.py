@@ -38,8 +38,7 @@ HOW_TO_GET_IT = (
 
 def estimate(text: str) -> int:
     """One token per four bytes of UTF-8."""
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return -(-size // BYTES_PER_TOKEN)
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
 def count_tokens(text: str, model: str | None = None) -> int:

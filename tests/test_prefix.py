@@ -14,7 +14,7 @@ class TestAssertPrefixStable:
 
     def test_shows_the_first_message_that_changed(self):
         a, b = UserMessage("a"), UserMessage("b")
-        with pytest.raises(AssertionError, match=r"(?s)request 2, messages\[0\].*'a'.*'b'"):
+        with pytest.raises(AssertionError, match=r"(?s)request 2 changes messages\[0\].*'a'.*'b'"):
             assert_prefix_stable([Request([a]), Request([b])])
         with pytest.raises(AssertionError, match="gone"):
             assert_prefix_stable([Request([a, b]), Request([a])])
@@ -25,5 +25,5 @@ class TestAssertPrefixStable:
 
     def test_tells_of_other_tools(self):
         a = UserMessage("a")
-        with pytest.raises(AssertionError, match="request 2 offers other tools"):
+        with pytest.raises(AssertionError, match="request 2 changes .*or the tools"):
             assert_prefix_stable([Request([a]), Request([a], (add,))])

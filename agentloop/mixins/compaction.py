@@ -5,24 +5,24 @@ Copy with: the core, tokens.py.
 The summary request is the very request that was due plus one user message, so that it reads the
 provider's cache. The system prompt, the first task, the user's words since the newest prompt, the
 newest turns and what the model has not seen yet stay word for word. A summary that fails changes
-nothing; what still does not fit then loses its oldest turns. All of it stays in the log.
+nothing. What the provider then refuses loses its oldest turns. All of it stays in the log.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent
-from ..loop import ChatModel, Loop, Request
+from ..loop import WHOLE, ChatModel, Loop, Request
 from ..messages import (
     AssistantMessage,
     Message,
@@ -35,9 +35,8 @@ from ..messages import (
 )
 from ..results import as_content
 from ..settings import Settings
-from ..tokens import context_window, estimate, message_tokens, tool_tokens
-from ..tools import in_thread
-from ..transcript import is_own, newest_prompt, newest_run
+from ..tokens import context_window, message_tokens, tool_tokens
+from ..transcript import newest_run, view
 
 logger = logging.getLogger("agentloop")
 
@@ -57,11 +56,10 @@ NAMES_EACH = 60  # of a message
 NAMES_SIZE = 8_000  # characters of them all
 NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out."
 UNKNOWN_WINDOW = 128_000  # tokens
-SMALLEST_WINDOW = 16_384  # below this, nobody has to find out how large a model's is
-MIN_GAIN = 0.1  # of the context window: for less, a summary is not worth its request
-ROOM = 0.5  # of the context window is what turns are left out down to, so that it is not often
-ATTEMPTS = 2  # at a summary, in a run
-FAILED = {"compaction": "failed"}
+SHORT = 12_000  # tokens: for less, nobody has to find out how large a window is
+SUMMARIZED = 0.9  # of the threshold is what a summary is to leave, so that it is not one a turn
+ROOM = 0.5  # of a budget is what turns are left out down to, so that it is not often
+FAILED, PINNED = {"compaction": "failed"}, {"pinned": True}
 SHORT_RESULT = 2_000  # characters of each tool result, when the conversation itself is too long
 
 
@@ -71,20 +69,18 @@ class CompactionConfig(Settings):
     context_window: None is what the package genai-prices says of the model, if it is installed,
         and else 128,000.
     summary_prompt: asks for the summary.
-    keep_turns: how many of the newest turns stay as they are.
+    keep_turns: how many turns before the newest stay as they are.
     model: writes the summary instead of the agent's own model. It may be a cheaper one; but it
         cannot read the cache of the other, and is billed for the whole conversation.
-    timeout: seconds that a summary may take.
     tiktoken: count with tiktoken's table for the model, if it is there, rather than estimate.
     enabled: False turns it off.
     """
 
     threshold_ratio: Annotated[float, Field(gt=0, le=1)] = 0.80
     context_window: PositiveInt | None = None
-    summary_prompt: Annotated[str, Field(pattern=r"\S")] = SUMMARY_PROMPT
-    keep_turns: Annotated[int, Field(ge=0)] = 2
+    summary_prompt: str = SUMMARY_PROMPT
+    keep_turns: NonNegativeInt = 2
     model: ChatModel | None = None
-    timeout: PositiveFloat = 120.0
     tiktoken: bool = False
     enabled: bool = True
 
@@ -104,7 +100,7 @@ class Compaction(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
-        if config is None or not config.enabled or request.purpose != "step":
+        if not (config and config.enabled) or request.purpose != "step":
             return await super().call_model(request)
         request = await self._make_room(request, config)
         try:
@@ -112,8 +108,10 @@ class Compaction(Loop):
         except ContextWindowExceeded as error:
             # Results that the model has not seen may be what is too long: they go as well.
             shorter = replace(request, messages=shorten(request.messages))
-            retry = await self._summarize(shorter, max(cuts(self.log, True), default=0), config)
-            if (retry := retry or await self._leave_out(request, self._size(request) // 2)) is None:
+            keep = place_to_cut(self.log, [len(self.log)])
+            retry = await self._summarize(shorter, config, keep)
+            retry = retry or await self._leave_out(request, self._size(request))
+            if retry is None:
                 raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
             reply = await super().call_model(retry)
         if reply.usage and reply.usage.input_tokens:
@@ -127,8 +125,9 @@ class Compaction(Loop):
         """
         self.refuse_if_busy()
         config = self.compaction or CompactionConfig()
-        request = Request(await self.context(), self._offer())
-        return await self._summarize(request, place_to_cut(self.log, config, 1), config) is not None
+        due = Request(await self.context(), self._offer())
+        keep = place_to_cut(self.log, places(self.log)[-1 - config.keep_turns :])
+        return bool(await self._summarize(due, config, keep))
 
     async def _make_room(self, request: Request, config: CompactionConfig) -> Request:
         """The request to send instead of one that is too long.
@@ -136,79 +135,65 @@ class Compaction(Loop):
         An estimate refuses nothing: what is still too long is sent, and the provider says so.
         """
         size, budget = self._size(request), self.context_budget
-        if budget and size >= budget:
-            least = round(MIN_GAIN * budget)
-            return await self._leave_out(request, round(ROOM * budget), least) or request
-        if size < config.threshold_ratio * (config.context_window or SMALLEST_WINDOW):
+        if budget:
+            return (size >= budget and await self._leave_out(request, budget)) or request
+        known = window_of(self.llm.model) if size > SHORT else UNKNOWN_WINDOW
+        most = config.threshold_ratio * (config.context_window or known)
+        if size < most:
             return request
-        model = (request.model or self.llm).model
-        window = config.context_window or int(await in_thread(window_of, model))
-        if size < config.threshold_ratio * window:
-            return request
-        keep = place_to_cut(self.log, config, MIN_GAIN * window)
-        request = await self._summarize(request, keep, config) or request
-        if self._size(request) < window:
-            return request
-        return await self._leave_out(request, round(ROOM * window)) or request
+        found = places(self.log)[-1 - config.keep_turns :]
+        keep = place_to_cut(self.log, found, size - SUMMARIZED * most)
+        return await self._summarize(request, config, keep) or request
 
     def _size(self, request: Request) -> int:
         """The input tokens of a request, at the rate that the provider last reported."""
-        counts = self.compaction and self.compaction.tiktoken
-        model = (request.model or self.llm).model if counts else None
+        model = self.llm.model if self.compaction and self.compaction.tiktoken else None
         self._counted = tool_tokens(request.tools, model)
         self._counted += sum(message_tokens(message, model) for message in request.messages)
         return round(self._rate * self._counted)
 
     async def _summarize(
-        self, request: Request, keep: int, config: CompactionConfig
+        self, request: Request, config: CompactionConfig, keep: int
     ) -> Request | None:
         """The request that goes on from a summary of the log up to record `keep`.
 
-        None if there is nothing to summarize, or if it came to nothing.
+        None if there is nothing to summarize, or if the summary came to nothing.
         """
-        failed = [each for each in newest_run(self.log) if getattr(each, "extra", None) == FAILED]
-        if not (gain := cuts(self.log, True).get(keep)) or len(failed) >= ATTEMPTS:
+        failures = sum(getattr(each, "extra", None) == FAILED for each in newest_run(self.log))
+        if not keep or failures > 1:  # in this run
             return None
-        ask = UserMessage(config.summary_prompt, hidden=True)
-        messages = [*request.messages, ask]
+        messages = [*request.messages, UserMessage(config.summary_prompt, hidden=True)]
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
-        reply, problem = AssistantMessage(), Exception("it was empty, cut off or too long")
         try:
-            async with asyncio.timeout(config.timeout):
-                reply = await super().call_model(side)
+            reply = await super().call_model(side)
         except Stop:
             raise
         except Exception as error:
-            problem = error
-        is_whole = reply.text.strip() and reply.stop_reason in (None, "end", "tool_calls")
-        if is_whole and estimate(reply.text) < gain:
-            self.add(Summary(reply.text, keep, reply.usage, reply.model))
-            return await self._go_on(request, reply.text)
-        logger.warning("the conversation could not be summarized: %s", problem)
+            reply = AssistantMessage(stop_reason=str(error))
+        if reply.text.strip() and reply.stop_reason in WHOLE:
+            return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
+        logger.warning("the conversation could not be summarized: %s", reply.stop_reason)
         self.add(SideRequest(reply.usage, reply.model, extra=FAILED))
         return None
 
-    async def _leave_out(self, request: Request, target: int, least: int = 1) -> Request | None:
-        """The request without the oldest turns, down to `target` tokens.
+    async def _leave_out(self, request: Request, size: int) -> Request | None:
+        """The request without the oldest turns, down to half of `size` tokens, if that can be.
 
-        None if they have less than `least` tokens.
+        None if they are too little of it.
         """
-        places, size = cuts(self.log), self._size(request)
-        fits = (at for at in places if size - places[at] <= target)
-        keep = next(fits, max(places, default=0))
-        if places.get(keep, 0) < least:
+        keep = place_to_cut(self.log, places(self.log), self._size(request) - ROOM * size)
+        if not keep:
             return None
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
-        content = [LEFT_OUT, *summaries][-1].partition(NAMES)[0] + NAMES
-        content += names_in(self.log[:keep])
-        self.record(Summary(content, keep))
-        return await self._go_on(request, content)
+        said = [LEFT_OUT, *summaries][-1].partition(NAMES)[0]
+        return await self._go_on(request, Summary(said + NAMES + names_in(self.log[:keep]), keep))
 
-    async def _go_on(self, before: Request, summary: str) -> Request:
-        request = replace(before, messages=await self.context())
-        dropped = [message for message in before.messages if message not in request.messages]
-        self.emit(CompactionEvent(summary, self._size(before), self._size(request), dropped))
-        return request
+    async def _go_on(self, before: Request, summary: Summary) -> Request:
+        self.add(summary)
+        after = replace(before, messages=await self.context())
+        dropped = [message for message in before.messages if message not in after.messages]
+        self.emit(CompactionEvent(summary.content, self._size(before), self._size(after), dropped))
+        return after
 
 
 @cache
@@ -217,61 +202,52 @@ def window_of(model: str) -> int:
     if window := context_window(model):
         return window
     logger.warning(
-        "the context window of %r is not known and taken as %s tokens: set "
+        "the context window of %r is not known and taken as 128,000 tokens: set "
         "compaction=CompactionConfig(context_window=...), or install genai-prices",
         model,
-        f"{UNKNOWN_WINDOW:,}",
     )
     return UNKNOWN_WINDOW
 
 
-def beginning(log: Sequence[Record]) -> int:
-    """The first record in view: the last summary's `keep`, or what follows the first task."""
-    for record in reversed(log):
-        if isinstance(record, Summary):
-            return record.keep
-    return next((at + 1 for at, record in enumerate(log) if isinstance(record, UserMessage)), 0)
+def places(log: Sequence[Record]) -> list[int]:
+    """The places where a log can be cut: where turns begin.
 
-
-def cuts(log: Sequence[Record], unseen: bool = False) -> dict[int, int]:
-    """The places up to which a log can be summarized, and the tokens that leave the view then.
-
-    These are where turns begin, and behind the last one. A turn is a reply, with what was said to
-    it before and its results. What the model has not seen yet is not cut off, but with `unseen` the
-    results of the last turn may be. The user's words since the newest prompt stay in view.
+    A turn begins behind the last reply and its results. The newest is not cut off, as the model has
+    not seen its results yet.
     """
-    begin, prompt = beginning(log), newest_prompt(log)
-    places, start, gain, has_calls = dict[int, int](), (0, 0), 0, False
+    found, start = list[int](), 0
     for at, record in enumerate(log):
         if isinstance(record, AssistantMessage):
-            places |= [start]
-            has_calls = bool(record.tool_calls)
-        if at >= begin and isinstance(record, Message) and not (at >= prompt and is_own(record)):
-            gain += message_tokens(record)
+            found.append(start)
         if isinstance(record, AssistantMessage | ToolMessage):
-            start = at + 1, gain
-    if unseen or not has_calls:
-        places |= [start]
-    return {at: gain for at, gain in places.items() if at > begin}
+            start = at + 1
+    return found
 
 
-def place_to_cut(log: Sequence[Record], config: CompactionConfig, min_gain: float) -> int:
-    """The record up to which to summarize, for `min_gain` tokens at least: 0 if it is not worth it.
+def place_to_cut(log: Sequence[Record], found: Sequence[int], enough: float = 1) -> int:
+    """The first of some places where a cut takes `enough` tokens out of the view, or the last one.
 
-    That keeps `keep_turns` turns and what is unseen, or fewer turns if they are all there is.
+    0 if it does not take half of that there: it is not worth a request or a broken prefix.
     """
-    places = [*cuts(log).items()][-1 - config.keep_turns :]
-    return next((at for at, gain in places if gain >= min_gain), 0)
+
+    def size(*cut: Summary) -> int:  # of the view, but for its summary
+        messages = view([*log, *cut])
+        return sum(message_tokens(m) for m in messages if getattr(m, "extra", None) != PINNED)
+
+    def gain(place: int) -> int:
+        return size() - size(Summary("", place))
+
+    keep = [*found, *found[-1:], 0][bisect_left(found, enough, key=gain)]
+    return keep if gain(keep) >= enough / 2 else 0
 
 
 def names_in(records: Iterable[Record]) -> str:
     """The names and numbers in the messages among some records, the newest first, each once."""
     found: list[str] = []
     for record in records:
-        if isinstance(record, Message):
-            calls = record.tool_calls if isinstance(record, AssistantMessage) else ()
-            text = "\n".join([*(call.arguments for call in calls), record.text])
-            found += NAME.findall(text)[:NAMES_EACH]
+        calls = getattr(record, "tool_calls", ())
+        texts = [*(call.arguments for call in calls), getattr(record, "text", "")]
+        found += NAME.findall("\n".join(texts))[:NAMES_EACH]
     names = " | ".join([*dict.fromkeys(reversed(found)), ""])
     return names[:NAMES_SIZE].rpartition(" | ")[0]  # no name is cut in two
 

@@ -15,11 +15,11 @@ tokens are counted all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..loop import Loop
-from ..messages import Part, Record, Result, SideRequest, Usage
+from ..messages import Record, Usage
 from ..prices import Prices, cost_of, price_of
 from ..transcript import newest_run, requests_of, usage_of
 
@@ -70,16 +70,3 @@ class Cost(Loop):
         requests = requests_of(records)
         cost = cost_of(requests, price_of(self.prices, self.llm))
         return Bill(len(requests), usage_of(requests), cost)
-
-
-async def run_counted(agent: Loop, sub: Loop, prompt: str | Sequence[Part]) -> Result:
-    """Run a sub-agent in a tool of `agent`, and count its requests there, however it ends.
-
-    A tool gets its agent as `agent: Loop = Depends(current_agent)`.
-    """
-    start = len(sub.log)
-    try:
-        return await sub.run(prompt)
-    finally:
-        for request in requests_of(sub.log[start:]):
-            agent.add(SideRequest(request.usage, request.model))

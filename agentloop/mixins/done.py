@@ -111,10 +111,9 @@ def parse_answer(text: str, output_type: Any) -> Any:
 
 def done_names(tools: Sequence[Tool]) -> list[str]:
     """The names of the done tools: `done`, and those whose function names TaskComplete."""
-    return [tool.name for tool in tools if tool.name == "done" or "TaskComplete" in words_of(tool)]
-
-
-def words_of(tool: Tool) -> tuple[str, ...]:
-    """The global names that a tool's function uses."""
-    code = getattr(getattr(tool, "function", None), "__code__", None)
-    return getattr(code, "co_names", ())
+    codes = [getattr(getattr(tool, "function", None), "__code__", None) for tool in tools]
+    return [
+        tool.name
+        for tool, code in zip(tools, codes, strict=True)
+        if tool.name == "done" or "TaskComplete" in getattr(code, "co_names", ())
+    ]

@@ -95,14 +95,13 @@ class Inbox(Loop):
 
 def unread(log: Sequence[Record]) -> list[UserMessage]:
     """The messages that were sent and do not stand in the conversation yet."""
-    messages: dict[str, UserMessage] = {}
-    for record in log:
-        if isinstance(record, Unknown) and record.data.get("type") == "sent":
-            name = record.data["id"]
-            messages[name] = replace(from_dict(record.data["message"]), extra={"sent": name})
-        elif isinstance(record, UserMessage) and record.extra:
-            messages.pop(record.extra.get("sent", ""), None)
-    return [*messages.values()]
+    told = {(record.extra or {}).get("sent") for record in log if isinstance(record, UserMessage)}
+    sent = (record.data for record in log if isinstance(record, Unknown))
+    return [
+        replace(from_dict(data["message"]), extra={"sent": data["id"]})
+        for data in sent
+        if data.get("type") == "sent" and data["id"] not in told
+    ]
 
 
 def turns_without(log: Sequence[Record], reminder: int) -> int:

@@ -44,7 +44,6 @@ LAST_WORDS = (
     "A limit of this run is reached: it ends here, and no tool can be called. "
     "Say briefly what you have done, what you found, and what is still missing."
 )
-SUMMARY_SECONDS = 30
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
 REPORT = (
     "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
@@ -97,7 +96,7 @@ class Limits(Loop):
             # With "none", Anthropic would bill the whole conversation again.
             side = replace(request, messages=messages, tool_choice="auto", purpose="limit")
             with suppress(Exception):
-                async with asyncio.timeout(SUMMARY_SECONDS):
+                async with asyncio.timeout(30):
                     reply = await super().call_model(side)
                 self.add(SideRequest(reply.usage, reply.model))
                 said = reply.text
@@ -130,10 +129,8 @@ class Limits(Loop):
     def record(self, record: Record) -> None:
         super().record(record)
         # Compaction sends a request after its summary, and after one that failed.
-        asked = isinstance(record, Summary) or "compaction" in (
-            getattr(record, "extra", None) or ()
-        )
-        if asked and self.running and (kind := self._reached()):
+        failed = getattr(record, "extra", None) == {"compaction": "failed"}
+        if (failed or isinstance(record, Summary)) and self.running and (kind := self._reached()):
             raise self._stop(kind, "")
 
     def _spent(self) -> dict[str, Any]:

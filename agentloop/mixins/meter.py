@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise, takewhile
 from operator import eq
-from typing import Any
 
 from ..events import RequestEvent
 from ..loop import Loop, Request
@@ -49,22 +48,19 @@ def compare(request: Request, before: Request) -> RequestEvent:
     return RequestEvent(request.purpose, len(new), kept, tokens + tools, tokens_kept, again)
 
 
-def assert_prefix_stable(requests: Iterable[Any], *, breaks: int = 0) -> None:
+def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
     """Passes if each request begins with all of the one before it, with `breaks` exceptions.
 
     requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
-    the first message that changed, or what changed in the tools.
+    the first message that changed; it is the same one if the tools or the tool_choice did.
     """
     found: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):
-        if [before.tools, before.tool_choice] != [after.tools, after.tool_choice]:
-            found.append(f"request {number} offers other tools, or another tool_choice")
-            continue
-        for at, was in enumerate(before.messages):
-            now = after.messages[at] if at < len(after.messages) else "gone"
-            if was != now:
-                found.append(f"request {number}, messages[{at}]:\n  was {was}\n  now {now}")
-                break
+        at = compare(after, before).kept
+        if at < len(before.messages):
+            was, now = before.messages[at], [*after.messages[at:], "gone"][0]
+            change = f"changes messages[{at}], or the tools:\n  was {was}\n  now {now}"
+            found.append(f"request {number} {change}")
     if len(found) > breaks:
         shown = "\n".join(found)
         raise AssertionError(f"the prefix broke {len(found)} times, not {breaks}:\n{shown}")

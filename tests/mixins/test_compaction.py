@@ -35,11 +35,13 @@ async def read(n: int) -> str:
     return f"{n} " + "word " * 300
 
 
-def play(*replies, summary="SUMMARY"):
-    """A model that summarizes when asked to, and else plays replies."""
+def play(*replies, summary="SUMMARY", window=1_000_000):
+    """A model that summarizes when asked to, and else plays replies, if the request is not long."""
     script = iter(replies)
 
     def answer(messages, tools):
+        if sum(map(message_tokens, messages)) > window:
+            return ContextWindowExceeded("prompt is too long")
         return summary if messages[-1].text == SUMMARY_PROMPT else next(script)
 
     return ScriptedModel(answer)
@@ -119,7 +121,9 @@ class TestCompaction(test_loop.TestLoop):
         asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
         assert asked == []
 
-    @pytest.mark.parametrize("summary", ["", "  ", RuntimeError("down"), "long " * 1000])
+    @pytest.mark.parametrize(
+        "summary", ["", "  ", RuntimeError("down"), AssistantMessage("cut", stop_reason="length")]
+    )
     async def test_a_summary_that_comes_to_nothing_changes_nothing(self, summary, caplog):
         llm = play(call("read", n=1), call("read", n=2), "done", summary=summary)
         agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
@@ -173,7 +177,7 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize(
         ("name", "wrong"),
-        [("keep_turns", -1), ("timeout", nan), ("context_window", 0), ("summary_prompt", "\n")],
+        [("keep_turns", -1), ("context_window", 0), ("threshold_ratio", nan)],
     )
     def test_settings_that_make_no_sense_are_errors(self, name, wrong):
         with pytest.raises(ValueError, match=name):
@@ -226,30 +230,26 @@ class TestCompaction(test_loop.TestLoop):
         assert len(asked) == 3
 
     async def test_what_is_still_too_long_loses_its_oldest_turns_with_an_event(self):
-        llm = play(*(call("read", n=n) for n in range(6)), "done", summary="")
-        config = CompactionConfig(context_window=1_500)
-        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
+        llm = play(*reads(0, 6), "done", summary="", window=1_500)
+        agent = Compaction(llm=llm, tools=[read], system_prompt="Be good.")
         events = [event async for event in agent.query_stream("The task")]
         assert events[-1].content == "done"
         cut = [event for event in events if isinstance(event, CompactionEvent)]
         assert cut
         assert all(event.summary.startswith(LEFT_OUT) for event in cut)
         assert "0 word" in " ".join(message.text for message in cut[0].dropped)
-        assert cut[0].tokens_before >= 1_500 > cut[0].tokens_after
+        assert cut[0].tokens_before > 1_500 > cut[0].tokens_after
         last = shown(llm.requests[-1])
         assert last[:2] == ["Be good.", "The task"]
         assert last[-1].startswith("5 word")
         assert sum("word word" in message.text for message in agent.log if hasattr(message, "text"))
 
     async def test_an_older_summary_outlives_the_turns_that_are_left_out_later(self):
-        summaries = iter(["SUMMARY", "", ""])
-        script = iter([*(call("read", n=n) for n in range(9)), "done"])
-        llm = ScriptedModel(
-            lambda m, t: next(summaries) if m[-1].text == SUMMARY_PROMPT else next(script)
-        )
-        config = CompactionConfig(context_window=1_500, keep_turns=1)
-        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        llm = play(*reads(0, 3), "one", *reads(3, 9), "two", window=1_500)
+        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
         await agent.query("The task")
+        agent.compaction = CompactionConfig(model=ScriptedModel("", ""))
+        await agent.query("More")
         contents = [record.content for record in agent.log if isinstance(record, Summary)]
         assert len(contents) > 1
         assert {content.partition("\n")[0] for content in contents} == {"SUMMARY"}

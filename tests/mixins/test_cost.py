@@ -12,21 +12,18 @@ from agentloop import (
     Agent,
     AssistantMessage,
     ChatOpenAI,
-    Depends,
-    Loop,
     ScriptedModel,
     Summary,
     Usage,
     UsageEvent,
     UserMessage,
-    current_agent,
-    tool,
 )
 from agentloop.messages import RunStart, SideRequest
-from agentloop.mixins.cost import Bill, Cost, run_counted
+from agentloop.mixins.cost import Bill, Cost
 from agentloop.mixins.limits import Limits
 from agentloop.models.scripted import call
 from agentloop.prices import Price, cost_of, genai_price, price_of
+from agentloop.toolkits.subagent import as_tool
 
 from .. import test_loop
 from ..doubles.fault_server import FaultServer, answer, send
@@ -126,14 +123,9 @@ async def test_a_model_without_a_price_costs_none_and_its_tokens_count():
 def with_a_helper(outcomes, prices=PRICES, bases=(Cost, Agent), **settings):
     """An agent with a tool that asks a sub-agent, which plays these outcomes."""
     small = ScriptedModel(*outcomes, model="small")
-
-    @tool(parallel=False)
-    async def ask(what: str, agent: Loop = Depends(current_agent)) -> str:
-        """Ask a sub-agent."""
-        return (await run_counted(agent, Agent(llm=small, tools=[add]), what)).text
-
+    ask = as_tool(Agent(llm=small, tools=[add]), "ask", "Ask a sub-agent.")
     turns = [
-        said("", call("ask", what="a"), call("ask", what="b"), used=Usage(MILLION, 0)),
+        *(said("", call("ask", prompt=p), used=Usage(MILLION // 2, 0)) for p in "ab"),
         said(used=Usage(MILLION, 0)),
     ]
     llm = ScriptedModel(*turns, model="big")
@@ -146,7 +138,7 @@ async def test_requests_of_sub_agents_are_added_up():
     told = [event async for event in agent.query_stream("x") if isinstance(event, UsageEvent)]
     assert agent.model_bills["small"] == Bill(4, Usage(2 * MILLION, 2 * MILLION), pytest.approx(6))
     assert agent.cost == pytest.approx(26)
-    assert len(told) == agent.bill.requests == 6
+    assert len(told) == agent.bill.requests == 7
     assert agent.run_bill == agent.bill
 
 

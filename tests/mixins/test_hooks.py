@@ -276,8 +276,8 @@ async def test_a_summary_is_told_of(bases):
         lambda m, t: "SUM" if len(m) > 1 and "ummar" in m[-1].text else "word " * 900
     )
     agent = type("Both", bases, {})(llm=llm, hooks=hooks, compaction=config)
-    await agent.query("one")
-    await agent.query("two")
+    for prompt in ("one", "two", "three"):
+        await agent.query(prompt)
     assert seen == ["SUM"]
 
 

@@ -172,8 +172,8 @@ class TestWithOthers:
         llm = ScriptedModel(reply)
         small = CompactionConfig(context_window=200, threshold_ratio=0.5)
         agent = Steered(llm=llm, compaction=small)
-        await agent.query("a")
-        await agent.query("b")
+        for prompt in "abc":
+            await agent.query(prompt)
         assert "during the summary" in shown(llm.requests[-1])
 
     @pytest.mark.parametrize("session_first", [True, False])
