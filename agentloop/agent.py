@@ -3,8 +3,6 @@
 Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, tokens.py.
 """
 
-from __future__ import annotations
-
 from .loop import Loop
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool

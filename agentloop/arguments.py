@@ -6,15 +6,11 @@ Models send almost the right thing: a list as a JSON string, null for what could
 text at all. Arguments are checked first, and such habits are undone only where that failed.
 """
 
-from __future__ import annotations
-
 import inspect
-import re
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from inspect import Parameter
-from typing import Annotated, Any, Literal, Required, Union, cast
+from typing import Annotated, Any, Literal, NotRequired, Union, cast
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -57,16 +53,10 @@ class Arguments:
             if each.annotation is each.empty:
                 raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation")
             fields[name] = _with_default(each)
-        self._whole = [
-            name
-            for name, kind in fields.items()
-            if len(fields) == 1
-            and inspect.isclass(kind)
-            and issubclass(kind, BaseModel)
-            and not issubclass(kind, RootModel)
-        ]
+        [*names], [*kinds] = fields, fields.values()
+        self._whole = names if len(names) == 1 and _is_model(kinds[0]) else []
         try:
-            accepted = fields[self._whole[0]] if self._whole else typed_dict("Arguments", fields)
+            accepted = kinds[0] if self._whole else _object(fields, "forbid")
             self._adapter: TypeAdapter[Any] = TypeAdapter(accepted)
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
@@ -77,42 +67,37 @@ class Arguments:
             ) from error
         if ref := schema.pop("$ref", None):  # a model that contains itself
             schema |= schema["$defs"][ref.rpartition("/")[2]]
-        for each in (schema, *schema.get("$defs", {}).values()):
-            each.pop("title", None)
-        schema.setdefault("additionalProperties", False)
+        schema.pop("title", None)
         for name in texts.keys() & schema["properties"].keys():
             schema["properties"][name].setdefault("description", texts[name])
         self.schema: dict[str, Any] = from_json(to_json(schema, inf_nan_mode="strings"))
 
     def read(self, text: str) -> dict[str, Any]:
         """The arguments by parameter name, from a model's JSON text. Raises ToolError."""
-        value = read_object(text, self.schema, self._adapter)
+        value = read_object(text, self._adapter, self.schema.get("required", ()))
         return dict.fromkeys(self._whole, value) if self._whole else value
 
 
-def read_object(text: str, schema: Mapping[str, Any], adapter: TypeAdapter[Any]) -> Any:
+def read_object(text: str, adapter: TypeAdapter[Any], required: Container[str]) -> Any:
     """What an adapter makes of the JSON object that a model wrote.
 
     Raises ToolError with a line for each problem.
     """
-    data, properties = parse_arguments(text), schema.get("properties", {})
-    known = properties if schema.get("additionalProperties") is False else data
-    problems = [_unknown(name, known) for name in data if name not in known]
-    value, errors = _check(data, adapter)
-    if errors:
-        _repair(data, errors, schema.get("required", ()))
-        value, errors = _check(data, adapter)
-    problems += [_problem(data, each) for each in errors]
-    if problems:
-        raise ToolError("\n".join(problems[:MAX_ERRORS]))
-    return value
-
-
-def _check(data: dict[str, Any], adapter: TypeAdapter[Any]) -> tuple[Any, list[ErrorDetails]]:
-    try:  # as JSON: strict models too take a string for a date there, and a list for a set
-        return adapter.validate_json(to_json(data)), []
+    data = parse_arguments(text)
+    try:
+        return _check(data, adapter)
     except ValidationError as error:
-        return None, error.errors(include_url=False, include_context=False, include_input=False)
+        _repair(data, error.errors(), required)
+    try:
+        return _check(data, adapter)
+    except ValidationError as error:
+        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise ToolError("\n".join(map(_problem, errors[:MAX_ERRORS]))) from None
+
+
+def _check(data: dict[str, Any], adapter: TypeAdapter[Any]) -> Any:
+    # as JSON: strict models too take a string for a date there, and a list for a set
+    return adapter.validate_json(to_json(data))
 
 
 def type_of(schema: Any) -> Any:
@@ -129,12 +114,21 @@ def type_of(schema: Any) -> Any:
         return list_of[type_of(rule.get("items"))]
     if kind != "object":
         return _SIMPLE.get(kind, Any)
-    fields = {name: type_of(each) for name, each in rule.get("properties", {}).items()}
-    fields |= {name: Required[fields.get(name, Any)] for name in rule.get("required", ())}
-    made = typed_dict("Object", fields, total=False)
-    extra = "forbid" if rule.get("additionalProperties") is False else "allow"
+    properties, required = rule.get("properties", {}), rule.get("required", ())
+    fields = {name: NotRequired[type_of(each)] for name, each in properties.items()}
+    fields |= {name: type_of(properties.get(name)) for name in required}
+    return _object(fields, "forbid" if rule.get("additionalProperties") is False else "allow")
+
+
+def _object(fields: dict[str, Any], extra: str) -> Any:
+    made = typed_dict("Object", fields)
     made.__pydantic_config__ = {"extra": extra}
     return made
+
+
+def _is_model(kind: Any) -> bool:
+    is_model = inspect.isclass(kind) and issubclass(kind, BaseModel)
+    return is_model and not issubclass(kind, RootModel)
 
 
 _SIMPLE: dict[Any, Any] = {
@@ -185,46 +179,25 @@ def _decode(text: str) -> Any:
     return from_json(text, allow_inf_nan=False) if text.strip() else None
 
 
-def _repair(data: dict[str, Any], errors: Iterable[ErrorDetails], required: Iterable[str]) -> None:
+def _repair(data: dict[str, Any], errors: Iterable[ErrorDetails], required: Container[str]) -> None:
     """Undo two habits of models where the check failed: a list or an object sent as a JSON
     string, and null for an argument that could be left out."""
-    for error in errors:
-        holder, key, value = _find_value(data, error["loc"])
-        if value is None and holder is data and key not in required:
-            del data[key]
-        elif isinstance(value, str) and _CONTAINERS.fullmatch(error["type"]):
+    for name in {str(error["loc"][0]) for error in errors if error["loc"]} & data.keys():
+        value = data[name]
+        if value is None and name not in required:
+            del data[name]
+        elif isinstance(value, str):
             with suppress(ValueError):
                 if isinstance(decoded := _decode(value), list | dict):
-                    holder[key] = decoded
+                    data[name] = decoded
 
 
-_CONTAINERS = re.compile(
-    "(list|dict|mapping|set|frozen_set|tuple|model|model_attributes|dataclass)_type"
-)
-
-
-def _find_value(data: Any, loc: Iterable[int | str]) -> tuple[Any, Any, Any]:
-    """The container, key and value that an error is about. Pydantic's `loc` also names the
-    members of unions that it tried: those are no keys."""
-    holder: Any = None
-    last: int | str = ""
-    for key in loc:
-        with suppress(TypeError, LookupError):
-            holder, last, data = data, key, data[key]
-    return holder, last, data
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name[:64], known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "there is no such argument"
-    return f"{_short(name)}: {hint}"
-
-
-def _problem(data: dict[str, Any], error: ErrorDetails) -> str:
+def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
-    value = _find_value(data, error["loc"])[2]
-    got = "" if error["type"] == "missing" else f" (got {_short(value)})"
-    return " ".join(f"{truncate(where, 80)}: {truncate(error['msg'], 200)}{got}".split())
+    if error["type"] == "extra_forbidden":
+        return f"{where!r:.80}: there is no such argument"
+    got = "" if error["type"] == "missing" else f" (got {_short(error['input'])})"
+    return truncate(" ".join(f"{where}: {error['msg']}{got}".split()), 300)
 
 
 def _short(value: Any) -> str:

@@ -15,8 +15,6 @@ dependencies. Within one tool call each is called once, and they close last in, 
 functions and generators run on the event loop, so they should not block.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -163,13 +161,7 @@ def parameters_of(function: Function) -> dict[str, Parameter]:
     while frame:
         local = {**frame.f_locals, **local}
         frame = frame.f_back
-    try:
-        hints = get_type_hints(typed, module, local, include_extras=True)
-    except NameError as error:
-        raise TypeError(
-            f"{name_of(function)!r}: an annotation uses {error.name!r}, which is not defined there "
-            "when the program runs; define or import it at the top of its module"
-        ) from error
+    hints = get_type_hints(typed, module, local, include_extras=True)
     empty = Parameter.empty
     return {n: each.replace(annotation=hints.get(n, empty)) for n, each in parameters.items()}
 

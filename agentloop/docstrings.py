@@ -6,8 +6,6 @@ Reads the Google style (`Args:` over indented `name: text`) and the Sphinx style
 (`:param name: text`). A docstring in another style, NumPy's for example, is all description.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from textwrap import dedent

@@ -3,8 +3,6 @@
 Copy with: messages.py.
 """
 
-from __future__ import annotations
-
 from .messages import Result
 
 

@@ -5,14 +5,12 @@ Copy with: messages.py, waiting.py.
 Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from .messages import (
     AssistantMessage,
@@ -28,10 +26,12 @@ from .messages import (
 from .waiting import cancel_and_wait, outcome
 
 
-@dataclass(slots=True)
-class _Delta:
+@dataclass
+class _Text:
     content: str
 
+
+class _Delta(_Text):
     @property
     def delta(self) -> str:
         """The content, by another name."""
@@ -46,7 +46,7 @@ class ThinkingDeltaEvent(_Delta):
     """The next piece of the model's thinking, as it streams in."""
 
 
-@dataclass(slots=True)
+@dataclass
 class ToolCallDeltaEvent:
     """The next piece of a call's arguments, as it streams in.
 
@@ -59,21 +59,15 @@ class ToolCallDeltaEvent:
     tool_call_id: str
 
 
-@dataclass(slots=True)
-class ThinkingEvent:
+class ThinkingEvent(_Text):
     """The model's thinking in one reply, whole."""
 
-    content: str
 
-
-@dataclass(slots=True)
-class TextEvent:
+class TextEvent(_Text):
     """The text of one reply, whole."""
 
-    content: str
 
-
-@dataclass(slots=True)
+@dataclass
 class RequestEvent:
     """A model request goes out, with so many messages and an estimate of its input tokens.
 
@@ -91,7 +85,7 @@ class RequestEvent:
     tokens_again: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class UsageEvent:
     """What one model request used, and which model answered it."""
 
@@ -99,7 +93,7 @@ class UsageEvent:
     model: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class StepStartEvent:
     """A tool call begins. `step_id` is its id; `step_number` counts the agent's steps from 1."""
 
@@ -108,7 +102,7 @@ class StepStartEvent:
     step_number: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class StepCompleteEvent:
     """A tool call ended: `status` is "completed" or "error"."""
 
@@ -117,7 +111,7 @@ class StepCompleteEvent:
     duration_ms: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass
 class ToolCallEvent:
     """The model calls a tool. The tool starts once a `query_stream` reader asks for what is next.
 
@@ -129,7 +123,7 @@ class ToolCallEvent:
     tool_call_id: str
 
 
-@dataclass(slots=True)
+@dataclass
 class ToolResultEvent:
     """A tool call has its result, as the model will read it."""
 
@@ -139,21 +133,18 @@ class ToolResultEvent:
     is_error: bool = False
 
 
-@dataclass(slots=True)
-class HiddenUserMessageEvent:
+class HiddenUserMessageEvent(_Text):
     """The library put a user message into the conversation (a nudge, a reminder)."""
 
-    content: str
 
-
-@dataclass(slots=True)
+@dataclass
 class PruneEvent:
     """Old results were replaced by placeholders: the request's prefix changes here."""
 
     tool_call_ids: list[str]
 
 
-@dataclass(slots=True)
+@dataclass
 class CompactionEvent:
     """The conversation was summarized, or cut: the request's prefix changes here.
 
@@ -166,15 +157,18 @@ class CompactionEvent:
     dropped: Sequence[Message] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class ToolsChangedEvent:
-    """The tools on offer differ from the last request's: the request's prefix changes here."""
+    """The tools on offer differ from the last request's: the request's prefix changes here.
+
+    Both lists are empty if only their order, a description or a schema is another.
+    """
 
     added: list[str]
     removed: list[str]
 
 
-@dataclass(slots=True)
+@dataclass
 class FinalResponseEvent:
     """The run's answer. `stop_reason` is that of its Result."""
 
@@ -182,7 +176,7 @@ class FinalResponseEvent:
     stop_reason: str = "completed"
 
 
-@dataclass(slots=True)
+@dataclass
 class SubAgentEvent:
     """An event of the sub-agent that a call of the tool `agent` has started, or of one of its own.
 
@@ -191,35 +185,17 @@ class SubAgentEvent:
 
     agent: str
     tool_call_id: str
-    event: Event
+    event: Any
 
 
-Event: TypeAlias = (
-    TextDeltaEvent
-    | ThinkingDeltaEvent
-    | ToolCallDeltaEvent
-    | ThinkingEvent
-    | TextEvent
-    | RequestEvent
-    | UsageEvent
-    | StepStartEvent
-    | StepCompleteEvent
-    | ToolCallEvent
-    | ToolResultEvent
-    | HiddenUserMessageEvent
-    | PruneEvent
-    | CompactionEvent
-    | ToolsChangedEvent
-    | FinalResponseEvent
-    | SubAgentEvent
-)
-Listener: TypeAlias = Callable[[Any], None]
-Delta: TypeAlias = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent
-OnDelta: TypeAlias = Callable[[Delta], None]
+Event = Any  # one of these, or one that a mixin has of its own
+Listener = Callable[[Any], None]
+Delta = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent
+OnDelta = Callable[[Delta], None]
+EventQueue = asyncio.Queue[Event]
 failed_attempt: ContextVar[Callable[[SideRequest], None]]
 failed_attempt = ContextVar("failed_attempt", default=lambda request: None)
 """A model tells this of an attempt that failed and may have to be paid for; the loop records it."""
-EventQueue: TypeAlias = asyncio.Queue[Event | None]
 
 
 def events_of(record: Record) -> Iterator[Event]:

@@ -7,13 +7,11 @@ them and calls `super()`. A request or a call enters at the left of a class line
 the base. A view is built at the base and handed back to the left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
@@ -42,11 +40,12 @@ from .messages import (
     ToolMessage,
     ToolStart,
     UserMessage,
+    frozen,
 )
 from .results import as_content, describe_error
 from .runs import Prompt, Runs
-from .tools import Tool, check_unique_names, find_tool
-from .transcript import call_states, newest_run, open_calls, sealed, with_unique_ids
+from .tools import Tool, by_name, find_tool
+from .transcript import WHOLE, call_states, newest_run, open_states, sealed, with_unique_ids
 from .waiting import settle, was_cancelled, within
 
 logger = logging.getLogger("agentloop")
@@ -58,7 +57,6 @@ OUT_OF_TURNS = (
 CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pieces."
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 MAX_NUDGES = 3
-WHOLE = (None, "end", "tool_calls")  # of a reply with another stop reason no call runs
 AGAIN = {"length": 3, "pause": 10}  # how many such replies in a row a run may have
 STOPS = {  # other stop reasons of a reply become "unknown:..."
     "refused": "refused",
@@ -85,7 +83,7 @@ class ChatModel(Protocol):
     ) -> AssistantMessage: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """One model request. `purpose` is "step" for the loop's own, another word for side requests.
 
@@ -114,7 +112,7 @@ class Loop(Runs):
     """
 
     llm: ChatModel
-    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # check_unique_names says more
+    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # by_name says more
     system_prompt: str = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
@@ -125,7 +123,7 @@ class Loop(Runs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_unique_names(self.tools)
+        by_name(self.tools)
         self._offered: Sequence[Tool] = ()
         self._steps = 0
 
@@ -279,14 +277,13 @@ class Loop(Runs):
 
     async def _take_up_open_calls(self) -> None:
         """Run the calls that an earlier run left open; not those that may have run already."""
-        if not (calls := open_calls(self.log)):
+        if not (opened := open_states(self.log)):
             return
-        states, runnable = call_states(self.log), list[ToolCall]()
+        runnable: list[ToolCall] = []
         again = {tool.name for tool in self._offer() if tool.idempotent}
-        for call in calls:
-            state = states[call.id]
-            if state.waits or (state.state == "running" and call.name in again):
-                runnable.append(call)
+        for state in opened:
+            if state.waits or (state.state == "running" and state.call.name in again):
+                runnable.append(state.call)
             else:
                 self.record(sealed(state))
         if done := await self.call_tools(runnable):
@@ -294,13 +291,11 @@ class Loop(Runs):
 
     def _offer(self) -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
-        tools = tuple(self.toolset())
-        check_unique_names(tools)
-        before, names = [tool.name for tool in self._offered], [tool.name for tool in tools]
+        before, tools = self._offered, tuple(self.toolset())
+        old, new = by_name(before).keys(), by_name(tools).keys()
         self._offered = tools
-        if before and names != before:
-            added, removed = sorted({*names} - {*before}), sorted({*before} - {*names})
-            self.emit(ToolsChangedEvent(added, removed))
+        if before and tools != before:
+            self.emit(ToolsChangedEvent(sorted(new - old), sorted(old - new)))
         return tools
 
     def _take(self, reply: AssistantMessage) -> None:

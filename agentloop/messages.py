@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias, cast
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json, to_json
 
-Extra: TypeAlias = Mapping[str, Any] | None  # what else is known of a record
-ToolChoice: TypeAlias = str
+T = TypeVar("T")
+Extra = Mapping[str, Any] | None  # what else is known of a record
+ToolChoice = str
 """`"auto"`, `"required"`, `"none"`, or the name of the tool that has to be called."""
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[T]) -> type[T]:
+    """Makes a class a dataclass whose objects never change."""
+    return dataclass(frozen=True, slots=True)(cls)
 
 
 def no_extra() -> Any:
@@ -67,7 +75,7 @@ class _Content(_Texts):
 # ---- content parts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPart(_Texts):
     """A piece of text."""
 
@@ -75,7 +83,7 @@ class TextPart(_Texts):
     extra: Extra = no_extra()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attachment:
     url: str | None = None
     data: bytes | None = field(default=None, repr=False)
@@ -89,27 +97,27 @@ class _Attachment:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImagePart(_Attachment):
     """An image: a `url`, or `data` (bytes) with its `media_type` (such as "image/png")."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FilePart(_Attachment):
     """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown."""
 
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """A record or a part of a type that this version does not know, kept as it was read."""
 
     data: Mapping[str, Any] = field(hash=False)
 
 
-Part: TypeAlias = TextPart | ImagePart | FilePart | Unknown
-Content: TypeAlias = str | Sequence[Part]
+Part = TextPart | ImagePart | FilePart | Unknown
+Content = str | Sequence[Part]
 
 
 def text_of(content: Content) -> str:
@@ -122,7 +130,7 @@ def text_of(content: Content) -> str:
 # ---- messages
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Tokens of one request, or of several added up.
 
@@ -151,7 +159,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall(_Texts):
     """A call that the model asks for; `arguments` is the JSON text as the model wrote it."""
 
@@ -175,17 +183,22 @@ class ToolCall(_Texts):
 
         Providers refuse a history that holds anything but a JSON object here, for ever.
         """
-        return "{}" if self.parsed is None else self.arguments
+        return _wire_arguments(self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
+@lru_cache(1024)  # every request holds all calls so far
+def _wire_arguments(text: str) -> str:
+    return "{}" if ToolCall("", "", text).parsed is None else text
+
+
+@frozen
 class SystemMessage(_Content):
     """The system prompt. It is a setting and never in a log, so that nothing can lose it."""
 
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserMessage(_Content):
     """What the user says, as text or parts. `hidden`: the library said it, not the user."""
 
@@ -194,7 +207,7 @@ class UserMessage(_Content):
     extra: Extra = no_extra()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssistantMessage(_Content):
     """What the model said: text, tool calls, thinking, and what that cost.
 
@@ -220,7 +233,7 @@ class AssistantMessage(_Content):
         _Content.__post_init__(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolMessage(_Content):
     """The result of one call, which took so many `seconds`.
 
@@ -236,40 +249,41 @@ class ToolMessage(_Content):
     seconds: float | None = field(default=None, compare=False, repr=False)
 
 
-Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 # ---- marks: what happened, for the log and not for the model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mark(_Texts):
     """Something that happened. `at` is Unix time in seconds."""
 
+    _: KW_ONLY
     at: float = field(default_factory=time.time)
     extra: Extra = no_extra()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStart(Mark):
     """A run began. `extra` is what `run` was given as such."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunEnd(Mark):
     """A run ended: `stop_reason` is that of its Result, or "cancelled", or "error" if it raised."""
 
     stop_reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolStart(Mark):
     """The function behind a call is about to run: from here on it may have had effects."""
 
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary(Mark):
     """The conversation was summarized: see `view` for how the model sees it from here on.
 
@@ -282,17 +296,17 @@ class Summary(Mark):
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reset(Mark):
     """The history was cleared, or replaced by what follows: nothing before this counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fork(Mark):
     """A fork begins here: the requests before it are on the bill of another agent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask(Mark):
     """Somebody is asked whether a call may run, for this reason."""
 
@@ -300,7 +314,7 @@ class Ask(Mark):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision(Mark):
     """Somebody, or a rule, allowed a call or denied it."""
 
@@ -309,7 +323,7 @@ class Decision(Mark):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SideRequest(Mark):
     """A model request that left no message, so that its tokens are counted all the same."""
 
@@ -317,7 +331,7 @@ class SideRequest(Mark):
     model: str | None = None
 
 
-Record: TypeAlias = (
+Record = (
     UserMessage
     | AssistantMessage
     | ToolMessage
@@ -337,7 +351,7 @@ Record: TypeAlias = (
 # ---- how a run ends
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """How a run ended.
 

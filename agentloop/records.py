@@ -6,16 +6,12 @@ A saved log is a list of such lines. Fields and record types that this version d
 the round trip.
 """
 
-from __future__ import annotations
-
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from functools import cache
 from typing import Any, cast, get_args
 
-from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from .messages import AssistantMessage, Message, Part, Record, ToolCall, Unknown, Usage
@@ -53,63 +49,47 @@ def to_dict(value: Any) -> Any:
     for name, default in _FIELDS[type(value)].items():
         if (found := getattr(value, name)) != default:
             data[name] = to_dict(found)
-        else:
-            data.pop(name, None)  # of `extra`
     return data
 
 
-def from_dict(data: Any) -> Any:
-    """The record (or part) that `to_dict` was given. ValueError: it is none."""
-    cls = _TYPES.get(data["type"], Unknown)
-    return _adapter(cls).validate_python([_build(cls, data)])[0]
-
-
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    generic: Any = list
-    return TypeAdapter[Any](
-        generic[cls], config=ConfigDict(strict=True, revalidate_instances="always")
-    )
-
-
-def _build(cls: Any, data: Mapping[str, Any]) -> Any:
+def from_dict(data: Any, cls: Any = None) -> Any:
+    """The record (or part) that `to_dict` was given. It fails on what is none."""
+    cls = cls or _TYPES.get(data["type"], Unknown)
     if cls is Unknown:
         return Unknown(data)
     known = {name: value for name, value in data.items() if name in _FIELDS[cls]}
-    extra = {name: value for name, value in data.items() if name not in (*_FIELDS[cls], "type")}
+    if extra := {name: data[name] for name in data.keys() - known.keys() - {"type"}}:
+        known["extra"] = extra
     for name, value in known.items():
         if name == "content" and isinstance(value, list):
-            parts = cast(list[dict[str, Any]], value)
-            known[name] = [_build(_TYPES.get(part["type"], Unknown), part) for part in parts]
+            known[name] = [from_dict(part) for part in data[name]]
         elif name == "tool_calls":
-            known[name] = tuple(_build(ToolCall, call) for call in value)
+            known[name] = [from_dict(call, ToolCall) for call in value]
         elif name == "usage":
-            known[name] = _build(Usage, value)
+            known[name] = from_dict(value, Usage)
         elif name == "data":
             known[name] = base64.b64decode(value)
-    return cls(**known, extra=extra) if extra else cls(**known)
+    return cls(**known)
 
 
 def dump_record(record: Record | Message) -> bytes:
     """The record as one line of JSON, without the line's end.
 
-    `raw` that is no JSON, or is nested too deep to be read back, is left out.
+    `raw` that is no JSON is left out.
     ValueError: so is another field.
     """
     try:
-        line = to_json(to_dict(record), inf_nan_mode="strings")
-        from_json(line)  # it may be nested too deep
+        return to_json(to_dict(record), inf_nan_mode="strings")
     except ValueError:
         if not isinstance(record, AssistantMessage) or record.raw is None:
             raise
         return dump_record(replace(record, raw=None))
-    return line
 
 
 def load_record(line: str | bytes) -> Any:
     """The record that a line holds; one of an unknown type comes back as `Unknown`, whole.
 
-    ValueError: the line is no JSON object, or a record with a missing or a wrong field.
+    ValueError: the line is no JSON object, or a record with a field missing.
     """
     try:
         return from_dict(from_json(line))

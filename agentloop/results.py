@@ -3,12 +3,9 @@
 Copy with: messages.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from pydantic_core import from_json, to_json
 
@@ -18,22 +15,18 @@ from .messages import Part, TextPart, clean_text
 def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
     """The text of what a tool returned, or its parts if it returned some. Never raises.
 
-    Text of more than `limit` characters loses its middle.
+    A text of more than `limit` characters loses its middle.
     """
     items: Sequence[Any] = value if type(value) in (list, tuple) else (value,)
-    if not any(isinstance(item, _PARTS) for item in items):
+    if not any(isinstance(item, Part) for item in items):
         return clip(as_text(value), limit)
     parts: list[Part] = []
     for item in items:
-        part: Part = item if isinstance(item, _PARTS) else TextPart(as_text(item))
+        part: Part = item if isinstance(item, Part) else TextPart(as_text(item))
         if isinstance(part, TextPart):
             part = replace(part, text=clip(part.text, limit))
-            limit = max(0, limit - len(part.text))
         parts.append(part)
     return tuple(parts)
-
-
-_PARTS = get_args(Part)
 
 
 def as_text(value: Any) -> str:
@@ -45,8 +38,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes):
         return f"<{len(value):,} bytes>"
     try:
-        show = partial(_shown, repr)
-        json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=show)
+        json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
         return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
     except Exception:  # it contains itself, for example, or text that UTF-8 cannot carry
         return _shown(repr, value)

@@ -5,16 +5,14 @@ Copy with: messages.py, events.py, errors.py, transcript.py, settings.py, waitin
 `Loop.run` is the run itself. However it ends, the log is in order and the next run can follow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, cast
 
 from pydantic import NonNegativeFloat
 
@@ -49,7 +47,7 @@ from .waiting import run_to_its_end
 
 logger = logging.getLogger("agentloop")
 
-Prompt: TypeAlias = str | Sequence[Part] | None
+Prompt = str | Sequence[Part] | None
 
 ANSWERED = ("completed", "done", "max_iterations")  # the ends of a run that has an answer
 INTERRUPTED = "The user interrupted you here."
@@ -115,9 +113,11 @@ class Runs(Settings, ABC):
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
-        if _in_event_loop():
-            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return run_to_its_end(self.run(prompt), self.cancel_grace)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return run_to_its_end(self.run(prompt), self.cancel_grace)
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
@@ -132,8 +132,7 @@ class Runs(Settings, ABC):
     @property
     def running(self) -> bool:
         """True while a run goes on."""
-        run = self._run
-        return run is not None and not (run.task.done() or run.task.get_loop().is_closed())
+        return self._run is not None
 
     @property
     def messages(self) -> list[Message]:
@@ -273,19 +272,13 @@ class Runs(Settings, ABC):
         if prompt is None:
             if last is None or (isinstance(last, AssistantMessage) and last.stop_reason != "pause"):
                 raise ValueError("there is nothing to go on with: give run() a prompt")
-            self.record(RunStart(extra=extra))
-            return
-        message = UserMessage(prompt)
-        if not message.content or (isinstance(prompt, str) and not prompt.strip()):
+        elif not (prompt.strip() if isinstance(prompt, str) else prompt):
             raise ValueError("the prompt is empty: say what to do")
         self.record(RunStart(extra=extra))
+        if prompt is None:
+            return
         for result in closing_results(self.log):
             self.record(result)
+        message = UserMessage(prompt)
         if self.messages[-1:] != [message]:  # asked again after an error: it is there already
             self.record(message)
-
-
-def _in_event_loop() -> bool:
-    with suppress(RuntimeError):
-        return bool(asyncio.get_running_loop())
-    return False

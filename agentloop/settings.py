@@ -14,8 +14,6 @@ Defaults stay in the classes, so Python's own rule for inherited attributes says
 Dataclasses would copy them from base to base, and a composed class would lose some.
 """
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import get_annotations
@@ -37,20 +35,13 @@ class Settings:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}: __init__ is made from the settings, and yours would be lost in a "
-                "subclass; use __post_init__ and call super().__post_init__() in it"
-            )
-        known = {name for base in cls.__mro__ for name in get_annotations(base)}
+        known = [name for base in cls.__mro__ for name in get_annotations(base)]
         for name, value in vars(cls).items():
-            if name[0] != "_" and name not in known and not hasattr(value, "__get__"):
-                for near in get_close_matches(name, known, 1, 0.8):
-                    raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near}?")
+            near = get_close_matches(name, known, 1, 0.8)
+            if near and name not in known and not hasattr(value, "__get__"):
+                raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near[0]}?")
 
-    def __init__(self, *values: Any, **settings: Any) -> None:
-        if values:
-            raise SettingError(f"{type(self).__name__} takes settings by name: llm=..., tools=...")
+    def __init__(self, **settings: Any) -> None:
         vars(self).update(check_settings(type(self), settings))
         self.__post_init__()
 
@@ -64,12 +55,10 @@ def check_settings(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
         wrong = error.errors()[0]  # whose input may hold a key, and is not shown
-    name = ".".join(map(str, wrong["loc"]))
-    if wrong["type"] != "extra_forbidden":
-        raise SettingError(f"{cls.__name__}: {name}: {wrong['msg']}")
-    near = get_close_matches(name, settings_of(cls), 1)
-    hint = f"; do you mean {near[0]!r}?" if near else ""
-    raise SettingError(f"{cls.__name__} has no setting {name!r}{hint}")
+    name = str(wrong["loc"][0])
+    near = [each for each in get_close_matches(name, settings_of(cls), 1) if each != name]
+    hint = f"; do you mean {near[0]}?" if near else ""
+    raise SettingError(f"{cls.__name__}: {name}: {wrong['msg']}{hint}")
 
 
 def settings_of(cls: Any) -> list[str]:

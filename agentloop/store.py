@@ -7,8 +7,6 @@ returns: the operating system has it then, and a killed process loses none. A to
 a kill or a full disk leaves, was never acknowledged: the next append cuts it away.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -16,8 +14,6 @@ import sys
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
-
-from pydantic_core import from_json
 
 from .errors import SessionLocked
 from .messages import Record, Reset, RunStart, Unknown
@@ -85,8 +81,6 @@ class SessionFile(FileIO):
         self._torn = True  # a part of a line may stand behind it
         if not lines:
             self.append(HEADER)
-        elif not lines[-1].endswith(b"\n"):
-            self.append(b"")
 
     def append(self, line: bytes) -> None:
         """Add a line, which from then on survives a kill. OSError: it is not added; try again."""
@@ -122,10 +116,7 @@ def read_lines(path: Path) -> list[bytes]:
             "of agentloop may have made it"
         )
     if lines and not lines[-1].endswith(b"\n"):
-        try:
-            from_json(lines[-1])
-        except ValueError:
-            logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
+        logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
     return lines
 
 

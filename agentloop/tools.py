@@ -41,7 +41,7 @@ R = TypeVar("R")
 NO_OVERRIDES: Overrides = {}
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(repr=False)
 class Tool:
     """Something that the model may call. Other sources of tools than `@tool` derive from this.
 
@@ -53,6 +53,8 @@ class Tool:
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     read_only: has no side effects.
+
+    Tools are equal if all of this is.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Tool:
     parallel: bool = True
     idempotent: bool = False
     read_only: bool = False
+    __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
         self.ephemeral = int(self.ephemeral)  # True is 1
@@ -76,7 +79,8 @@ class Tool:
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments from the model's JSON text. ToolError says what is wrong with them."""
         kind = type_of({"type": "object", **self.parameters})
-        data: dict[str, Any] = read_object(arguments, self.parameters, TypeAdapter(kind))
+        required = self.parameters.get("required", ())
+        data: dict[str, Any] = read_object(arguments, TypeAdapter(kind), required)
         return data
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
@@ -157,27 +161,27 @@ def tool(description: Any = None, **options: Any) -> Any:
     return functools.partial(FunctionTool, description=description, **options)
 
 
-def check_unique_names(tools: Iterable[Any]) -> None:
-    """Raises TypeError for something that is no tool, ValueError for two tools of one name."""
-    seen = set[str]()
+def by_name(tools: Iterable[Any]) -> dict[str, Tool]:
+    """The tools by their names. TypeError: something is no tool. ValueError: two have one name."""
+    named: dict[str, Tool] = {}
     for each in tools:
         if not isinstance(each, Tool):
             raise TypeError(f"{each!r:.80} is not a tool: decorate it with @tool")
-        if each.name in seen:
+        if each.name in named:
             raise ValueError(
                 f"there are two tools named {each.name!r}: give one another name, "
                 "such as @tool(name=...)"
             )
-        seen.add(each.name)
+        named[each.name] = each
+    return named
 
 
 def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
     """The tool of this name. ToolError if there is none."""
-    named = {tool.name: tool for tool in tools}
+    named = by_name(tools)
     if name not in named:
-        raise ToolError(
-            f"There is no tool named {name!r:.80}. There are: {', '.join(named) or 'none'}."
-        )
+        names = ", ".join(named) or "none"
+        raise ToolError(f"There is no tool named {name!r:.80}. There are: {names}.")
     return named[name]
 
 

@@ -7,12 +7,10 @@ approval. The view is computed from the log and is always a conversation that ev
 accepts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 from .messages import (
     Ask,
@@ -32,9 +30,10 @@ from .messages import (
     UserMessage,
 )
 
-Log: TypeAlias = Sequence[Record | Message]
-ModelRequest: TypeAlias = AssistantMessage | Summary | SideRequest
+Records = Sequence[Record | Message]
+ModelRequest = AssistantMessage | Summary | SideRequest
 
+WHOLE = (None, "end", "tool_calls")  # of a reply with another stop reason no call runs
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
     "Interrupted: this call had started and its outcome is unknown. "
@@ -45,7 +44,7 @@ DENIED = "Denied: this call was not allowed and did not run."
 SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
 
 
-def view(log: Log) -> list[Message]:
+def view(log: Records) -> list[Message]:
     """The conversation as the model sees it: the last Summary applied, every call answered.
 
     After a Summary that is the first task, the summary, the user's own messages from the newest
@@ -55,11 +54,11 @@ def view(log: Log) -> list[Message]:
     if not summaries:
         return seal(log)
     summary = cast(Summary, log[summaries[-1]])
-    keep, prompt = summary.keep, newest_prompt(log[: summaries[-1]])
-    own = [i for i, record in enumerate(log[:keep]) if is_own(record)]
+    prompt = newest_prompt(log[: summaries[-1]])
+    own = [i for i, record in enumerate(log[: summary.keep]) if is_own(record)]
+    kept = [log[i] for i in own if i == own[0] or i >= prompt]
     told = UserMessage(SUMMARY_INTRO + summary.content, True, {"pinned": True})
-    newest = [log[i] for i in own[1:] if i >= prompt]
-    return seal([*(log[i] for i in own[:1]), told, *newest, *log[keep:]])
+    return seal([*kept[:1], told, *kept[1:], *log[summary.keep :]])
 
 
 def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
@@ -67,7 +66,7 @@ def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
     return isinstance(record, UserMessage) and not record.hidden
 
 
-def newest_prompt(log: Log) -> int:
+def newest_prompt(log: Records) -> int:
     """The place of the newest prompt; the log's end if there is none.
 
     What was sent into a run is no prompt, unless there is nothing else.
@@ -81,7 +80,7 @@ def newest_prompt(log: Log) -> int:
     return prompt
 
 
-def seal(records: Log) -> list[Message]:
+def seal(records: Records) -> list[Message]:
     """The messages among some records, as a conversation that every provider accepts.
 
     Each call is followed by its result, in call order; a call without one gets a text that says
@@ -104,7 +103,7 @@ def seal(records: Log) -> list[Message]:
                 for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
                     waiting.setdefault(asked.id, []).append(len(messages))
                     messages.append(call)
-            elif record.text.strip() or (record.stop_reason == "pause" and record.raw):
+            elif record.text.strip() or record.raw:  # raw: items that only its provider can read
                 messages.append(record)
         elif isinstance(record, UserMessage | SystemMessage):
             messages.append(record)
@@ -159,15 +158,14 @@ class CallState:
         return self.state in ("pending", "awaiting_approval")
 
 
-def call_states(records: Log) -> dict[str, CallState]:
+def call_states(records: Records) -> dict[str, CallState]:
     """What happened to each call, by its id."""
     states: dict[str, CallState] = {}
     for record in records:
         of = getattr(record, "call_id", None) or getattr(record, "tool_call_id", None)
         state = states.get(of or "")
         if isinstance(record, AssistantMessage):
-            is_whole = record.stop_reason in (None, "end", "tool_calls")  # else no call of it runs
-            word = "pending" if is_whole else "denied"
+            word = "pending" if record.stop_reason in WHOLE else "denied"
             states |= {call.id: CallState(call, word) for call in record.tool_calls}
         elif state is None:
             continue
@@ -188,14 +186,19 @@ def call_states(records: Log) -> dict[str, CallState]:
     return states
 
 
-def open_calls(records: Log) -> list[ToolCall]:
+def open_states(records: Records) -> list[CallState]:
     """The calls that have no result yet, in the order in which they were asked for."""
-    return [state.call for state in call_states(records).values() if state.result is None]
+    return [state for state in call_states(records).values() if state.result is None]
 
 
-def closing_results(records: Log) -> list[ToolMessage]:
+def open_calls(records: Records) -> list[ToolCall]:
+    """The calls that have no result yet, as the model wrote them."""
+    return [state.call for state in open_states(records)]
+
+
+def closing_results(records: Records) -> list[ToolMessage]:
     """The results that open calls lack: each says what is known of its call."""
-    return [sealed(state) for state in call_states(records).values() if state.result is None]
+    return [sealed(state) for state in open_states(records)]
 
 
 def sealed(state: CallState) -> ToolMessage:

@@ -6,8 +6,6 @@ A tool may refuse to stop (it swallows CancelledError, or awaits something that 
 left behind after `grace` seconds, with a warning. No wait lasts for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable

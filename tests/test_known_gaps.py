@@ -12,6 +12,7 @@ import pytest
 import agentloop as al
 from agentloop import Agent, AssistantMessage, Loop, ModelError, ScriptedModel, Stop, Usage, tool
 from agentloop.models.scripted import call
+from agentloop.prices import Price
 from agentloop.tokens import count_tokens
 from agentloop.toolkits.subagent import as_tool
 from tests.doubles.fault_server import FaultServer, send, stall, stream_head
@@ -126,7 +127,7 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
 
 async def test_the_bills_of_an_agent_and_its_fork_add_up():
-    prices = {"scripted": al.Price(input=1, output=1)}
+    prices = {"scripted": Price(input=1, output=1)}
     agent = Billed(llm=ScriptedModel(used(), used()), prices=prices)
     await agent.run("go")
     fork = agent.fork()

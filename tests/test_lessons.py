@@ -56,7 +56,7 @@ POINTS = {
     ],
     "06": [
         '"description": "Its name, in the plural."',
-        "the model is told: 'items': did you mean 'item'?",
+        "the model is told: 'items': there is no such argument",
         "the model is told: unit: Input should be 'pieces' or 'grams' (got 'pounds')",
         "the model is told: 12 pieces",
     ],

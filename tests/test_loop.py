@@ -3,10 +3,8 @@
 import asyncio
 import gc
 import math
-import sys
 import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import pytest
@@ -14,10 +12,8 @@ import pytest
 from agentloop import (
     AgentBusy,
     AssistantMessage,
-    ChatModel,
     Depends,
     FinalResponseEvent,
-    HiddenUserMessageEvent,
     Loop,
     RequestEvent,
     RunStopped,
@@ -48,7 +44,7 @@ from agentloop import (
     validate,
 )
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
-from agentloop.messages import RunEnd, RunStart
+from agentloop.messages import RunStart
 from agentloop.models.scripted import call
 
 
@@ -101,12 +97,6 @@ class TestLoop:
         assert await agent.query("2 + 3?") == "It is 5."
         assert shown(llm.requests[1]) == ["Be.", "2 + 3?", "", "5"]
         assert all(r.messages[0] == SystemMessage("Be.") for r in llm.requests)
-
-    async def test_the_next_question_goes_on_from_the_first(self):
-        agent, llm = self.make("one", "two")
-        await agent.query("a")
-        await agent.query("b")
-        assert shown(llm.requests[1]) == ["a", "one", "b"]
 
     async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_order(self):
         running, most = 0, 0
@@ -183,20 +173,6 @@ class TestLoop:
         assert {request.tool_choice for request in llm.requests} == {"auto"}
         assert validate(agent.messages[:-1]) == []
 
-    async def test_calls_at_the_limit_do_not_run(self):
-        ran = []
-
-        @tool("Note")
-        async def note(i: int) -> None:
-            ran.append(i)
-
-        agent, _ = self.make(lambda m, t: call("note", i=1), tools=[note], max_iterations=2)
-        result = await agent.run("x")
-        assert (result.stop_reason, result.pending) == ("max_iterations", ())
-        assert ran == [1, 1]
-        assert len(ids_in(agent)) == 2
-        assert validate([*agent.messages, UserMessage("go on")]) == []
-
     async def test_at_the_limit_what_a_reply_says_beside_its_calls_counts(self):
         def again(messages, tools):
             said = "half done" if messages[-1].text == OUT_OF_TURNS else ""
@@ -239,14 +215,14 @@ class TestLoop:
         assert (await agent.run(prompt)).text == "short"
         assert len(llm.requests) == 6
 
-    async def test_an_answer_that_was_cut_off_is_not_called_complete(self):
-        agent, _ = self.make(AssistantMessage("half an ans", stop_reason="length"))
-        result = await agent.run("x")
-        assert (result.text, result.stop_reason) == ("half an ans", "limit:length")
-
     @pytest.mark.parametrize(
         ("word", "reason"),
-        [("refused", "refused"), ("zzz", "unknown:zzz"), ("context_overflow", "context_overflow")],
+        [
+            ("refused", "refused"),
+            ("length", "limit:length"),
+            ("zzz", "unknown:zzz"),
+            ("context_overflow", "context_overflow"),
+        ],
     )
     async def test_a_reply_that_ended_badly_is_never_success(self, word, reason):
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
@@ -294,25 +270,6 @@ class TestLoop:
         results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
         assert [m.tool_call_id for m in results] == ids
         assert ids_in(agent.fork()) == ids
-
-    async def test_a_call_that_was_left_open_keeps_its_id_when_it_runs_later(self):
-        asked = []
-
-        class Asks(self.agent_class):
-            async def call_tool(self, call):
-                asked.append(call)
-                if len(asked) == 1:
-                    raise Stop("needs_approval")
-                return await super().call_tool(call)
-
-        self.agent_class = Asks
-        one = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
-        agent, _ = self.make(one, "ok", tools=[add])
-        [pending] = (await agent.run("x")).pending
-        assert (await agent.run()).text == "ok"
-        assert asked == [pending, pending]
-        assert ids_in(agent) == [pending.id]
-        assert pending.id
 
     # ---- failures of tools
 
@@ -605,32 +562,6 @@ class TestLoop:
 
     # ---- cancelling
 
-    async def test_a_cancel_keeps_finished_results_and_the_next_request_is_valid(self):
-        quick_done = asyncio.Event()
-
-        @tool("Quick")
-        async def quick() -> str:
-            quick_done.set()
-            return "finished"
-
-        @tool("Slow")
-        async def slow() -> str:
-            await asyncio.Event().wait()
-            return "never"
-
-        agent, llm = self.make([call("slow"), call("quick")], "ok", tools=[quick, slow])
-        task = asyncio.create_task(agent.run("x"))
-        await quick_done.wait()
-        while not any(isinstance(record, ToolMessage) for record in agent.log):
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert agent.log[-1] == RunEnd("cancelled", at=agent.log[-1].at)
-        assert await agent.query("and now?") == "ok"
-        assert "may have had effects" in shown(llm.requests[1])[2]
-        assert shown(llm.requests[1])[3] == "finished"
-
     async def test_interrupt_ends_the_run_with_a_result_and_the_model_is_told(self):
         agent, llm = self.make(call("wait"), "ok", tools=[])
 
@@ -794,18 +725,6 @@ class TestLoop:
             await asyncio.sleep(0)
         assert agent.messages == []
 
-    async def test_a_timeout_around_the_run_is_the_callers(self):
-        @tool("Wait")
-        async def wait() -> None:
-            await asyncio.Event().wait()
-
-        agent, _ = self.make(call("wait"), "ok", tools=[wait])
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await agent.run("x")
-        assert asyncio.current_task().cancelling() == 0
-        assert await agent.query("again") == "ok"
-
     # ---- events
 
     async def test_the_events_of_a_run_in_their_order(self):
@@ -878,27 +797,6 @@ class TestLoop:
         assert FinalResponseEvent("hi") in heard
         assert "a listener failed" in caplog.text
 
-    async def test_without_listeners_nothing_streams(self):
-        asked = []
-
-        class Model:
-            model = "m"
-
-            async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
-                asked.append(on_delta)
-                return AssistantMessage("hi")
-
-        model: ChatModel = Model()
-        agent, _ = self.make()
-        agent.llm = model
-        await agent.query("x")
-        assert asked == [None]
-
-    async def test_a_nudge_is_an_event(self):
-        agent, _ = self.make("", "hi")
-        events = [event async for event in agent.query_stream("x")]
-        assert HiddenUserMessageEvent(EMPTY_REPLY) in events
-
     async def test_a_change_of_the_tools_is_an_event(self):
         agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
         agent.listeners = [
@@ -906,6 +804,13 @@ class TestLoop:
         ]
         events = [event async for event in agent.query_stream("x")]
         assert ToolsChangedEvent(["fail"], []) in events
+        agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
+        other = tool("Add", name="add")(add.function)
+        agent.listeners = [
+            lambda e: setattr(agent, "tools", [other]) if isinstance(e, ToolResultEvent) else 0
+        ]
+        events = [event async for event in agent.query_stream("x")]
+        assert ToolsChangedEvent([], []) in events, "a description is part of the prefix, too"
 
     # ---- usage, and the settings
 
@@ -928,8 +833,8 @@ class TestLoop:
             ({"tools": add}, "Sequence"),
             ({"on_tool_error": "raises"}, "on_tool_error"),
             ({"dependency_overrides": {current_call: 5}}, r"dependency_overrides.*callable"),
-            ({"max_iteration": 3}, "has no setting 'max_iteration'; do you mean 'max_iterations'"),
-            ({"nonsense": 3}, "has no setting 'nonsense'$"),
+            ({"max_iteration": 3}, "max_iteration: .*; do you mean max_iterations"),
+            ({"nonsense": 3}, "nonsense: Extra inputs are not permitted$"),
         ],
     )
     def test_settings_are_checked_when_an_agent_is_made(self, settings, told):
@@ -939,10 +844,6 @@ class TestLoop:
             agent, _ = self.make()
             agent = agent.fork(**settings)
             agent.run_sync("x")
-
-    def test_settings_are_given_by_name(self):
-        with pytest.raises(TypeError, match="by name"):
-            self.agent_class(ScriptedModel())
 
     def test_a_default_in_a_class_body_is_checked_too(self):
         self.agent_class = type("Mine", (self.agent_class,), {"max_iterations": 0})
@@ -974,13 +875,6 @@ class TestLoop:
         one.seen.append("x")
         assert two.seen == [], "each agent has lists of its own"
 
-    def test_a_constructor_of_ones_own_is_refused(self):
-        with pytest.raises(TypeError, match="__post_init__"):
-
-            class Mine(self.agent_class):
-                def __init__(self):
-                    pass
-
     def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
         agent, _ = self.make(system_prompt="secret")
         assert agent in {agent}
@@ -1008,27 +902,6 @@ class TestLoop:
 
         agent.tools = [wait]
         assert agent.run_sync("x").stop_reason == "interrupted"
-
-
-def test_messages_can_be_read_from_another_thread_while_a_run_goes_on():
-    agent = Loop(llm=ScriptedModel("ok"))
-    done, interval = threading.Event(), sys.getswitchinterval()
-
-    def read():
-        while not done.is_set():
-            assert all(agent.messages)
-
-    with ThreadPoolExecutor(3) as threads:
-        readers = [threads.submit(read) for _ in range(3)]
-        sys.setswitchinterval(1e-6)
-        try:
-            for number in range(300):
-                agent.record(AssistantMessage(tool_calls=(ToolCall(f"{number}", "add"),)))
-                assert len(agent.messages) == 2 * number + 2
-        finally:
-            sys.setswitchinterval(interval)
-            done.set()
-        assert [reader.result() for reader in readers] == [None] * 3
 
 
 @tool

@@ -109,7 +109,7 @@ def validate(messages: Sequence[Message]) -> list[str]:
         if isinstance(message, SystemMessage) and at:
             problems.append(f"{where}a system message that is not the first message")
         if isinstance(message, AssistantMessage):
-            if not (message.text.strip() or message.tool_calls or is_paused(message)):
+            if not (message.text.strip() or message.tool_calls or message.raw):
                 problems.append(f"{where}an assistant message with neither text nor calls")
             for call in message.tool_calls:
                 if not call.id or call.id in seen:

@@ -269,7 +269,6 @@ class TestDamage:
             *(b"", b"\0" * 40, b"not json", b"[" * 5000, b'{"type":"user"}'),
             *(b'{"type":"user","content":"\xf0\x9f"}', b'{"type":"user","content":7}'),
             *(b'{"type":"assistant","tool_calls":[1]}', b'{"type":"system","content":"obey"}'),
-            b'{"type":"summary","content":"x","keep":"y"}',
         ],
     )
     async def test_a_bad_line_in_the_middle_is_reported_and_the_rest_is_kept(
