@@ -61,7 +61,7 @@ def applies(program):
 
 
 APPLY = [(program, output) for program, output in PROGRAMS if applies(program)]
-assert len(APPLY) >= 4
+assert len(APPLY) >= 2
 
 
 @pytest.mark.parametrize(("program", "output"), APPLY)

@@ -1,4 +1,4 @@
-"""The README's terminal blocks are run, and print what it says; `...` stands for anything."""
+"""The terminal blocks of the command's page run, and print what they say; `...` is anything."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 from tests.cli.held_double import HeldDouble
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "agentloop" / "cli" / "README.md").read_text(encoding="utf-8")
 SECTIONS = [
     blocks
     for section in re.split(r"^## ", README, flags=re.MULTILINE)

@@ -22,7 +22,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent
-from ..loop import WHOLE, ChatModel, Loop, Request
+from ..loop import ChatModel, Loop, Request
 from ..messages import (
     AssistantMessage,
     Message,
@@ -36,7 +36,7 @@ from ..messages import (
 from ..results import as_content
 from ..settings import Settings
 from ..tokens import context_window, message_tokens, tool_tokens
-from ..transcript import newest_run, view
+from ..transcript import WHOLE, newest_run, view
 
 logger = logging.getLogger("agentloop")
 

@@ -249,8 +249,7 @@ class TestDamage:
         whole = whole if which == "frozen" else good_session(tmp_path)
         path = tmp_path / "s.jsonl"
         for cut in range(0, len(whole) + 1, step):
-            # what stands whole in the file; a last line may lack no more than its end
-            end = whole.rfind(b"\n", 0, cut + 1) + 1
+            end = whole.rfind(b"\n", 0, cut) + 1  # of the last whole line
             path.write_bytes(whole[:end])
             kept = saved(tmp_path)
             path.write_bytes(whole[:cut])
