@@ -115,7 +115,7 @@ class Hooks(Loop):
     async def fire_hooks(self, event: Event, data: dict[str, Any]) -> tuple[str, str]:
         """Run the hooks of an event; return the strictest verdict, or "", and its reason.
 
-        They may change `data`. SessionEnd, SubagentStart and SubagentStop are yours to fire.
+        They may change `data`. SessionEnd is yours to fire.
         """
         session = getattr(self, "session", None)
         data |= {"hook_event_name": event, "cwd": os.getcwd(), "session_id": session}

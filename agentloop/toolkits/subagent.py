@@ -117,8 +117,13 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     child.parent, child.depth = parent, depth
     child.listeners = [*agent.listeners, *[tell] * parent.listened]
     slots = _slots.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+    fire_hooks: Any = getattr(parent, "fire_hooks", None)
     async with slots.setdefault(parent, asyncio.Semaphore(SIDE_BY_SIDE)):
+        if fire_hooks:
+            await fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         result: Result = await child.run(prompt)
+        if fire_hooks:
+            await fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason not in ANSWERED:
         raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
     return result.text

@@ -21,6 +21,7 @@ from agentloop import (
 )
 from agentloop.events import SubAgentEvent
 from agentloop.messages import RunEnd, SideRequest
+from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import (
     DEEPEST,
@@ -274,3 +275,19 @@ def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path, text,
         discover_agents(tmp_path, [note])
     with pytest.raises(FileNotFoundError):
         discover_agents(tmp_path / "nowhere")
+
+
+async def test_hooks_of_the_parent_hear_when_a_sub_agent_starts_and_stops():
+    class Hooked(Hooks, Agent):
+        pass
+
+    heard = []
+
+    def hear(data):
+        heard.append((data["hook_event_name"], data["agent_type"]))
+
+    llm = ScriptedModel(call("ask", prompt="?"), "done")
+    helper = as_tool(Agent(llm=ScriptedModel("yes")), "ask", "Asks")
+    hooks = [Hook("SubagentStart", hear), Hook("SubagentStop", hear)]
+    await Hooked(llm=llm, tools=[helper], hooks=hooks).run("x")
+    assert heard == [("SubagentStart", "ask"), ("SubagentStop", "ask")]
