@@ -1,35 +1,38 @@
-"""`agentloop demo`: an agent mends a small project whose test fails.
+"""`agentloop demo`: an agent mends a small project whose test fails; with --kill it is killed.
 
-The model's words are a script; how they get here and what they do is real. `SCRIPT` and `PROJECT`
-are data, `demo` lets an agent work them off, and its figures are of what really happened. The agent
-is left there as one file, agent.py.
+The model's words are a script; how they get here and what they do is real, and all figures are of
+what happened. The first demo leaves its agent there as one file, agent.py. In the second the agent
+runs in a process of its own, which is this file, and is killed once it has paid a bill, before the
+tool for that returns. Then an agent in the present process goes on from the session's file.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise
+from operator import eq
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 
 from ..messages import ToolMessage
-from ..models.http import HTTPModel
+from ..models.openai import ChatOpenAI
 from ..models.replay import dump_to
-from .bundle import bundle, joined
-from .chat import SYSTEM_PROMPT, Chat
+from ..tools import tool
+from ..transcript import open_calls
+from .agent import SYSTEM_PROMPT, Chat
+from .bundle import bundle, choose, joined, read_package
 from .loopback import Turn, loopback
-from .models import DEFAULT_MODELS, model_at
-from .parts import choose, in_order, read_package
 from .terminal import BOLD, DIM, GREEN, RED, Terminal
 
 INTRO = (
     "In this demo the model's words are a script, played by a server on loopback. "
-    "HTTP, streams, tools, files and test runs are real."
+    "HTTP, streams, tools, files, test runs{} are real."
 )
 TASK = "A test of this project fails. Find out why, and mend it."
 PROJECT = {
@@ -45,6 +48,13 @@ PROJECT = {
 }
 RUN_TESTS = [sys.executable, "-B", "-m", "unittest", "-q"]
 COMMAND = f'"{Path(sys.executable).as_posix()}" -B -m unittest -q'  # for bash and for cmd.exe
+MEND: Sequence[Turn] = [
+    [
+        "The slice [1:] leaves out the first price. I take it away.",
+        ("edit", {"path": "prices.py", "old_text": "sum(prices[1:])", "new_text": "sum(prices)"}),
+    ],
+    ["Now the tests once more.", ("bash", {"command": COMMAND})],
+]
 SCRIPT: Sequence[Turn] = [
     ["I run the tests first.", ("bash", {"command": COMMAND})],
     [
@@ -52,24 +62,34 @@ SCRIPT: Sequence[Turn] = [
         ("read", {"path": "prices.py"}),
         ("read", {"path": "test_prices.py"}),
     ],
-    [
-        "The slice [1:] leaves out the first price. I take it away.",
-        ("edit", {"path": "prices.py", "old_text": "sum(prices[1:])", "new_text": "sum(prices)"}),
-    ],
-    ["Now the tests once more.", ("bash", {"command": COMMAND})],
+    *MEND,
     "The test passes now. total() summed prices[1:], which left out the first price.",
 ]
-AGENT = """\
+KILL_TASK = "Pay the bill of 6, once. Then mend this project: a test of it fails."
+FOLLOW_UP = "Was anything paid twice?"
+LEDGER, PAID = "ledger.txt", "paid"
+KILL_SCRIPT: Sequence[Turn] = [
+    ["I pay the bill first.", ("pay", {"amount": 6})],
+    [
+        "Whether that paid is unknown, so I look at the ledger before I pay again.",
+        ("read", {"path": LEDGER}),
+        ("read", {"path": "prices.py"}),
+    ],
+    *MEND,
+    "The bill was paid, so I did not pay it again. And the test passes now.",
+    "No. The ledger has one line.",
+]
+AGENT = '''\
 
 import json
 import sys
 
 
 class CodingAgent(Session, Cost, Agent):
-    \"\"\"The agent of the demo. session="NAME" keeps its conversation.\"\"\"
+    """The agent of the demo. session="NAME" keeps its conversation."""
 
-    system_prompt = ({system_prompt}
-    )
+    system_prompt = """\\
+{}"""
 
 
 def is_allowed(tool_name, arguments):
@@ -80,93 +100,110 @@ def is_allowed(tool_name, arguments):
 def main():
     here = Path.cwd()
     files, commands = Workspace(here, approve=is_allowed), Shell(here, approve=is_allowed)
-    agent = CodingAgent(llm={llm}("{model}"), tools=[*files.tools, *commands.tools])
+    agent = CodingAgent(llm=ChatOpenAI("gpt-5-mini"), tools=[*files.tools, *commands.tools])
     answer = agent.run_sync(" ".join(sys.argv[1:]) or input("> ")).text
     print("".join(c for c in answer if c.isprintable() or c == "\\n"))
 
 
 if __name__ == "__main__":
     main()
-"""
-PARTS = ["agent", "session", "cost", "files", "shell"]  # what CodingAgent and its tools are made of
+'''
+PARTS = ["agent", "session", "cost", "files", "shell", "openai"]  # what CodingAgent is made of
 PAUSE = 0.02  # seconds from word to word, so that one can watch
+SECONDS = 60  # longer than anything here takes
+KEY = "none-needed"
 
 
-def demo(terminal: Terminal, wire: str = "openai", dump: str | None = None) -> int:
-    """Plays the demo; returns 0 if the test that failed passes at its end, else 1."""
-    key = "none-needed"
-    terminal.say(INTRO, BOLD)
-    terminal.say(f"\n> {TASK}", BOLD)
-    root, bodies = make_project(), list[bytes]()
-    with loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url:
-        llm = model_at(wire, "scripted", base_url, key)
-        llm.dump = dump_to(dump) if dump else None
-        with Chat(llm, root, terminal, yes=True) as chat:
-            start = time.perf_counter()
-            chat.answer(TASK)
-            seconds = time.perf_counter() - start
-    calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
-    shares = ", ".join(f"{share:.0%}" for share in shared_prefixes(bodies))
-    terminal.say(
-        f"\n{len(bodies)} requests, {calls} tool calls, {seconds:.1f} s\n"
-        f"{chat.usage()} (one for 4 characters)\n"
-        f"Of each request, this much began like the one before, so could be cached: {shares}",
-        DIM,
-    )
-    write_agent(root / "agent.py", wire, type(llm))
-    terminal.say(
-        "\nThe agent that you just ran is agent.py in the project: edit it. Run it there by\n"
-        f'  {llm.key_variable}=... python agent.py "{TASK}"'
-    )
-    return show_outcome(root, terminal)
-
-
-def make_project() -> Path:
-    """The project, in a new temporary folder."""
+def run(options: argparse.Namespace) -> int:
+    """Plays a demo; returns 0 if all went as it should."""
+    terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")
-    return root
-
-
-def write_agent(path: Path, wire: str, llm: type[HTTPModel]) -> None:
-    """The agent of the demo as a bundle, with a model of that provider."""
-    chosen = [*PARTS, wire]
-    package = read_package()
-    parts = in_order(package, choose(package, chosen))
-    command = f"agentloop bundle {' '.join(chosen)} -o {path.name}"
-    lines = wrap(SYSTEM_PROMPT, 84, drop_whitespace=False)
-    prompt = "".join(f"\n        {json.dumps(line)}" for line in lines)
-    main = AGENT.format(system_prompt=prompt, llm=llm.__name__, model=DEFAULT_MODELS[wire])
-    text = joined(bundle(parts, command)) + main
-    path.write_text(text, encoding="utf-8", newline="\n")
-
-
-def show_outcome(root: Path, terminal: Terminal) -> int:
-    """Runs the project's tests; returns 0 if they pass, else 1."""
-    failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=60).returncode
+    good = kill_demo(terminal, root) if options.kill else demo(terminal, root, options.dump)
+    failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=SECONDS).returncode
     verb, style = ("still fails", RED) if failed else ("passes", GREEN)
     terminal.say(f"The test {verb}. The project: {root}", style)
-    return 1 if failed else 0
+    return 1 if failed or not good else 0
 
 
-def shared_prefixes(bodies: Sequence[bytes]) -> list[float]:
-    """For each request, the share of its bytes with which the one before began too.
+def demo(terminal: Terminal, root: Path, dump: str | None) -> bool:
+    """An agent mends the project, and is left there; True if it answered."""
+    terminal.say(f"{INTRO.format('')}\n\n> {TASK}", BOLD)
+    bodies: list[bytes] = []
+    with loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url:
+        llm = ChatOpenAI("scripted", base_url=base_url, api_key=KEY)
+        llm.dump = dump_to(dump) if dump else None
+        with Chat(llm, root, terminal, yes=True) as chat:
+            result = chat.answer(TASK)
+    calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
+    sent = pairwise([[], *(json.loads(body)["messages"] for body in bodies)])
+    kept = (f"{sum(map(eq, before, now))} of {len(now)}" for before, now in sent)
+    terminal.say(
+        f"\n{len(bodies)} requests, {calls} tool calls\n{chat.usage()} (one for 4 characters)\n"
+        f"Messages that a request has in common with the one before: {', '.join(kept)}\n\n"
+        "The agent that you just ran is agent.py in the project: edit it. Run it there by\n"
+        f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
+        DIM,
+    )
+    text = joined(bundle(choose(read_package(), PARTS))) + AGENT.format(fill(SYSTEM_PROMPT, 90))
+    (root / "agent.py").write_text(text, encoding="utf-8", newline="\n")
+    return result is not None
 
-    Providers cache such a beginning. They put the tools before the messages, and so does this;
-    where Anthropic is asked to cache is no part of what it reads.
-    """
-    shares: list[float] = []
-    before = ""
-    for content in bodies:
-        body = json.loads(content, object_hook=_without_marks)
-        first = [body.get(name) for name in ("tools", "system", "systemInstruction")]
-        prompt = json.dumps([*first, *(body.get("messages") or body["contents"])])[:-1]
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(before, prompt, strict=False))
-        shares.append(sum(1 for _ in same) / len(prompt))
-        before = prompt
-    return shares
+
+def kill_demo(terminal: Terminal, root: Path) -> bool:
+    """An agent is killed and goes on; True if its tool ran once, and no call is open."""
+    terminal.say(f"{INTRO.format(', and the kill of its process')}\n\n> {KILL_TASK}", BOLD)
+    with loopback(KILL_SCRIPT, pause=PAUSE) as base_url:
+        status = kill_in_the_middle(str(root), base_url)
+        terminal.say(f"\nKilled while the tool waited: exit status {status}. A new agent:\n", RED)
+        with paying_agent(root, base_url, terminal) as chat:
+            log = chat.agent.log
+            cut_off = len(open_calls(log))
+            terminal.say(f"{len(log)} records read back, {cut_off} call without an answer in them.")
+            terminal.line(f"  pay: {chat.agent.messages[-1].text}", DIM)
+            finished = chat.answer(None)
+            unanswered = len(open_calls(log))
+            terminal.say(f"\n> {FOLLOW_UP}", BOLD)
+            accepted = chat.answer(FOLLOW_UP)
+    paid = (root / LEDGER).read_text(encoding="utf-8").count(PAID)
+    terminal.say(
+        f"\nTimes that the tool ran, by its ledger: {paid}. Calls without an answer: {unanswered}. "
+        f"Follow-up request: {'accepted' if accepted else 'refused'}.\n"
+        f"The session: {root / 's.jsonl'}",
+        DIM,
+    )
+    return bool(finished and accepted) and (cut_off, paid, unanswered) == (1, 1, 0)
 
 
-def _without_marks(fields: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if name != "cache_control"}
+def kill_in_the_middle(*arguments: str) -> int:
+    """Lets an agent begin, kills it once it has paid, and returns its exit status."""
+    command = [sys.executable, "-m", __name__, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            said = process.stderr.readline() if process.stderr else b""
+        finally:
+            process.kill()
+    if said.strip() != PAID.encode():
+        raise RuntimeError(f"the agent ended too early: {said.decode(errors='replace')}")
+    return process.returncode
+
+
+def paying_agent(root: Path, base_url: str, terminal: Terminal) -> Chat:
+    """The agent, in both processes: with a tool that pays, and a session in the folder."""
+
+    @tool("Pays an amount, and notes it in ledger.txt. Each call pays again.")
+    async def pay(amount: int) -> str:
+        with (root / LEDGER).open("a", encoding="utf-8") as ledger:
+            ledger.write(f"{PAID} {amount}\n")
+        print(PAID, file=sys.stderr, flush=True)
+        await asyncio.sleep(SECONDS)  # the bank is slow
+        return "Confirmed."
+
+    llm = ChatOpenAI("scripted", base_url=base_url, api_key=KEY)
+    return Chat(llm, root, terminal, yes=True, tools=[pay], session="s", session_dir=root)
+
+
+if __name__ == "__main__":
+    with paying_agent(Path(sys.argv[1]), sys.argv[2], Terminal(sys.stdout)) as chat:
+        chat.answer(KILL_TASK)

@@ -1,9 +1,9 @@
-"""A server on loopback that plays a script over three wires: HTTP and streams are real.
+"""A server on loopback that plays a script over Chat Completions: HTTP and streams are real.
 
-Copy with: cli/wires.py.
+Copy with: nothing else.
 
     with loopback([[("add", {"a": 2, "b": 3})], "It is 5."]) as base_url:
-        ChatOpenAI("scripted", base_url=base_url)  # or ChatAnthropic, or ChatGoogle
+        ChatOpenAI("scripted", base_url=base_url)
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-from .wires import JSON, WIRES, Reply, openai
-
+JSON: TypeAlias = dict[str, Any]
 Call: TypeAlias = tuple[str, JSON]
 Turn: TypeAlias = str | Sequence[str | Call]
 """What the model says in one turn: text, calls as (tool, arguments), or both."""
@@ -43,23 +42,19 @@ def loopback(
             content = self.rfile.read(int(self.headers["Content-Length"]))
             if bodies is not None:
                 bodies.append(content)
-            path, body = self.path.partition("?")[0], json.loads(content)
-            write = next((WIRES[end] for end in WIRES if path.endswith(end)), None)
-            messages: list[JSON] = body.get("messages") or body.get("contents") or []
-            turn = sum(message["role"] in ("assistant", "model") for message in messages)
+            body = json.loads(content)
+            turn = sum(message["role"] == "assistant" for message in body["messages"])
             ids = Counter(re.findall(rb'"(call_\d+_\d+)"', content))
-            if write is None or turn >= len(script):
-                return self.send_error(400, "the script ends before this request")
-            if any(count != 2 for count in ids.values()):
-                return self.send_error(400, f"not one result for each call: {dict(ids)}")
-            whole, events = write(_reply(script[turn], turn, len(content) // 4))
-            if body.get("stream") or "stream" in path:
-                end = ["data: [DONE]\n\n"] * (write is openai)
-                return self._send("text/event-stream", *map(_sse, events), *end)
-            return self._send("application/json", json.dumps(whole))
+            if turn >= len(script):
+                self.send_error(400, "the script ends before this request")
+            elif any(count != 2 for count in ids.values()):
+                self.send_error(400, f"not one result for each call: {dict(ids)}")
+            else:
+                self.answer(reply(script[turn], turn, len(content) // 4, body.get("stream", False)))
 
-        def _send(self, kind: str, *pieces: str) -> None:
+        def answer(self, pieces: list[str]) -> None:
             self.send_response(200)  # in HTTP/1.0, where a body lasts until the connection ends
+            kind = "text/event-stream" if len(pieces) > 1 else "application/json"
             self.send_header("Content-Type", kind)
             self.end_headers()
             with suppress(ConnectionError):  # who reads may leave in the middle
@@ -79,16 +74,26 @@ def loopback(
         server.server_close()
 
 
-def _reply(turn: Turn, number: int, tokens_in: int) -> Reply:
+def reply(turn: Turn, number: int, tokens_in: int, streams: bool) -> list[str]:
+    """A turn as the pieces of an HTTP body.
+
+    Source: https://platform.openai.com/docs/api-reference/chat
+    """
     said = [turn] if isinstance(turn, str) else turn
-    text = "".join(each for each in said if isinstance(each, str))
+    words = re.findall(r"\S+\s*|\s+", "".join(each for each in said if isinstance(each, str)))
     asked = [each for each in said if not isinstance(each, str)]
-    calls = [(f"call_{number}_{i}", *call) for i, call in enumerate(asked)]
-    words = re.findall(r"\S+\s*|\s+", text)
-    return Reply(words, calls, tokens_in, len(json.dumps([text, calls])) // 4)
-
-
-def _sse(event: JSON) -> str:
-    """A server-sent event. Those of Anthropic have names."""
-    name = f"event: {event['type']}\n" if "type" in event else ""
-    return f"{name}data: {json.dumps(event)}\n\n"
+    calls: list[JSON] = [
+        {"id": f"call_{number}_{i}", "type": "function", "index": i}
+        | {"function": {"name": name, "arguments": json.dumps(arguments)}}
+        for i, (name, arguments) in enumerate(asked)
+    ]
+    end = {"index": 0, "finish_reason": "tool_calls" if calls else "stop"}
+    tokens_out = len(json.dumps([words, calls])) // 4
+    usage = {"usage": {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}}
+    if not streams:
+        message = {"role": "assistant", "content": "".join(words), "tool_calls": calls}
+        return [json.dumps({"choices": [end | {"message": message}]} | usage)]
+    deltas = [*({"content": word} for word in words), *({"tool_calls": [call]} for call in calls)]
+    events: list[JSON] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events += [{"choices": [end | {"delta": {}}]}, {"choices": []} | usage]
+    return [*(f"data: {json.dumps(event)}\n\n" for event in events), "data: [DONE]\n\n"]

@@ -1,22 +1,24 @@
-"""What a terminal is sent and what it is asked: text made safe, lines cut to its width, questions.
+"""What a terminal is sent: text made safe, and the events of a run as plain lines.
 
-Copy with: nothing else.
+Copy with: the core.
 
 Text of a model, a tool, a file or a server can hold sequences that move the cursor, set the
-clipboard, or show a command in another order than it has. So nothing is printed but through here.
+clipboard, or show a command in another order than it has. So none is shown that did not go through
+`safe`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
-import sys
-import textwrap
-import unicodedata
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import TextIO
+import shutil
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from .. import events
+from ..errors import SessionLocked
 
 UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls (C0, DEL, C1), but for tab and line end
@@ -49,145 +51,63 @@ def _spelled_out(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
-def columns(text: str) -> int:
-    """How many columns of a terminal a line of safe text takes."""
-    return sum(map(_width, text))
-
-
-def _width(character: str) -> int:
-    if character < "\u0300":
-        return 1
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def pieces(line: str, width: int) -> Iterator[str]:
-    """The line in pieces of `width` columns at most."""
-    piece, used = "", 0
-    for character in line:
-        if piece and used + _width(character) > width:
-            yield piece
-            piece, used = "", 0
-        piece, used = piece + character, used + _width(character)
-    yield piece
-
-
 def cut(line: str, width: int) -> str:
-    """The line, its end replaced by "..." if it is longer than `width` columns."""
-    if columns(line) <= width:
-        return line
-    return next(pieces(line, max(1, width - 3))) + "..."
+    """The line, its end replaced by "..." if it is longer than `width` characters."""
+    return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def arguments_of(args: dict[str, Any]) -> str:
+    """The arguments of a call in a line, without their names; of a command, nothing else."""
+    return one_line(str(args.get("command") or " ".join(map(str, args.values()))))
+
+
+def outline(result: str) -> str:
+    """A result in a line: how it begins and ends."""
+    lines = [" ".join(line.split()) for line in result.split("\n") if line.strip()]
+    if len(lines) < 3:
+        return "  ".join(lines) or "(nothing)"
+    return f"{cut(lines[0], 30)} [{len(lines)} lines] {'  '.join(lines[-2:])}"
+
+
+def json_line(event: events.Event) -> str:
+    """An event as one line: its name as `type` (ToolCallEvent is "tool_call"), and its fields."""
+    name = re.sub("(?<!^)(?=[A-Z])", "_", type(event).__name__.removesuffix("Event")).lower()
+    data = {"type": name} | asdict(event)
+    return json.dumps(data, default=repr)  # ASCII: a terminal obeys nothing of it
 
 
 def reason(error: BaseException) -> str:
     """What went wrong, without an error number."""
+    if isinstance(error, SessionLocked):
+        return "The session is open in another terminal: leave that chat, or choose another one."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}"
     return str(error)
 
 
 class Terminal:
-    """A stream to somebody's screen. `asks`: whether they can be asked something."""
+    """Writes to a stream, in colour and with lines of its width if that is a screen."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.asks = bool(sys.stdin and sys.stdin.isatty() and stream.isatty())
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        old_console = sys.platform == "win32" and "WT_SESSION" not in os.environ
-        self.colour = stream.isatty() and not plain and not old_console
-        self.moves = stream.isatty() and os.environ.get("TERM") != "dumb" and not old_console
-        self._column_0 = True
-        self._status = ""
+        self.colour = stream.isatty() and not plain
 
     @property
     def width(self) -> int:
-        """The columns that a line may take, at this moment."""
-        with suppress(OSError, ValueError):
-            return max(20, os.get_terminal_size(self.stream.fileno()).columns - 1)
-        return 100
-
-    def text(self, text: str, style: str = "") -> None:
-        """The next piece of running text."""
-        self._write(safe(text), style)
+        return shutil.get_terminal_size().columns if self.stream.isatty() else 100
 
     def say(self, text: str, style: str = "") -> None:
-        """A line of its own, of any length; on a screen it is broken at spaces."""
-        self.end_line()
-        wrap = textwrap.TextWrapper(self.width, break_long_words=False, break_on_hyphens=False)
-        fill = wrap.fill if self.stream.isatty() else str
-        self._write("\n".join(map(fill, safe(text).split("\n"))) + "\n", style)
-
-    def line(self, text: str, style: str = "") -> None:
-        """A line of its own, cut to the width of the screen."""
-        self.end_line()
-        self._write(cut(one_line(text), self.width) + "\n", style)
-
-    def block(self, text: str, mark: str, style: str = "") -> None:
-        """All of a text, with a mark before each line on the screen, so that none can pose as
-        something else."""
-        self.end_line()
-        for line in exact(text).expandtabs(4).split("\n"):
-            for piece in pieces(line, self.width - len(mark)):
-                self._write(f"{mark}{piece}\n", style)
-
-    def ask(self, question: str) -> str:
-        """The answer, in lower case; "" at the end of input. What was typed before is dropped."""
-        self.end_line()
-        _drop_input()
-        self._write(safe(question), BOLD)
-        self._column_0 = True
-        answer = sys.stdin.readline()
-        if not answer.endswith("\n"):
-            self._write("\n")
-        return answer.strip().lower()
-
-    def status(self, text: str) -> None:
-        """A line that stands until something else is written, or another status; "" takes it away.
-
-        Nothing on what is no screen, and in the middle of a line.
-        """
-        if self.moves and self._column_0 and text != self._status:
-            self._erase()
-            self._status = cut(one_line(text), self.width)
-            self.stream.write(
-                f"\x1b[{DIM}m{self._status}\x1b[0m" if text and self.colour else self._status
-            )
-            self.stream.flush()
-
-    def _erase(self) -> None:
-        if self._status:
-            self.stream.write("\r\x1b[K")
-            self._status = ""
-
-    def end_line(self) -> None:
-        if not self._column_0:
-            self._write("\n")
-
-    def _write(self, text: str, style: str = "") -> None:
-        """The only way out: `text` is safe, and `style` is ours."""
-        if not text:
-            return
-        self._column_0 = text.endswith("\n")
-        if style and self.colour and (body := text.rstrip("\n")):
-            text = f"\x1b[{style}m{body}\x1b[0m{text[len(body) :]}"
-        self._erase()
-        self.stream.write(text)
+        """Show lines of any length. This is the only way out: the text is safe, the style ours."""
+        text = safe(text)
+        if style and self.colour:
+            text = f"\x1b[{style}m{text}\x1b[0m"
+        self.stream.write(text + "\n")
         self.stream.flush()
 
-
-def _drop_input() -> None:
-    """Forget what was typed ahead, which cannot have been an answer to what comes now."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        while msvcrt.kbhit():
-            msvcrt.getwch()
-    else:
-        import termios
-
-        with suppress(termios.error, OSError, ValueError):
-            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    def line(self, text: str, style: str = "") -> None:
+        """Show one line, cut to the width of the screen."""
+        self.say(cut(one_line(text), self.width - 1), style)
 
 
 class Log(logging.Handler):
@@ -198,6 +118,27 @@ class Log(logging.Handler):
         self.terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        retries = record.name == "agentloop" and record.module == "http"
-        if retries or record.levelno >= logging.WARNING:
-            self.terminal.line(f"({record.getMessage()})", DIM)
+        text = record.getMessage()
+        if record.name == "agentloop" and record.module == "http":
+            text = text.partition(": ")[2]  # the error names the model again
+        elif record.levelno < logging.WARNING:
+            return
+        self.terminal.line(f"({text})", DIM)
+
+
+class Shown:
+    """Shows events as plain lines; `says` is False if not the model's text."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal, self.says = terminal, True
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.TextEvent() if self.says:
+                self.terminal.say(event.content)
+            case events.ToolCallEvent():
+                self.terminal.line(f"* {event.tool} {arguments_of(event.args)}", CYAN)
+            case events.ToolResultEvent():
+                self.terminal.line(f"  {outline(event.result)}", RED if event.is_error else DIM)
+            case _:
+                pass

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, Usage, UserMessage
+from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage, UserMessage
 from ..records import dump_record
 from ..store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..transcript import usage_of
@@ -71,6 +72,10 @@ class Session(Loop):
         if self.session is None:
             super().record(record)
             return
+        if isinstance(record, RunStart):
+            tools = [[tool.name, tool.description, tool.parameters] for tool in self.toolset()]
+            sent = {"system_prompt": self.system_prompt, "tools": tools}  # no records: once a run
+            record = replace(record, extra=sent | {**(record.extra or {})})
         line = dump_record(record)  # ValueError: it cannot be written, and is in no log
         if isinstance(record, Reset):  # the log begins anew, unless the disk is full
             self.write_line(line)

@@ -64,6 +64,7 @@ class Shell:
         in a thread) or async. Anything but True denies: an error, and no answer in time, too.
     approve_timeout: how many seconds it may take.
     env: variables to add. The others are this program's, without those that look like secrets.
+    on_output: gets each piece of a command's output as it comes, in a thread.
 
     The folder is kept in the Shell: give agents that work side by side one each. If this program is
     killed, a command that is running goes on.
@@ -77,6 +78,7 @@ class Shell:
         approve: Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None = None,
         approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
     ) -> None:
         self.root = self.cwd = Path(root).resolve()
         os.listdir(self.root)  # raises now if it is no folder
@@ -84,6 +86,7 @@ class Shell:
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.allow, self.env = allow, dict(env or {})
         self.approve, self.approve_timeout = approve, approve_timeout
+        self.on_output = on_output
 
     @property
     def tools(self) -> list[Tool]:
@@ -146,7 +149,9 @@ class Shell:
         keep_folder = f'trap {shlex.quote(f"pwd -P > {shlex.quote(str(folder))}")} EXIT; eval "$1"'
         reading_end, writing_end = os.pipe()
         mark = secrets.token_bytes(16)
-        reading = asyncio.ensure_future(in_thread(_head_and_tail, reading_end, mark))
+        reading = asyncio.ensure_future(
+            in_thread(_head_and_tail, reading_end, mark, self.on_output)
+        )
         process = code = None
         try:
             process = subprocess.Popen(
@@ -181,13 +186,15 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def _head_and_tail(pipe: int, mark: bytes) -> str:
+def _head_and_tail(pipe: int, mark: bytes, tell: Callable[[str], None] | None) -> str:
     """The start and the end of what comes before a mark: what escapes may hold the pipe open."""
     data, left_out, half = bytearray(), 0, MAX_OUTPUT // 2
     with open(pipe, "rb", buffering=0) as stream:
         while mark not in data:
             left_out += _cut_the_middle(data)
-            data += stream.read(1 << 16)
+            data += (piece := stream.read(1 << 16))
+            if tell:
+                tell(piece.removesuffix(mark).decode(errors="replace"))
     del data[data.index(mark) :]
     left_out += _cut_the_middle(data)
     note = f"\n[... {left_out:,} bytes are left out ...]\n".encode() * bool(left_out)

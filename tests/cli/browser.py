@@ -70,8 +70,8 @@ class Browser:
         assert not (isinstance(answer, dict) and "error" in answer), answer
         return answer
 
-    def open(self, path):
-        self.ask("POST", "/window/rect", width=1280, height=900)
+    def open(self, path, width=1280):
+        self.ask("POST", "/window/rect", width=width, height=900)
         self.ask("POST", "/url", url="about:blank")
         self.problems()
         self.ask("POST", "/url", url=path.as_uri())

@@ -42,6 +42,10 @@ class HeldDouble:
                 double.arrived.release()
                 turn = double.turns.pop(0) if double.turns else "The script is over."
                 with suppress(ConnectionError):  # it may have been stopped
+                    if not body.get("stream"):
+                        message = {"role": "assistant", "content": turn}
+                        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+                        return self.reply(200, json.dumps({"choices": [choice]}))
                     self.stream([turn] if isinstance(turn, str) else turn)
                 return None
 

@@ -1,13 +1,12 @@
-"""The server that plays a script: three wires, each as its provider reads and checks it."""
+"""The server that plays a script, as a provider reads and checks it."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from agentloop import BadRequest, TextDeltaEvent, ToolMessage, UserMessage, tool
+from agentloop import BadRequest, ChatOpenAI, TextDeltaEvent, ToolMessage, UserMessage, tool
 from agentloop.cli.loopback import loopback
-from agentloop.cli.models import DEFAULT_MODELS, model_at
 
 SCRIPT = [
     ["I add  them.\n", ("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": '"é"'})],
@@ -21,17 +20,11 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-@pytest.fixture(params=DEFAULT_MODELS)
-def wire(request):
-    return request.param
-
-
-async def replies(wire, streams):
+async def replies(streams):
     """What the model makes of the whole script, and the text that it showed."""
     log, said, shown = [UserMessage("go")], [], []
     with loopback(SCRIPT) as base_url:
-        llm = model_at(wire, "scripted", base_url, "k")
-        async with llm:
+        async with ChatOpenAI("scripted", base_url=base_url, api_key="k") as llm:
             for _ in SCRIPT:
                 reply = await llm.ainvoke(log, [add], on_delta=shown.append if streams else None)
                 said.append(reply)
@@ -41,28 +34,22 @@ async def replies(wire, streams):
     return said, "".join(each.content for each in shown if isinstance(each, TextDeltaEvent))
 
 
-@pytest.mark.parametrize("streams", [True, False])
-async def test_each_wire_says_what_the_script_says(wire, streams):
-    said, shown = await replies(wire, streams)
+async def test_it_says_what_the_script_says_streamed_or_not():
+    (said, shown), (whole, nothing) = await replies(True), await replies(False)
+    for before, after in zip(said, whole, strict=True):
+        # a request that says that it wants a stream is the longer for it
+        assert replace(before, usage=None) == replace(after, usage=None)
     assert [reply.content for reply in said] == ["I add  them.\n", "", "Done: \U0001f600."]
     calls = [[(c.name, json.loads(c.arguments)) for c in reply.tool_calls] for reply in said]
     assert calls == [SCRIPT[0][1:], SCRIPT[1], []]
     assert [reply.stop_reason for reply in said] == ["tool_calls", "tool_calls", "end"]
     assert all(reply.usage.input_tokens and reply.usage.output_tokens for reply in said)
-    assert shown == ("I add  them.\nDone: \U0001f600." if streams else "")
+    assert (shown, nothing) == ("I add  them.\nDone: \U0001f600.", "")
 
 
-async def test_streamed_or_not_it_is_the_same(wire):
-    streamed, whole = (await replies(wire, True))[0], (await replies(wire, False))[0]
-    for before, after in zip(streamed, whole, strict=True):
-        # a request that says that it wants a stream is the longer for it
-        assert replace(before, usage=None) == replace(after, usage=None)
-
-
-async def test_it_refuses_a_call_without_a_result(wire):
+async def test_it_refuses_a_call_without_a_result():
     with loopback(SCRIPT) as base_url:
-        llm = model_at(wire, "scripted", base_url, "k")
-        async with llm:
+        async with ChatOpenAI("scripted", base_url=base_url, api_key="k") as llm:
             reply = await llm.ainvoke([UserMessage("go")], [add])
             one = ToolMessage(reply.tool_calls[0].id, "add", "3")
             with pytest.raises(BadRequest, match="not one result for each call"):

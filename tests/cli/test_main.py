@@ -10,21 +10,21 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from agentloop import UserMessage, dump_record
+from agentloop.cli.config import KEYS, choose, load_tools
 from agentloop.cli.loopback import loopback
-from agentloop.cli.models import KEYS, NoModel, choose
-from agentloop.cli.own_tools import load_tools
 from agentloop.store import SessionFile, session_path
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment below is made for POSIX")
-from tests.cli.screen import ROOT, environment
-from tests.cli.warm import run
+from tests.cli.warm import ROOT, environment, run
 
+LEDGER = ("bash", {"command": "touch ran"})
+OTHER = ("bash", {"command": "rm -f ran; touch ran2"})
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})
 
 
@@ -60,9 +60,8 @@ def test_the_answer_goes_to_stdout_and_the_rest_to_stderr(tmp_path):
     with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.") as server:
         done = run("--base-url", server.base_url, "--prompt", "what is in a?", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "It is x.\n")
-    shown, _, figures = done.stderr.rpartition("(")
-    assert shown == f"m at 127.0.0.1:{server.port}, in {tmp_path}\n* read a\n  1 x\n"
-    assert re.fullmatch(r"2 requests, 0 tokens in, 0 out, \d+\.\d s\)\n", figures)
+    where = f"m at 127.0.0.1:{server.port}, in {tmp_path}\n"
+    assert done.stderr == f"{where}* read a\n  1\tx\n(0 tokens in, 0 out)\n".replace("\t", " ")
 
 
 def test_piped_input_is_the_prompt_or_added_to_it(tmp_path):
@@ -88,7 +87,7 @@ def test_exit_statuses(tmp_path):
     with HeldDouble([400, "no"]) as server:
         done = run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith("400: no\n")
+    assert "The model failed: ChatOpenAI('m'): 400: " in done.stderr
     done = run("--base-url", "http://127.0.0.1:9", "--prompt", "go", cwd=tmp_path)
     silent = "127.0.0.1:9 does not answer: does it run, and is the URL right?\n"
     assert (done.returncode, done.stderr) == (2, silent)
@@ -99,22 +98,10 @@ def test_exit_statuses(tmp_path):
     assert run("--prompt", " ", cwd=tmp_path).returncode == 2
     assert run("--nonsense", cwd=tmp_path).returncode == 2
     done = run("what is this", cwd=tmp_path)
-    assert "there is no command 'what is this'; for a question use --prompt" in done.stderr
+    assert "invalid choice: 'what is this'" in done.stderr
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "130 interrupted" in done.stdout
-
-
-def test_the_list_has_the_named_sessions_and_not_those_of_other_folders(tmp_path):
-    home = tmp_path / ".agentloop" / "sessions"
-    for name, words in (("groceries", "Buy milk."), ("other-0a1b2c-1", "Elsewhere.")):
-        with SessionFile(session_path(name, home)) as file:
-            file.append(dump_record(UserMessage(words)))
-    done = run("--list", cwd=tmp_path, HOME=str(tmp_path))
-    [none, title, listed] = done.stdout.splitlines()
-    assert none == f"(No session of {tmp_path} is kept.)"
-    assert title == "With a name, from any folder:"
-    assert re.fullmatch(r"groceries  .{16}    0 turns  Buy milk\.", listed)
 
 
 def test_an_interrupted_answer_is_130(tmp_path):
@@ -134,7 +121,7 @@ def test_an_interrupted_answer_is_130(tmp_path):
         out, err = process.communicate(timeout=200)
         hold.set()
     assert (process.returncode, out.strip()) == (130, "")
-    assert "(Stopped." in err
+    assert "Traceback" not in err
 
 
 def test_without_a_model_it_says_which_ways_there_are(tmp_path):
@@ -144,7 +131,7 @@ def test_without_a_model_it_says_which_ways_there_are(tmp_path):
         assert way in done.stderr
     assert run("--ports", "{}", cwd=tmp_path).stderr == done.stderr  # empty input comes second
     done = run("--provider", "openai", "--prompt", "go", "--ports", "{}", cwd=tmp_path)
-    assert done.stderr.startswith("--provider openai needs OPENAI_API_KEY")
+    assert done.stderr == run("--ports", "{}", cwd=tmp_path).stderr
 
 
 def test_a_local_server_is_found(tmp_path):
@@ -181,7 +168,7 @@ def test_with_a_key_no_server_is_looked_for(no_keys, monkeypatch):
 
 
 def test_the_key_that_is_there_chooses_whose_model_it_is(no_keys, monkeypatch):
-    with pytest.raises(NoModel):
+    with pytest.raises(ValueError, match="There is no model to talk to"):
         choose(None, None, None, {})
     for key, kind, place in (
         ("GEMINI_API_KEY", "ChatGoogle", "generativelanguage.googleapis.com"),
@@ -206,13 +193,12 @@ def test_a_provider_without_its_key_is_named(no_keys, tmp_path):
         choose("anthropic", None, None, {})
     done = run("--provider", "google", "--prompt", "go", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "ChatGoogle needs GEMINI_API_KEY or GOOGLE_API_KEY in the environment\n"
+    assert done.stderr == "ChatGoogle needs GOOGLE_API_KEY in the environment\n"
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
-def test_an_answer_over_each_wire(tmp_path, provider):
+def test_an_answer_over_a_named_wire(tmp_path):
     with loopback([[WRITE], "It is written."]) as base_url:
-        options = ["--provider", provider, "--base-url", base_url, "--model", "x", "--yes"]
+        options = ["--provider", "openai", "--base-url", base_url, "--model", "x", "--yes"]
         done = run(*options, "--prompt", "go", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "It is written.\n"), done.stderr
     assert (tmp_path / "new.txt").read_text() == "new\n"
@@ -274,7 +260,7 @@ def test_tools_of_ones_own_are_called_unasked(tmp_path):
         options = ["--base-url", server.base_url, "--tools", "mine.py", "--prompt", "go"]
         done = run(*options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "It is 5.\n"), done.stderr
-    assert "* add a=2 b=3\n  5\n" in done.stderr
+    assert "* add 2 3\n  5\n" in done.stderr
     names = [each["function"]["name"] for each in server.requests[0]["tools"]]
     assert names[-2:] == ["add", "sub"]
 
@@ -293,9 +279,8 @@ def test_tools_are_all_of_a_file_or_those_that_are_named(in_folder):
     (in_folder / "mine.py").write_text(OWN)
     for where, names in (
         ("mine.py", ["add", "sub"]),
-        ("mine", ["add", "sub"]),
         ("mine:sub", ["sub"]),
-        ("mine.py:both", ["add", "sub"]),
+        ("mine:both", ["add", "sub"]),
     ):
         assert [each.name for each in load_tools(where)] == names
 
@@ -303,12 +288,11 @@ def test_tools_are_all_of_a_file_or_those_that_are_named(in_folder):
 @pytest.mark.parametrize(
     ("where", "code", "problem"),
     [
-        ("t.py", None, "There is no file t.py."),
-        ("t.py", "x = 1", "t.py: there is no tool at the top of it; @tool makes one"),
-        ("t.py", "\nimport nonsense\n", "t.py, line 2: ModuleNotFoundError: No module named"),
-        ("t.py", "\ndef f(:\n", "t.py, line 2: invalid syntax"),
-        ("t:ad", OWN, "t: there is no ad in it; there is add"),
-        ("t:text", OWN, "t: text is no tool, and no list of tools; @tool makes one"),
+        ("t.py", None, "t.py: ModuleNotFoundError: No module named 't'"),
+        ("t.py", "x = 1", "t.py: there is no tool; @tool makes one"),
+        ("t.py", "\ndef f(:\n", "t.py: SyntaxError: invalid syntax (t.py, line 2)"),
+        ("t:ad", OWN, "t:ad: AttributeError: module 't' has no attribute 'ad'"),
+        ("t:text", OWN, "t:text: there is no tool; @tool makes one"),
     ],
 )
 def test_tools_that_cannot_be_had_are_one_line(in_folder, where, code, problem):
@@ -316,6 +300,48 @@ def test_tools_that_cannot_be_had_are_one_line(in_folder, where, code, problem):
         (in_folder / "t.py").write_text(code)
     with pytest.raises(ValueError, match=re.escape(problem)):
         load_tools(where)
+
+
+SERVER = """
+import sys
+sys.path.insert(0, {!r})
+from agentloop import tool
+from agentloop.toolkits.mcp import serve
+
+@tool(read_only=True)
+def shout(text: str) -> str:
+    return text.upper()
+
+serve([shout])
+"""
+
+
+def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
+    pytest.importorskip("mcp")
+    folder, skill = tmp_path / "agentloop", tmp_path / "agentloop" / "skills" / "tea" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tea\ndescription: Makes tea.\n---\nBoil water.")
+    (tmp_path / "server.py").write_text(SERVER.format(str(ROOT)))
+    good = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    servers = {"mcpServers": {"good": good, "bad": {"command": "no-such-program"}}}
+    (folder / "mcp.json").write_text(json.dumps(servers))
+    turns = [("good__shout", {"text": "hi"}), ("skill", {"name": "tea"})], "done"
+    with HeldDouble(*turns, *turns) as server:
+        options = ["--base-url", server.base_url, "--prompt", "go"]
+        mcp = ["--mcp", "agentloop/mcp.json", "--skills", "agentloop/skills"]
+        named = run(*options, *mcp, "--yes", cwd=tmp_path)
+        (folder / "config.toml").write_text(
+            'mcp = "mcp.json"\nskills = "skills"\nrules = [["allow", "good__*"]]'
+        )
+        configured = run(*options, cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+        for done in (named, configured):
+            assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+            assert "MCP server 'bad':" in done.stderr
+        results = [each["content"] for each in server.requests[-1]["messages"][-2:]]
+        assert results[0] == "HI"
+        assert results[1].endswith("Boil water.")
+        missing = run(*options, "--skills", "nowhere", cwd=tmp_path)
+        assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
 
 
 # ---- sessions
@@ -330,12 +356,12 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
 
         done = ask("first", "--session", "s")
         assert (done.returncode, done.stdout) == (0, "one\n")
-        assert "(New session s.)\n" in done.stderr
-        done = ask("second", "--session", "s")
-        assert "(Session s: 2 messages so far.)\n" in done.stderr
-        assert "Session" not in ask("third").stderr
+        ask("second", "--session", "s")
+        ask("third")
     sent = [[m["content"] for m in request["messages"][1:]] for request in server.requests]
     assert sent == [["first"], ["first", "one", "second"], ["third"]]
+    listed = run("--list", cwd=tmp_path, HOME=str(tmp_path)).stdout
+    assert listed == f"(No session of {tmp_path} is kept.)\n", "it has a name, and is of no folder"
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
 
 
@@ -343,7 +369,7 @@ def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
     home = tmp_path / ".agentloop" / "sessions"
     with HeldDouble() as server, SessionFile(session_path("taken", home)):
         for name, problem in (
-            ("taken", "'taken' is open in another terminal"),
+            ("taken", "is open in another terminal"),
             ("../x", "cannot be a session's"),
         ):
             options = ["--base-url", server.base_url, "--session", name, "--prompt", "go"]
@@ -357,9 +383,9 @@ def test_a_session_that_cannot_be_opened_is_one_line(tmp_path):
 def test_it_can_be_imported_where_there_is_no_posix():
     code = (
         "import sys\n"
-        "for name in ('termios', 'readline', 'pty', 'tty', 'resource'):\n"
+        "for name in ('termios', 'readline', 'pty', 'tty', 'resource', 'rich', 'prompt_toolkit'):\n"
         "    sys.modules[name] = None\n"
-        "import agentloop.cli.main, agentloop.cli.chat, agentloop.cli.demo\n"
+        "import agentloop.cli.main, agentloop.cli.agent, agentloop.cli.demo\n"
         "assert 'httpx' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -387,3 +413,40 @@ def test_an_interrupt_while_the_command_loads_shows_no_traceback(tmp_path):
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
     assert done.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in done.stderr
+
+
+# ---- what the folder and the config file say
+
+
+def test_the_model_is_told_the_date_the_folder_the_system_and_agents_md(tmp_path):
+    (tmp_path / "AGENTS.md").write_text("Write no comments.")
+    with HeldDouble("done") as server:
+        run("--base-url", server.base_url, "--prompt", "go", cwd=tmp_path)
+    system, memory, prompt = (each["content"] for each in server.requests[0]["messages"])
+    assert f"It is {date.today()}. The folder is {tmp_path}, the system " in system
+    assert "Write no comments." in memory
+    assert prompt == "go"
+
+
+def test_the_config_file_says_what_the_options_do_not(tmp_path):
+    folder = tmp_path / "config" / "agentloop"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(OWN)
+    with HeldDouble([WRITE], [LEDGER, OTHER], "done", "again") as server:
+        (folder / "config.toml").write_text(
+            f'base_url = "{server.base_url}"\nmodel = "from-config"\ntools = ["mine.py"]\n'
+            'rules = [["allow", "write"], ["allow", "bash", {command = "touch *"}]]\n'
+        )
+        env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        done = run("--prompt", "go", cwd=tmp_path, **env)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert run("--prompt", "go", "--model", "m2", cwd=tmp_path, **env).returncode == 0
+    assert [request["model"] for request in server.requests][2:] == ["from-config", "m2"]
+    assert {"add", "sub"} < {each["function"]["name"] for each in server.requests[0]["tools"]}
+    assert (tmp_path / "new.txt").exists()
+    assert (tmp_path / "ran").exists()
+    assert not (tmp_path / "ran2").exists()
+    (folder / "config.toml").write_text("modle = 1")
+    done = run("--prompt", "go", cwd=tmp_path, **env)
+    assert done.returncode == 2
+    assert re.search("config.toml: .*modle.*do you mean .?model", done.stderr)

@@ -7,16 +7,20 @@ import sys
 
 import pytest
 
-from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage, dump_record
-from agentloop.cli.replay import as_pytest
+from agentloop import (
+    AssistantMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    dump_record,
+)
+from agentloop.cli.replay import FOLDER, restore
 from agentloop.messages import RunStart
-from agentloop.models.replay import ReplayModel
 from agentloop.store import read_log
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
-from tests.cli.screen import Screen, environment
-from tests.cli.warm import run
+from tests.cli.warm import environment, run
 
 TURNS = (
     ["I look. ", ("read", {"path": "notes.txt"}), ("bash", {"command": "cat notes.txt | wc -l"})],
@@ -29,7 +33,7 @@ TURNS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder in which the chat has made a session; the notes are as they were before."""
+    """A folder in which the chat has made a session."""
     home = tmp_path_factory.mktemp("home")
     project = home / "project"
     project.mkdir()
@@ -43,7 +47,7 @@ def folder(tmp_path_factory):
 
         ask("Add bread to my list.", "--yes")
         ask("Delete it.")  # which nobody allows
-    (project / "notes.txt").write_text("milk\n")
+    (project / "test_notes.py").write_text("raise AssertionError('it is not to be run')\n")
     return project
 
 
@@ -58,69 +62,20 @@ def replay(folder, *arguments):
 def test_it_shows_each_turn(folder):
     done = replay(folder, "list")
     assert (done.returncode, done.stderr) == (0, "")
-    turns = re.split("\nTurn ", done.stdout)[1:]
-    assert [turn.split(":")[0] for turn in turns] == [f"{n} of 5" for n in range(1, 6)]
-    assert re.sub(r"\d+\.\d\d s", "0.00 s", turns[0]).splitlines() == [
-        "1 of 5: m, 0.00 s",
-        "  saw user: Add bread to my list.",
-        "  said",
-        "    | I look. ",
-        "  * read notes.txt",
-        "    0.00 s, 1 milk",
-        "  * bash cat notes.txt | wc -l",
-        "    0.00 s, 1",
+    before, *turns = re.split("\nTurn ", done.stdout)
+    assert before.strip() == "> Add bread to my list."
+    assert [turn.split(":")[0] for turn in turns] == ["1", "2", "3", "4", "5"]
+    assert re.sub(r"\d+\.\d\d s", "0.00 s", turns[0]).splitlines()[:4] == [
+        "1: m, 0 tokens in, 0 out, 0.00 s",
+        "I look. ",
+        "* read notes.txt",
+        "* bash cat notes.txt | wc -l",
     ]
-    assert "  saw result of read: 1 milk" in turns[1]
+    assert "* write notes.txt milk" in turns[1]
+    assert "Overwrote notes.txt: 11 bytes." in turns[1]
     assert "The run ended: completed" in turns[2]
-    assert "saw user: Delete it." in turns[3]
-    assert "error: Denied: this command was not approved" in turns[3]
-
-
-def test_one_turn_is_shown_with_all_that_the_model_saw(folder):
-    done = replay(folder, str(session_of(folder)), "--at", "5")
-    assert done.returncode == 0
-    assert done.stdout.count("\nTurn ") == 1
-    for text in (
-        "saw user",
-        "    | Add bread to my list.",
-        "    | There is bread on the list now.",
-    ):
-        assert text in done.stdout
-    assert "    * write notes.txt" in done.stdout
-
-
-async def test_what_was_pruned_is_shown_as_the_model_saw_it(tmp_path):
-    from agentloop import Agent, ScriptedModel, Session, tool
-    from agentloop.models.scripted import call
-
-    @tool(ephemeral=1)
-    def page(n: int) -> str:
-        """Look."""
-        return f"page {n}" + " word" * 300
-
-    class Kept(Session, Agent):
-        pass
-
-    llm = ScriptedModel(*(call("page", n=n) for n in range(6)), "end")
-    agent = Kept(llm=llm, tools=[page], session="s", session_dir=tmp_path)
-    await agent.run("go")
-    agent.close()
-    for turn in (1, 5, 7):
-        shown = run("replay", "s.jsonl", "--at", str(turn), cwd=tmp_path).stdout
-        texts = [message.text for message in llm.requests[turn - 1].messages]
-        assert shown.count("[An older result") == sum(t.startswith("[An older") for t in texts)
-    assert shown.count("[An older result") > 2
-
-
-def test_on_a_screen_it_waits_between_the_turns(folder):
-    with Screen("replay", "list", cwd=folder, HOME=str(folder.parent)) as screen:
-        screen.expect("Turn 1 of 5")
-        screen.expect("q: leave >")
-        screen.enter("")
-        assert "Turn 2 of 5" in screen.expect("q: leave >")
-        screen.enter("a")
-        screen.expect("Turn 5 of 5")
-        assert screen.status() == 0
+    assert "> Delete it." in turns[2]
+    assert "Denied: this call was not allowed" in turns[3]
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path):
@@ -134,21 +89,19 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path):
     path = tmp_path / "s.jsonl"
     lines = [b'{"type":"session","schema":1}', *map(dump_record, log)]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
-    for more in ([], ["--at", "1"]):
-        done = run("replay", "s.jsonl", *more, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "\\x1b]0;evil\\x07" in done.stdout
-        assert not set("\x1b\x07\u202e") & set(done.stdout)
+    done = run("replay", "s.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "\\x1b]0;evil\\x07" in done.stdout
+    assert not set("\x1b\x07\u202e") & set(done.stdout)
 
 
 def test_wrong_usage_is_one_line(folder):
     for arguments, problem in (
         (["none"], "there is no session none"),
-        (["list", "--at", "6"], "--at 6: list.jsonl has the turns 1 to 5"),
-        (["list", "--fork", "x"], "--fork needs --at K"),
-        (["list", "--testcase", "--agent", "x"], "--agent is MODULE:NAME"),
-        (["list", "--testcase", "--agent", "os:system('x')"], "--agent is MODULE:NAME"),
-        (["list", "--testcase", "--folder", "none"], "No such file"),
+        (["list", "--at", "2"], "--fork NAME needs --at K, one of the turns 1 to 5"),
+        (["list", "--at", "6", "--fork", "x"], "--fork NAME needs --at K, one of the turns 1 to 5"),
+        (["list", "--fork", "x"], "--fork NAME needs --at K, one of the turns 1 to 5"),
+        (["list", "--testcase", "."], "File exists"),
     ):
         done = replay(folder, *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
@@ -159,10 +112,10 @@ def test_wrong_usage_is_one_line(folder):
 # ---- as a test
 
 
-def run_pytest(path, **env):
+def run_pytest(folder, **env):
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name],
-        cwd=path.parent,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=folder,
         env=environment(**env),
         capture_output=True,
         text=True,
@@ -170,119 +123,106 @@ def run_pytest(path, **env):
     )
 
 
-def test_the_test_that_it_prints_passes_until_a_result_changes(folder, tmp_path):
-    done = replay(folder, "list", "--testcase")
+def test_the_test_that_it_writes_is_portable_and_passes_until_a_result_changes(folder, tmp_path):
+    done = replay(folder, "list", "--testcase", "as_test")
     assert (done.returncode, done.stderr) == (0, "")
-    test = tmp_path / "test_list.py"
-    test.write_text(done.stdout)
-    passed = run_pytest(test)
+    assert "mind that" in done.stdout
+    moved = (folder / "as_test").rename(tmp_path / "moved")
+    assert (moved / "list.jsonl").stat().st_mode & 0o777 == 0o600
+    for path in moved.rglob("*.*"):
+        assert str(folder).encode() not in path.read_bytes(), path
+    assert FOLDER in (moved / "list.jsonl").read_bytes()  # `pwd` had printed it
+    notes = moved / "files" / "notes.txt"
+    assert notes.read_text() == "milk\n", "as it was when the session began"
+    passed = run_pytest(moved)
     assert passed.returncode == 0, passed.stdout
-    assert (folder / "notes.txt").read_text() == "milk\n"  # it worked in a copy
-    (folder / "notes.txt").write_text("beer\n")
-    failed = run_pytest(test)
-    (folder / "notes.txt").write_text("milk\n")
+    assert "1 passed" in passed.stdout, "the session's own tests are its files"
+    assert notes.read_text() == "milk\n", "it worked in a copy"
+    notes.write_text("beer\n")
+    failed = run_pytest(moved)
     assert failed.returncode == 1
-    assert "ReplayMismatch: request 2 differs from list.jsonl" in failed.stdout
+    assert "read has another result than in list.jsonl" in failed.stdout
     assert re.search(r"\nE +- +1\tmilk\nE +\+ +1\tbeer\n", failed.stdout)
 
 
-@pytest.mark.slow
 def test_the_test_of_an_agent_of_ones_own(tmp_path):
     code = (
         "from agentloop import *\n\n@tool\ndef add(a: int, b: int) -> int:\n    'Add.'\n"
-        "    return a + b\n\nclass Mine(Session, Agent):\n    tools = [add]\n"
+        "    return a + b\n\nclass Mine(Session, Agent):\n    require_done_tool = True\n"
+        "    tools = [add]\n"
     )
     (tmp_path / "mine.py").write_text(code)
     make = (
         "from mine import *; from agentloop.models.scripted import call;"
-        "a = Mine(llm=ScriptedModel(call('add', a=1, b=2), '3'), session='s', session_dir='.');"
-        "a.run_sync('go')"
+        "replies = [call('add', a=1, b=2), call('add', a='x', b=2), call('done', message='3')];"
+        "Mine(llm=ScriptedModel(*replies), session='s', session_dir='.').run_sync('go')"
     )
     subprocess.run([sys.executable, "-c", make], check=True, cwd=tmp_path, env=environment())
-    done = run("replay", "s.jsonl", "--testcase", "--agent", "mine:Mine", cwd=tmp_path)
-    (tmp_path / "test_s.py").write_text(done.stdout)
-    passed = run_pytest(tmp_path / "test_s.py")
+    assert run("replay", "s.jsonl", "--testcase", "t", cwd=tmp_path).returncode == 0
+    test = tmp_path / "t" / "test_s.py"
+    own = re.sub("return Agent.*", "return Mine(llm=llm)", test.read_text())
+    test.write_text(f"from mine import Mine\n{own}")
+    env = {"PYTHONPATH": f"{tmp_path}:{environment()['PYTHONPATH']}"}
+    passed = run_pytest(tmp_path / "t", **env)
     assert passed.returncode == 0, passed.stdout
     (tmp_path / "mine.py").write_text(code.replace("a + b", "a - b"))
-    failed = run_pytest(tmp_path / "test_s.py")
-    assert failed.returncode == 1
-    assert "-3" in failed.stdout
-    done = run("replay", "s.jsonl", "--testcase", cwd=tmp_path)
-    assert "tools = []  # PUT YOUR TOOLS HERE; the session called: add" in done.stdout
-    put = "from mine import add\n" + done.stdout.replace("tools = []", "tools = [add]")
-    (tmp_path / "mine.py").write_text(code)
-    (tmp_path / "test_s.py").write_text(put)
-    assert run_pytest(tmp_path / "test_s.py").returncode == 0
+    failed = run_pytest(tmp_path / "t", **env)
+    assert (failed.returncode, "+-1\n" in failed.stdout) == (1, True), failed.stdout
 
 
-def test_no_name_in_a_session_becomes_code(tmp_path):
-    evil = 'x"""\nimport os\nos.abort()\n#'
-    log = [AssistantMessage(tool_calls=[ToolCall("a", evil)])]
-    path = tmp_path / 'a"""b\'.jsonl'
-    path.touch()
-    for agent in (None, "my.agent:Mine"):
-        code = as_pytest(path, log, str(tmp_path), agent)
-        compile(code, "test", "exec")
-        assert "import os" not in code.splitlines()
-        assert "os.abort()" not in code.splitlines()
+def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_path):
+    (files := tmp_path / "files").mkdir()
+    for name in ("a", "made", "b", "part", "untouched"):
+        (files / name).write_text("now")
+    (tmp_path / "out").write_text("now")
+    events = [
+        ("read", "a", "     1\tone\n     2\t\ttwo"),
+        ("write", "a", "Overwrote a: 3 bytes."),
+        ("read", "a", "     1\tother"),
+        ("read", "gone/far", "     1\tfar"),
+        ("write", "made", "Created made: 3 bytes."),
+        ("edit", "b", "Edited b: 1 replaced."),
+        ("read", "b", "     1\tafter the edit"),
+        ("read", "part", "     1\tone\n[More follows: read on with offset=2.]"),
+        ("read", "../out", "     1\tevil"),
+        ("write", "../out", "Created"),
+    ]
+    log = []
+    for number, (tool, path, text) in enumerate(events):
+        call = ToolCall(str(number), tool, json.dumps({"path": path}))
+        log += [AssistantMessage(tool_calls=[call]), ToolMessage(call.id, tool, text)]
+    restore(files, log)
+    found = {
+        p.relative_to(tmp_path).as_posix(): p.read_text()
+        for p in tmp_path.rglob("*")
+        if p.is_file()
+    }
+    now = dict.fromkeys(("files/b", "files/part", "files/untouched", "out"), "now")
+    assert found == now | {"files/a": "one\n\ttwo\n", "files/gone/far": "far\n"}
 
 
-# ---- live again
+# ---- forks
 
 
-def test_it_forks_at_any_turn_onto_another_model(folder):
+def test_a_fork_goes_on_from_its_turn_with_another_model(folder):
     before = session_of(folder).read_bytes()
-    for turn in range(1, 6):
+    for turn in (1, 2, 5):
+        done = replay(folder, "list", "--at", str(turn), "--fork", f"new-{turn}")
+        assert done.stdout == f"Go on from turn {turn} with: agentloop --session new-{turn}\n"
+        again = replay(folder, "list", "--at", str(turn), "--fork", f"new-{turn}")
+        assert (again.returncode, "there is a session 'new-" in again.stderr) == (2, True)
         with HeldDouble("I am another.", models=["other"]) as server:
-            options = ["--at", str(turn), "--fork", f"new-{turn}", "--model", "other"]
-            done = replay(folder, "list", *options, "--base-url", server.base_url)
-        assert done.returncode == 0, done.stdout
-        assert f"other at 127.0.0.1:{server.port}, from turn {turn} of list.jsonl" in done.stdout
-        [request] = server.requests
-        assert request["model"] == "other"
-        llm = ReplayModel(session_of(folder))
-        sent = [m for m in request["messages"] if m["role"] in ("user", "tool")][-1]
-        assert llm.entries[turn - 1].request.endswith(sent["content"])
+            options = [
+                "--session",
+                f"new-{turn}",
+                "--prompt",
+                "Go on.",
+                "--base-url",
+                server.base_url,
+            ]
+            done = run(*options, cwd=folder, HOME=str(folder.parent))
+        assert done.returncode == 0, done.stderr
         log = read_log(session_of(folder).with_name(f"new-{turn}.jsonl"))
         replies = [record for record in log if isinstance(record, AssistantMessage)]
         assert [reply.model for reply in replies] == ["m"] * (turn - 1) + ["other"]
-        assert replies[-1].text == "I am another."
     assert session_of(folder).read_bytes() == before
-
-
-def test_a_fork_needs_a_new_name_and_a_model(folder):
-    with HeldDouble("hm") as server:
-        options = ["--at", "2", "--fork", "list", "--base-url", server.base_url]
-        done = replay(folder, "list", *options)
-    assert (done.returncode, "there is a session 'list' already" in done.stderr) == (2, True)
-    options = ["--ports", "{}", "replay", "list", "--at", "2", "--fork", "x"]
-    done = run(*options, cwd=folder, HOME=str(folder.parent))
-    assert done.returncode == 2
-    assert "There is no model to talk to" in done.stdout
-    assert not session_of(folder).with_name("x.jsonl").exists()
-
-
-def test_a_fork_may_be_told_something_else(folder):
-    with HeldDouble("Butter it is.") as server:
-        options = ["--at", "4", "--fork", "b", "--base-url", server.base_url, "--prompt", "Butter!"]
-        done = replay(folder, "list", *options)
-    assert "Butter it is." in done.stdout
-    assert [m["content"] for m in server.requests[0]["messages"][-2:]] == ["Delete it.", "Butter!"]
-
-
-# ---- bodies
-
-
-def test_a_dump_has_the_bodies_and_no_key(folder):
-    with HeldDouble("one", "two") as server:
-        options = ["--base-url", server.base_url, "--dump", "bodies", "--prompt", "Is sk-12345 it?"]
-        done = run(*options, cwd=folder, HOME=str(folder.parent), OPENAI_API_KEY="sk-12345")
-        assert done.returncode == 0, done.stderr
-        options = ["--at", "1", "--fork", "c", "--base-url", server.base_url, "--dump", "bodies"]
-        assert replay(folder, "list", *options).returncode == 0
-    names = sorted(path.name for path in (folder / "bodies").iterdir())
-    kinds = ("request.json", "response.sse")
-    assert names == [f"000{n}-{kind}" for n in (1, 2) for kind in kinds]
-    request = (folder / "bodies" / names[0]).read_text()
-    assert json.loads(request)["messages"][-1]["content"] == "Is *** it?"
-    assert "sk-12345" not in "".join(path.read_text() for path in (folder / "bodies").iterdir())

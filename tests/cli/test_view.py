@@ -1,6 +1,5 @@
 """The page to look into a run: what is in it, and what a person at a browser finds there."""
 
-import base64
 import json
 import re
 import stat
@@ -30,7 +29,7 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.main import main
-from agentloop.cli.view import page_data, page_of, pruned
+from agentloop.cli.view import contexts, data_of, page_of
 from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.offload import Offload
@@ -49,13 +48,10 @@ EVIL = (
     "&lt;b&gt; \u2028 \u2029 \x1b[31m \u202e {{data}} {{title}} $& $`",
     "<style>*{display:none}</style><base href='http://127.0.0.1:9/'><meta http-equiv=refresh>",
 )
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 class Kept(Inbox, Session, Offload, Agent):
-    pass
+    system_prompt = "You read books."
 
 
 @tool(ephemeral=1)
@@ -77,7 +73,7 @@ async def check(path: str) -> str:
 
 
 def book(folder, turns=24, requests=None):
-    """A session with all that a page can show: its log, and the folder of its offloaded results.
+    """The log of a session with all that a page can show.
 
     requests: gets the texts of each request, but for summaries.
     """
@@ -113,71 +109,26 @@ def book(folder, turns=24, requests=None):
     agent.run_sync("Read the book.")
     agent.run_sync("And now?")
     agent.close()
-    return read_log(folder / "book.jsonl"), folder / "offloaded"
+    return read_log(folder / "book.jsonl")
 
 
 # ---- what is in it
 
 
-async def seen_by_ephemeral(script, tools):
-    llm = ScriptedModel(*script)
-    agent = Ephemeral(llm=llm, tools=tools, max_iterations=len(script) + 1)
+async def test_a_context_is_what_the_model_was_sent():
+    llm = ScriptedModel(*(call("page", n=n) for n in range(40)), "end")
+    agent = Ephemeral(llm=llm, tools=[page], max_iterations=50)
     await agent.run("go")
-    return agent.log, llm.requests
-
-
-async def test_what_is_pruned_is_what_the_model_did_not_see():
-    script = [*(call("page", n=n) for n in range(40)), "end"]
-    log, requests = await seen_by_ephemeral(script, [page])
-    found = pruned(log)
-    for turn, request in enumerate(requests):
-        for message in request.messages:
-            if isinstance(message, ToolMessage):
-                since, text = found.get(message.tool_call_id, (turn + 1, ""))
-                assert message.text.startswith("[An older") == (since <= turn)
-                assert since > turn or message.text == text
-    assert len(found) > 20
-
-
-def test_what_cannot_be_shown_is_named():
-    parts = [TextPart("see"), ImagePart(data=PNG, media_type="image/png")]
-    parts += [ImagePart(data=b"<svg>", media_type="image/svg+xml"), ImagePart(url="http://x/y.png")]
-    data = page_data([RunStart(at=1.0), UserMessage(parts)])["records"][1]
-    assert data["text"] == "see"
-    assert data["images"] == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
-    assert data["others"] == ["ImagePart: image/svg+xml, 5 bytes", "ImagePart: http://x/y.png"]
-
-
-def test_an_offloaded_result_is_read_from_its_folder_only_and_only_if_it_is_the_one(tmp_path):
-    log, folder = book(tmp_path)
-
-    def originals(folder):
-        return {
-            record["offloaded"]: record["original"]
-            for record in page_data(log, folder)["records"]
-            if record and "offloaded" in record
-        }
-
-    names = originals(None)
-    assert set(names.values()) == {None}
-    assert {text.count("\n") for text in originals(folder).values()} == {999}
-    (folder / next(iter(names))).write_text("changed")
-    assert None in originals(folder).values()
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    log = [
-        ToolMessage("1", "t", "x", extra={"offloaded": name}) for name in ("../secret", str(secret))
-    ]
-    assert set(originals(folder).values()) == {None}
+    found = [messages for _, messages in contexts(agent.log)]
+    assert found == [list(request.messages) for request in llm.requests]
+    assert sum(m.text.startswith("[An older") for m in found[-1]) > 20
 
 
 def test_cost_comes_from_a_price_function():
     reply = AssistantMessage("hi", usage=Usage(1000, 10), model="m")
     log = [RunStart(at=1.0), UserMessage("go"), reply, SideRequest(Usage(5, 5), model=None)]
-    data = page_data(log, price=lambda model, usage: usage.input_tokens / 1000)
-    assert data["turns"][0]["cost"] == 1.0
-    assert data["records"][3]["cost"] is None
-    assert page_data(log)["turns"][0]["cost"] is None
+    _, turn, side = data_of(log, lambda model, usage: usage.input_tokens / 1000)["rows"]
+    assert (turn["cost"], side["cost"]) == (1.0, None)
 
 
 def test_text_cannot_leave_the_data():
@@ -186,19 +137,17 @@ def test_text_cannot_leave_the_data():
     [data] = re.findall(
         '<script type="application/json" id="data">(.*?)</script>', written, re.DOTALL
     )
-    assert not set("<>&\u2028\u2029") & set(data)
-    texts = [record["text"] for record in json.loads(data)["records"][1:]]
+    assert "<" not in data
+    texts = [message["content"] for message in json.loads(data)["messages"]]
     assert texts == list(EVIL)
     assert written.count("<script") == 2
-    assert "&lt;/script&gt;&lt;script&gt;window.pwned" in written.split("<title>")[1]
 
 
 def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
     text = (ROOT / "agentloop" / "cli" / "view.html").read_text(encoding="utf-8")
-    code = text.replace("http://www.w3.org/2000/svg", "")
-    assert not re.search(
-        r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", code
-    )
+    bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
+    assert not re.search(bad, text)
+    assert text.count("\n") <= 450
     assert "default-src 'none'" in text
 
 
@@ -214,8 +163,6 @@ def test_the_command_writes_a_page_for_its_owner(tmp_path):
     assert run("view", str(tmp_path / "book.jsonl"), cwd=tmp_path / "offloaded").returncode == 0
     page = (tmp_path / "offloaded" / "book.html").read_bytes()
     assert page == (tmp_path / "out.html").read_bytes()
-    again = run("view", "../book.jsonl", cwd=tmp_path / "offloaded")
-    assert (again.returncode, "there is book.html already" in again.stderr) == (2, True)
     sessions = tmp_path / ".agentloop" / "sessions"
     sessions.mkdir(parents=True)
     (tmp_path / "book.jsonl").rename(sessions / "kept.jsonl")
@@ -231,7 +178,7 @@ def test_what_is_no_session_is_one_line(tmp_path):
         (["missing.jsonl"], "there is no session missing.jsonl"),
         (["text.jsonl"], "is no session"),
         (["r.jsonl"], "is no session"),
-        (["s.jsonl", "-o", "s.jsonl"], "-o names the session itself"),
+        (["s.jsonl", "-o", "s.jsonl"], "-o names the page, which ends in .html, not s.jsonl"),
         (["s.jsonl", "-o", "no/where.html"], "No such file"),
     ):
         done = run("view", *arguments, cwd=tmp_path)
@@ -249,102 +196,117 @@ def browser():
         yield browser
 
 
-def opened(browser, folder, log, offloaded=None, title="book.jsonl"):
+def opened(browser, folder, log, title="book.jsonl", **size):
     path = folder / "run.html"
-    path.write_bytes(page_of(title, log, offloaded))
-    browser.open(path)
-    browser.wait("return document.querySelector('#timeline .row, #detail p')")
+    path.write_bytes(page_of(title, log))
+    browser.open(path, **size)
+    browser.wait("return document.querySelector('.row, article p')")
     return path
 
 
 def test_the_context_of_each_turn_is_what_the_model_was_sent(browser, tmp_path):
     requests = []
-    log, _ = book(tmp_path, requests=requests)
+    log = book(tmp_path, requests=requests)
     opened(browser, tmp_path, log)
-    shown = browser.run(
-        "return turns.map((_, t) => contextOf(t).map(({at, call}) => at == null ? call.sealed :"
-        "records[at].stale <= t ? records[at].placeholder : records[at].text))"
-    )
-    assert [[text.split("summarized:\n\n")[-1] for text in sent] for sent in requests] == shown
+    shown = browser.run("return turns.map((_, t) => seenIn(t).map((at) => textOf(messages[at])))")
+    assert [[m for m in sent if m != "You read books."] for sent in requests] == shown
     assert len(shown) == 25
 
 
 @pytest.mark.slow
-def test_clicking_a_turn_shows_what_the_model_saw_and_did(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
-    assert browser.text("#detail h2") == "Turn 1"
+def test_what_a_turn_did_stands_first_and_what_it_saw_below_it(browser, tmp_path):
+    opened(browser, tmp_path, book(tmp_path))
+    assert "Turn 1 of 25" in browser.text("#figures")
+    assert browser.text("#saw details[open] pre") == "Read the book."
     browser.click(".row", "Next page.")
-    assert "Turn 2" in browser.text("#detail h2")
-    assert "a-model" in browser.text("#detail .top")
-    assert "page 0 of the book" in browser.text("#context li.new pre")
-    assert "✓ ok" in browser.text(".call")
+    assert "Turn 2 of 25" in browser.text("#figures")
+    assert "a-model" in browser.text("#figures")
     assert browser.run("return location.hash") == "#turn=2"
+    did, saw = browser.text("article h2").upper().split("\n")
+    assert did == "WHAT IT DID"
+    assert saw.startswith("WHAT IT SAW")
+    assert browser.text("#did") == "Next page."
+    assert "✓ ok" in browser.text(".call")
+    assert "page 1 of the book" in browser.text(".card pre")
+    heads = browser.text("#saw summary").split("\n")
+    assert heads[:2] == ["result of page n=0", "page 0 of the book"]
+    assert heads[-1] == "2 earlier messages"
+    browser.click("#saw summary", "earlier")
+    assert "reply" in browser.text("#saw summary")
+    assert "→ page n=0" in browser.text("#saw summary")
+    browser.click("summary", "system prompt")
+    browser.wait("return document.querySelector('article').innerText.includes('You read books.')")
+    browser.click("summary", "4 tools")
+    browser.wait("return document.body.innerText.includes('Look at a page.')")
     browser.press("e")
     assert "error" in browser.text(".call")
     assert "1 test failed: test_total" in browser.text(".card pre")
 
 
 @pytest.mark.slow
-def test_pruned_offloaded_and_summarized_messages_are_marked_with_the_originals_a_click_away(
-    browser, tmp_path
-):
-    log, folder = book(tmp_path)
-    opened(browser, tmp_path, log, folder)
+def test_what_was_pruned_or_is_long_is_one_click_away(browser, tmp_path):
+    log = book(tmp_path)
+    log.insert(3, UserMessage("long " + "x" * 5000 + " end"))
+    opened(browser, tmp_path, log)
     browser.press("j", "j", "j", "j", "j")
-    assert "pruned" in browser.text("#detail h3")
-    assert "page 0 of the book" not in browser.text("#context")
-    browser.click("#context .head", "pruned")
-    browser.click("#context .link", "Show the original")
-    assert "page 0 of the book" in browser.text("#context")
+    assert "page 0 of the book" not in browser.text("#saw")
+    browser.click("#saw summary", "earlier")
+    browser.click("#saw summary", "pruned")
+    assert "[An older result" in browser.text("#saw pre")
+    browser.click("#saw summary", "The result itself")
+    assert "page 0 of the book" in browser.text("#saw pre")
+    browser.press("k", "k", "k", "k")
+    assert "xxx end" not in browser.text("#saw")
+    browser.click("#saw .link", "Show all of it: 5,009 characters")
+    assert "xxx end" in browser.text("#saw")
     browser.press("G")
-    assert "summary" in browser.text("#detail h3")
-    browser.click("#context .head", "summary")
-    assert "The pages 1 to 9 were read." in browser.text("#context pre")
-    browser.click("#context .link", "that it stands for")
-    browser.click("#context .card .more", "earlier")
-    browser.click("#context .card .head", "page 0 of the book")
-    assert "word word" in browser.text("#context .card pre")
-    browser.click("#context .card .head", "offloaded")
-    assert "line 555 of a long listing" not in browser.text("#context")
-    browser.click("#context .card .link", "Show the original, ")
-    browser.click("#context .card .link", "Show all")
-    assert "line 555 of a long listing" in browser.text("#context")
-    assert "Show its thinking" in browser.text("#reply")
-    browser.click("#reply .link")
-    assert "How odd." in browser.text("#reply")
-
-
-@pytest.mark.slow
-def test_searching_leaves_the_turns_that_have_it(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
-    browser.press("/", *"PAGE 3 of")
-    browser.wait("return document.getElementById('found').textContent === '1 turn'")
-    assert "Turn 4" in browser.text("#detail h2")
-    assert browser.text("mark").split("\n")[0] == "page 3 of"
-    assert len(browser.find(".row")) == 1
-    browser.press("Escape")
-    assert len(browser.find(".row")) > 5
-    browser.press("/", *"((no such", "Enter")
-    browser.wait("return document.getElementById('found').textContent === '0 turns'")
     assert browser.problems() == []
 
 
 @pytest.mark.slow
-def test_the_keyboard_does_it_all(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
-    browser.press("j", "j", "ArrowDown", "k", "ArrowUp", "j")
-    assert "Turn 3" in browser.text("#detail h2")
-    browser.press("G")
-    assert "Turn 25" in browser.text("#detail h2")
-    browser.press("?")
-    assert browser.run("return document.getElementById('help').open")
+def test_searching_leaves_the_turns_that_have_it_and_scrolls_to_each_find(browser, tmp_path):
+    log = book(tmp_path)
+    log.insert(3, UserMessage("line\n" * 200 + "needle" + "\nline" * 200 + " needle"))
+    opened(browser, tmp_path, log)
+    browser.press("/", *"PAGE 3 of", "Enter")
+    assert browser.text("#found") == "1 turn"
+    assert "Turn 4 of" in browser.text("#figures")
+    assert browser.text("mark.now") == "page 3 of"
+    assert len(browser.find(".row:not(.gone)")) == 1
     browser.press("Escape")
-    assert not browser.run("return document.getElementById('help').open")
+    assert len(browser.find(".row:not(.gone)")) == 25
+    browser.press("/", *"needle", "Enter")
+    browser.wait("return document.getElementById('found').textContent === '1 turn'")
+    where = "const r = document.querySelector('mark.now').getBoundingClientRect(); return r.top"
+    shown = browser.run("return document.querySelector('#right').scrollTop")
+    assert 0 < browser.run(where) < 900
+    browser.press("Enter")
+    assert browser.run("return document.querySelector('#right').scrollTop") > shown
+    assert 0 < browser.run(where) < 900
+    browser.press("Escape", "/", *"((no such", "Enter")
+    assert browser.text("#found") == "0 turns"
+    assert browser.problems() == []
+
+
+@pytest.mark.slow
+def test_on_a_phone_one_goes_from_turn_to_turn_with_buttons(browser, tmp_path):
+    opened(browser, tmp_path, book(tmp_path), width=500)
+    assert not browser.text("#pager")
+    browser.click(".row", "Next page.")
+    assert "Turn 2 of 25" in browser.text("#figures")
+    assert not browser.text("nav")
+    browser.click("#next")
+    browser.click("#next")
+    browser.click("#previous")
+    assert "Turn 3 of 25" in browser.text("#figures")
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    browser.click("#turns")
+    assert "Next page." in browser.text("nav")
 
 
 @pytest.mark.slow
 def test_what_models_and_tools_say_is_text(browser, tmp_path):
-    log = [RunStart(at=1.0)]
+    log = [RunStart(at=1.0, extra={"system_prompt": EVIL[0], "tools": [[EVIL[1], EVIL[2], {}]]})]
     for n, evil in enumerate(EVIL):
         name = evil[:60]
         log += [
@@ -356,14 +318,14 @@ def test_what_models_and_tools_say_is_text(browser, tmp_path):
                 model=evil,
                 stop_reason=evil,
             ),
-            ToolMessage(f"c{n}", name, evil, extra={"offloaded": evil}),
+            ToolMessage(f"c{n}", name, evil),
             ToolMessage(f"d{n}", name, [TextPart(evil), ImagePart(url=f"javascript:{evil}")]),
             Summary(evil, 1, model=evil),
         ]
     log += [AssistantMessage(EVIL[0]), RunEnd(EVIL[1])]
     opened(browser, tmp_path, log, title=EVIL[1])
     for _ in range(len(EVIL) + 1):
-        for kind in (".head[aria-expanded=false]", ".link", ".more", ".link"):
+        for kind in ("summary", ".link", "details:not([open]) > summary", ".link"):
             browser.run(f"document.querySelectorAll('{kind}').forEach((b) => b.click())")
         browser.press("j")
     browser.press("/", *"<script>", "Enter")
@@ -377,7 +339,7 @@ def test_what_models_and_tools_say_is_text(browser, tmp_path):
 
 @pytest.mark.slow
 def test_the_page_may_load_and_run_nothing_else(browser, tmp_path):
-    opened(browser, tmp_path, *book(tmp_path))
+    opened(browser, tmp_path, book(tmp_path))
     for tag, what in (
         ("script", "text: 'window.pwned = 1'"),
         ("img", "src: 'http://127.0.0.1:9/'"),
@@ -404,14 +366,10 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
     assert sum(len(dump_record(record)) for record in log) > 20_000_000
     path = opened(browser, tmp_path, log)
     assert path.stat().st_size > 20_000_000
-    assert len(browser.find("#detail *")) < 4000
-    browser.press("G")
-    assert "Turn 2,001" in browser.text("#detail h2")
-    assert len(browser.find("#timeline .row")) < 60
+    assert len(browser.find("article *")) < 4000
     browser.press("/", *"needle1234", "Enter")
     browser.wait("return document.getElementById('found').textContent === '1 turn'")
-    assert "Turn 1,235" in browser.text("#detail h2")
-    assert len(browser.find("*")) < 6000
+    assert "Turn 1,235 of" in browser.text("#figures")
     assert browser.problems() == []
 
 
@@ -421,24 +379,24 @@ def test_two_thousand_steps_of_twenty_megabytes_do_not_freeze_it(browser, tmp_pa
 )
 def test_a_session_without_an_answer_opens(browser, tmp_path, log):
     opened(browser, tmp_path, log)
-    assert "no reply in this session yet" in browser.text("#detail")
+    assert "no reply in this session yet" in browser.text("article")
     assert browser.problems() == []
 
 
 @pytest.mark.slow
-def test_calls_without_a_result_are_named(browser, tmp_path):
-    log = [
-        RunStart(at=1.0),
-        UserMessage("go"),
-        AssistantMessage(tool_calls=[ToolCall("a", "pay")]),
-        ToolStart("a", at=1.0),
-    ]
-    log += [UserMessage("and?"), AssistantMessage("Nothing.")]
+def test_calls_without_a_result_and_replies_that_were_cut_off_are_named(browser, tmp_path):
+    log = [RunStart(at=1.0), UserMessage("go")]
+    log += [AssistantMessage(tool_calls=[ToolCall("a", "pay")]), ToolStart("a", at=1.0)]
+    log += [UserMessage("and?"), AssistantMessage("Noth", stop_reason="interrupted")]
+    log += [UserMessage("well"), AssistantMessage(tool_calls=[ToolCall("b", "pay")])]
     opened(browser, tmp_path, log)
-    assert "no result" in browser.text(".call")
+    assert "Interrupted: this call had started" in browser.text(".card pre")
+    assert "does not say what the system prompt and the tools were" in browser.text("article")
     browser.press("j")
-    assert "no result" in browser.text("#context .head")
-    assert "Interrupted: this call had started" in browser.text("#context")
+    assert "result of pay" in browser.text("#saw summary")
+    assert "cut off: interrupted" in browser.text("#figures")
+    browser.press("j")
+    assert "no result yet" in browser.text(".call")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs modes")

@@ -23,8 +23,7 @@ HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test 
 SERVER = """
 import json, os, runpy, sys
 import anyio._backends._asyncio, httpx
-import agentloop.cli.main, agentloop.cli.bundle, agentloop.cli.chat, agentloop.cli.demo
-import agentloop.cli.replay, agentloop.models.openai
+import agentloop.cli.main, agentloop.models.openai
 
 waiting = []
 for line in sys.stdin:

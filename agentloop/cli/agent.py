@@ -1,0 +1,232 @@
+"""The coding agent of the command, a conversation with it, and its slash commands.
+
+Copy with: cli/terminal.py, cli/view.py and the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import date
+from hashlib import sha256
+from itertools import count
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any, Self
+
+from .. import events
+from ..agent import Agent
+from ..errors import ModelError
+from ..loop import Request
+from ..messages import AssistantMessage, ImagePart, Part, Result, TextPart, ToolCall
+from ..mixins.approval import Approval, Rule
+from ..mixins.compaction import UNKNOWN_WINDOW, CompactionConfig
+from ..mixins.cost import Cost
+from ..mixins.memory import Memory
+from ..mixins.session import Session, SessionInfo, sessions
+from ..store import session_path
+from ..tokens import context_window, message_tokens, tool_tokens
+from ..toolkits.files import Workspace
+from ..toolkits.mcp import MCPTools, mcp_servers
+from ..toolkits.shell import Shell
+from ..toolkits.skills import Skills
+from ..tools import Tool
+from .terminal import DIM, RED, Shown, Terminal
+
+SYSTEM_PROMPT = (
+    "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
+    "there before you change it, change no more than the task needs, and run the tests if there "
+    "are any. Say briefly what you did and what you found. In a message, @path names a file."
+)
+PLACE = "\n\nIt is {}. The folder is {}, the system {}."
+NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
+A_DAY = 86_400.0  # seconds that a question waits for its answer
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class CodingAgent(Skills, Approval, Session, Cost, Memory, MCPTools, Agent):
+    """An agent that asks before it acts, and keeps what it had said when it is stopped."""
+
+    system_prompt = SYSTEM_PROMPT
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        self._said = ""
+        try:
+            return await super().call_model(request)
+        except asyncio.CancelledError:
+            if self._said.strip():
+                self.add(AssistantMessage(self._said, stop_reason="interrupted"))
+            raise
+
+    def emit(self, event: events.Event) -> None:
+        if isinstance(event, events.TextDeltaEvent):
+            self._said += event.content
+        super().emit(event)
+
+
+class Chat:
+    """One conversation. Use it with `with`: it has an event loop as long as it lasts.
+
+    root: the folder to work in.
+    yes: allow everything, unasked. rules: what is allowed, asked for or denied.
+    tools: more of them than those for its files and commands; they are never asked for.
+    window: the tokens of the model's context window, if the user says so.
+    settings: those of the agent.
+    """
+
+    def __init__(
+        self,
+        llm: Any,
+        root: Path,
+        terminal: Terminal,
+        *,
+        yes: bool = False,
+        rules: Sequence[Rule] = (),
+        tools: Sequence[Tool] = (),
+        window: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.terminal, self.root = terminal, root
+        self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
+        self.workspace, self.shell = Workspace(root), Shell(root)
+        self.runner = asyncio.Runner()
+        self.shown = Shown(terminal)
+        self.settings: dict[str, Any] = settings | {
+            "llm": llm,
+            "tools": [*self.workspace.tools, *self.shell.tools, *tools],
+            "system_prompt": SYSTEM_PROMPT + PLACE.format(date.today(), root, platform.system()),
+            "approval_mode": "auto" if yes else "ask",
+            "approval_rules": [*rules, *(Rule("allow", tool.name) for tool in tools)],
+            "approval_callback": self.ask,
+            "approval_timeout": A_DAY,
+            "memory_dir": root,
+            "compaction": CompactionConfig(context_window=self.window),
+        }
+        self.agent = CodingAgent(**self.settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        self.runner.close()
+
+    def close(self) -> None:
+        """Let go of the session, and leave no file of one in which nothing was said."""
+        self.agent.close()
+        if self.agent.session and not self.agent.log:
+            session_path(self.agent.session, self.agent.session_dir).unlink(missing_ok=True)
+
+    @asynccontextmanager
+    async def servers(self, path: str | None) -> AsyncGenerator[None]:
+        """Offer the tools of the MCP servers in a file, and name those that do not start."""
+        async with AsyncExitStack() as stack:
+            servers = await stack.enter_async_context(mcp_servers(path)) if path else []
+            self.settings["mcp_servers"] = self.agent.mcp_servers = servers
+            for error in (server.error for server in servers if server.error):
+                self.terminal.line(f"({error})", RED)
+            yield
+
+    @staticmethod
+    def pick(found: Sequence[SessionInfo]) -> str:
+        """The name of the session to go on with."""
+        return found[0].name
+
+    def note(self, text: str) -> None:
+        """Say something that is not the model's."""
+        self.terminal.say(f"({text})", DIM)
+
+    async def ask(self, call: ToolCall, reason: str) -> bool | str:
+        """Whether a call is allowed: no, as nobody is here."""
+        self.note(NOBODY)
+        return False
+
+    def show(self, event: events.Event) -> None:
+        """Show what happens in an answer."""
+        self.shown(event)
+
+    def answer(self, prompt: str | None) -> Result | None:
+        """Do as `reply`, outside of an event loop. Ctrl-C raises KeyboardInterrupt."""
+        return self.runner.run(self.reply(prompt))
+
+    async def reply(self, prompt: str | None) -> Result | None:
+        """The answer, shown as it comes; without a prompt, the one that did not come to its end.
+
+        None if the model failed. OSError: the session cannot be kept.
+        """
+        try:
+            content = prompt and with_images(prompt, self.root)
+            async with self.agent.query_stream(content) as stream:
+                async for event in stream:
+                    self.show(event)
+        except ModelError as error:
+            self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
+            return None
+        result = stream.result
+        if result and result.stop_reason not in ("completed", "done"):
+            stopped = result.stop_reason == "interrupted"
+            why = "Stopped" if stopped else f"This ended early: {result.stop_reason}"
+            self.note(f"{why}. /retry goes on.")
+        return result
+
+    def usage(self) -> str:
+        """What the conversation has used so far, in words."""
+        bill = self.agent.bill
+        cost = f", ${bill.cost:.4f}" if bill.cost else ""
+        return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
+
+    async def context(self) -> dict[str, int]:
+        """The tokens of the next request by what they are for, and those of the window."""
+        shown = await self.agent.context()
+        said = len(shown) - len(self.agent.messages)
+        sizes = {
+            "system": sum(map(message_tokens, shown[:said])),
+            "tools": tool_tokens(self.agent.toolset()),
+            "messages": sum(map(message_tokens, shown[said:])),
+        }
+        return {"context": sum(sizes.values()), "window": self.window} | sizes
+
+
+def with_images(prompt: str, root: Path) -> str | list[Part]:
+    """The prompt with the images that it names as @path."""
+    paths = (a or b for a, b in re.findall(r'(?<!\S)@(?:"([^"]+)"|(\S+))', prompt))
+    images = [image for path in paths if (image := image_at(root / path))]
+    return [TextPart(prompt), *images] if images else prompt
+
+
+def image_at(path: Path) -> Part | None:
+    """The image in a file; None if it is none."""
+    kind = guess_type(path.name)[0]
+    if kind in IMAGES and path.is_file():
+        return ImagePart(data=path.read_bytes(), media_type=kind)
+    return None
+
+
+# ---- the sessions of a folder
+
+
+def stem(folder: Path) -> str:
+    """How the names of a folder's sessions begin: its name, and a hash of where it is."""
+    name = re.sub("[^A-Za-z0-9]+", "-", folder.name)[:20].strip("-") or "folder"
+    return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
+
+
+def free_name(folder: Path) -> str:
+    """The name for a new session of the folder."""
+    names = (f"{stem(folder)}-{number}" for number in count(1))
+    return next(name for name in names if not session_path(name).exists())
+
+
+def sessions_of(folder: Path) -> list[SessionInfo]:
+    """The folder's sessions in which something was said, newest first."""
+    start = stem(folder)
+    return [each for each in sessions() if each.name.startswith(start) and each.title]
+
+
+def described(session: SessionInfo) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.modified))
+    return f"{session.name}  {when}  {session.title}"

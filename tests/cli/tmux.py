@@ -1,0 +1,86 @@
+"""A program in a real terminal, read and typed at as a person would: tmux is the terminal."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.warm import environment
+
+SECONDS = 60.0
+needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+
+
+class Tmux:
+    """`agentloop` with these arguments. Each waits for a text, and never for a time."""
+
+    def __init__(self, *arguments, cwd, home, columns=100, rows=50, **env):
+        self.folder = tempfile.TemporaryDirectory()
+        self.raw = Path(self.folder.name, "raw")
+        config = Path(self.folder.name, "conf")
+        config.write_text("set -g escape-time 0\n")
+        self.tmux = ["tmux", "-S", f"{self.folder.name}/socket", "-f", str(config)]
+        # tmux itself does not always notice that a program has ended
+        then = '"$@"; echo "[left: $?]"; exec cat'
+        command = ["sh", "-c", then, "sh", sys.executable, "-m", "agentloop", *arguments]
+        size = ["-x", str(columns), "-y", str(rows)]
+        subprocess.run(
+            [*self.tmux, "new-session", "-d", *size, *command],
+            cwd=cwd,
+            env=environment(HOME=str(home), **env),
+            check=True,
+        )
+        self.do("pipe-pane", f"cat > {self.raw}")
+
+    def do(self, *command):
+        done = subprocess.run([*self.tmux, *command], capture_output=True, check=True)
+        return done.stdout.decode(errors="replace")
+
+    def close(self):
+        subprocess.run([*self.tmux, "kill-server"], capture_output=True, check=False)
+        self.folder.cleanup()
+
+    def screen(self, *options):
+        """All lines so far, also those that have scrolled away."""
+        text = self.do("capture-pane", "-p", "-S", "-", *options)
+        return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+    def expect(self, text, times=1):
+        """Waits until the text is on the screen."""
+        end = time.monotonic() + SECONDS
+        while (screen := self.screen()).count(text) < times:
+            assert time.monotonic() < end, f"no {text!r} (x{times}) in:\n{screen}"
+            time.sleep(0.05)
+        return screen
+
+    def type(self, text):
+        self.do("send-keys", "-l", text)
+
+    def press(self, *keys):
+        self.do("send-keys", *keys)
+
+    def paste(self, text):
+        self.do("set-buffer", text)
+        self.do("paste-buffer", "-p")
+
+    def enter(self, line, text=None, times=1):
+        """Types a line once it can be seen, and waits for the text if there is one."""
+        self.type(line)
+        self.expect(line.splitlines()[-1][-40:])
+        self.press("Enter")
+        return self.expect(text, times) if text else None
+
+    def leave(self):
+        """The exit status, once the program has ended."""
+        self.press("C-u")
+        self.enter("/exit")
+        return self.status()
+
+    def status(self):
+        """Its exit status, once it has ended."""
+        return int(re.search(r"\[left: (\d+)\]", self.expect("[left: "))[1])
