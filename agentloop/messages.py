@@ -16,14 +16,14 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json, to_json
 
-T = TypeVar("T")
+Data = TypeVar("Data")
 Extra = Mapping[str, Any] | None  # what else is known of a record
 ToolChoice = str
 """`"auto"`, `"required"`, `"none"`, or the name of the tool that has to be called."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(cls: type[T]) -> type[T]:
+def frozen(cls: type[Data]) -> type[Data]:
     """Makes a class a dataclass whose objects never change."""
     return dataclass(frozen=True, slots=True)(cls)
 

@@ -135,7 +135,7 @@ class Approval(Loop):
         try:
             asked = replace(call, arguments=json.dumps(given))
             asking = call_function(self.approval_callback, asked, rule.reason)
-            answer = await within(self.approval_timeout, asking, grace=0)
+            answer = await within(self.approval_timeout, asking, grace=1)
         except Exception:
             logger.exception("approval_callback failed, which denies %s", call.name)
         note = answer if isinstance(answer, str) else ""

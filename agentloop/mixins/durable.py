@@ -1,6 +1,6 @@
 """Makes a run in a DBOS workflow survive its process: a recovered run goes on at its last step.
 
-Copy with: the core. Needs `pip install 'dbos>=3.4,<4'`.
+Copy with: the core, records.py, store.py. Needs `pip install 'dbos>=3.4,<4'`.
 
     class DurableAgent(Agent, Durable): ...
 

@@ -58,7 +58,7 @@ logger = logging.getLogger("agentloop")
 
 GATES = ("PreToolUse", "UserPromptSubmit")
 VERDICTS = {None: "", "allow": "allow", "approve": "allow", "ask": "ask"}  # anything else denies
-Event = Literal[
+HookEvent = Literal[
     "SessionStart",
     "SessionEnd",
     "UserPromptSubmit",
@@ -96,7 +96,7 @@ class Hook(NamedTuple):
     timeout: in seconds.
     """
 
-    event: Event
+    event: HookEvent
     run: Callable[..., Any] | Sequence[str] | str
     matcher: Matcher = ""
     timeout: PositiveFloat = 10.0
@@ -112,7 +112,7 @@ class Hooks(Loop):
 
     hooks: Sequence[Hook] = ()
 
-    async def fire_hooks(self, event: Event, data: dict[str, Any]) -> tuple[str, str]:
+    async def fire_hooks(self, event: HookEvent, data: dict[str, Any]) -> tuple[str, str]:
         """Run the hooks of an event; return the strictest verdict, or "", and its reason.
 
         They may change `data`. SessionEnd is yours to fire.
@@ -121,7 +121,7 @@ class Hooks(Loop):
         data |= {"hook_event_name": event, "cwd": os.getcwd(), "session_id": session}
         strictest = "", ""
         for hook in self.hooks:
-            if hook.event != event or not matches(hook.matcher, data.get("tool_name")):
+            if hook.event != event or not is_meant(hook.matcher, data.get("tool_name")):
                 continue
             try:
                 said = read(await within(hook.timeout, run_hook(hook, data), grace=0))
@@ -179,7 +179,7 @@ class Hooks(Loop):
             if verdict == "deny" or (verdict == "ask" and not hasattr(self, "approval_mode")):
                 return denied(call, reason)
         result = await super().call_tool(call)
-        event: Event = "PostToolUseFailure" if result.is_error else "PostToolUse"
+        event: HookEvent = "PostToolUseFailure" if result.is_error else "PostToolUse"
         verdict, reason = await self.fire_hooks(
             event, {**about(call), "tool_response": result.text}
         )
@@ -208,7 +208,7 @@ def about(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "tool_input": given, "tool_use_id": call.id}
 
 
-def matches(matcher: str, name: str | None) -> bool:
+def is_meant(matcher: str, name: str | None) -> bool:
     """True if a matcher is about a tool, or there is no tool."""
     pattern = (matcher or "*").replace(".*", "*").replace("*", ".*")
     return name is None or bool(re.fullmatch(pattern, name, re.IGNORECASE))
@@ -263,7 +263,7 @@ class Group(BaseModel):
 
 
 class HooksFile(BaseModel):
-    hooks: dict[Event | Other, list[Group]]
+    hooks: dict[HookEvent | Other, list[Group]]
 
 
 def load_hooks(path: str | Path, trusted: Collection[str] | None = None) -> list[Hook]:

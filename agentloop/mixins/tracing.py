@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry for a run, its model requests and its tool calls.
 
-Copy with: the core. Needs `pip install opentelemetry-api`, and an SDK that sends the spans.
+Copy with: the core, records.py. Needs `pip install opentelemetry-api`, and an SDK.
 
     class Traced(Tracing, Agent): ...    # at the left, where a call's span holds all that it does
 

@@ -26,16 +26,18 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, quote, urlsplit
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..depends import Overrides
 from ..errors import ToolError
 from ..results import as_text, describe_error
 from ..tools import NO_OVERRIDES, FunctionTool, Tool, in_thread
+
+if TYPE_CHECKING:
+    import httpx
 
 PLACE = re.compile(r"\{(=?[\w.-]+)\}")  # {param}; {=key} is what is filled in by the system
 AUTOFILL = re.compile(r'"([\w.-]+)"\s*:\s*"todo_autofill_by_system"')
@@ -179,6 +181,7 @@ def fill(template: Any, values: Mapping[str, Any]) -> list[Any]:
 
 def address(template: str, values: Mapping[str, Any], query: dict[str, Any]) -> httpx.URL:
     """The address, filled in. ToolError: a value would make another path of it."""
+    import httpx
 
     def encode(place: re.Match[str]) -> str:
         text = as_text(values.get(place[1]))
@@ -202,6 +205,8 @@ async def send(method: str, url: httpx.URL, secrets: Iterable[str] = (), **conte
     The request goes to an address that was checked: nobody looks up the name again. Secrets are
     hidden in what comes back.
     """
+    import httpx
+
     host, data = url.raw_host.decode(), bytearray()
     try:
         found = await in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
@@ -247,6 +252,8 @@ def is_public(address: str) -> bool:
 
 def web_fetch(allow: Sequence[str]) -> Tool:
     """A tool that fetches pages of these hosts, such as "docs.python.org" or "localhost:8000"."""
+    import httpx
+
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
     async def web_fetch(url: str) -> str:
