@@ -58,7 +58,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     if cls is Unknown:
         return Unknown(data)
     known = {name: value for name, value in data.items() if name in _FIELDS[cls]}
-    if extra := {name: data[name] for name in data.keys() - known.keys() - {"type"}}:
+    if extra := {n: data[n] for n in data if n not in known and n != "type"}:
         known["extra"] = extra
     for name, value in known.items():
         if name == "content" and isinstance(value, list):

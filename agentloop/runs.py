@@ -38,7 +38,7 @@ from .settings import Settings, check_settings, settings_of
 from .transcript import (
     closing_results,
     newest_run,
-    open_calls,
+    open_states,
     seal,
     usage_of,
     view,
@@ -253,7 +253,10 @@ class Runs(Settings, ABC):
             except BaseException:
                 self.record(RunEnd("error"))
                 raise
-            used, pending = usage_of(newest_run(self.log)), tuple(open_calls(self.log))
+            used, pending = (
+                usage_of(newest_run(self.log)),
+                tuple(state.asked for state in open_states(self.log)),
+            )
             run.result = replace(run.result, usage=used, pending=pending)
             self.record(RunEnd(run.result.stop_reason))
             self.emit(FinalResponseEvent(run.result.text, run.result.stop_reason))

@@ -54,11 +54,15 @@ def check_settings(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
-        wrong = error.errors()[0]  # whose input may hold a key, and is not shown
-    name = str(wrong["loc"][0])
-    near = [each for each in get_close_matches(name, settings_of(cls), 1) if each != name]
-    hint = f"; do you mean {near[0]}?" if near else ""
-    raise SettingError(f"{cls.__name__}: {name}: {wrong['msg']}{hint}")
+        # What is wrong may hold a key, and is not shown. An unknown name explains a missing one.
+        wrong = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    name, said = str(wrong["loc"][0]), wrong["msg"]
+    if wrong["type"] == "extra_forbidden":
+        near = get_close_matches(name, settings_of(cls), 1, 0.7)
+        said = (
+            f"do you mean {near[0]}?" if near else "no class of it has this setting: add its mixin"
+        )
+    raise SettingError(f"{cls.__name__}: {name}: {said}")
 
 
 def settings_of(cls: Any) -> list[str]:

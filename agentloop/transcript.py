@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any, TypeGuard, cast
 
+from pydantic_core import to_json
+
 from .messages import (
     Ask,
     AssistantMessage,
@@ -151,6 +153,14 @@ class CallState:
     decision: Decision | None = None
     started: float | None = None
     result: ToolMessage | None = None
+
+    @property
+    def asked(self) -> ToolCall:
+        """The call as somebody is asked for it: a mixin may have changed its arguments."""
+        given = ((self.ask and self.ask.extra) or {}).get("call", [0, self.call.parsed])[1]
+        if given == self.call.parsed:
+            return self.call
+        return replace(self.call, arguments=to_json(given).decode())
 
     @property
     def waits(self) -> bool:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """nano.py: an agent is a for-loop. The whole idea of agentloop in one hand-written file.
 
-Version 0.2.0. License: MIT, copyright 2026 the agentloop authors. Home: agentloop, examples/nano.py.
+Version 0.3.0. License: MIT, copyright 2026 the agentloop authors. Home: agentloop, examples/nano.py.
 Copy it, read it, change it. It needs Python 3.11 or newer, pydantic and httpx.
 
 Run it with a question. It asks the model behind OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL,
@@ -1279,8 +1279,9 @@ if __name__ == "__main__":
 # - sessions: the log in a file, each record as soon as it is made, so that `kill -9` loses nothing
 # - images and files, thinking, and what providers want back of it; ChatAnthropic, ChatGoogle
 # - ChatOpenAI over Responses, which the newer models of OpenAI need for tools
-# - more mixins: Limits, Session, Cost, Inbox, Offload, Memory, Repetition, Meter
-# - toolkits: files in a workspace, a shell
+# - more mixins: Limits, Session, Approval, Hooks, Cost, Inbox, Offload, Memory, Repetition, Channels,
+#   Tracing, Log, Durable; `output_type=` for typed answers
+# - toolkits: files in a workspace, a shell, MCP, HTTP tools from a config, sub-agents, skills, to-dos
 # - tools: methods, local names in annotations, `idempotent=`, `parallel=`, repair of arguments that
 #   are almost right, long results cut, a bound also for a tool that does not stop at its timeout
 # - compaction also after a request that was too long, with windows known by model; cheaper pruning

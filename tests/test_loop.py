@@ -833,8 +833,8 @@ class TestLoop:
             ({"tools": add}, "Sequence"),
             ({"on_tool_error": "raises"}, "on_tool_error"),
             ({"dependency_overrides": {current_call: 5}}, r"dependency_overrides.*callable"),
-            ({"max_iteration": 3}, "max_iteration: .*; do you mean max_iterations"),
-            ({"nonsense": 3}, "nonsense: Extra inputs are not permitted$"),
+            ({"max_iteration": 3}, "max_iteration: do you mean max_iterations"),
+            ({"nonsense": 3}, "nonsense: no class of it has this setting"),
         ],
     )
     def test_settings_are_checked_when_an_agent_is_made(self, settings, told):
@@ -862,7 +862,7 @@ class TestLoop:
         agent, _ = self.make("ok")
         await agent.run("x", extra={"trace": "1"})
         [start] = [record for record in agent.log if isinstance(record, RunStart)]
-        assert load_record(dump_record(start)).extra == {"trace": "1"}
+        assert load_record(dump_record(start)).extra["trace"] == "1"
 
     def test_a_class_body_changes_defaults(self):
         class Mine(self.agent_class):

@@ -23,12 +23,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import PositiveFloat
 
 from ..arguments import parse_arguments
-from ..depends import Depends, current_agent
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Ask, Decision, Result, Stop, ToolCall, ToolMessage, Unknown
@@ -71,7 +70,7 @@ class Approval(Loop):
 
     approval_mode: for calls that no rule matches. Those of tools with `read_only` run. The others
         run too ("auto"), are asked for ("ask"), are denied ("readonly"), or are denied until a plan
-        was approved ("plan"): then the mode becomes "ask".
+        was approved ("plan"): then they are asked for.
     approval_rules: deny outranks ask, ask outranks allow. A rule that fails denies.
     approval_callback: called with a call and why it is asked for, async or not. It returns True, or
         a text: that is a no, which the model reads. Anything else is a no too. Without a callback
@@ -109,7 +108,13 @@ class Approval(Loop):
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        return [*tools, submit_plan] if self.approval_mode == "plan" else tools
+        return [*tools, submit_plan] if self._mode() == "plan" else tools
+
+    def _mode(self) -> str:
+        """The mode; "ask" for "plan" once a plan of this log was approved."""
+        results = (record for record in self.log if isinstance(record, ToolMessage))
+        approved = any(r.tool_name == submit_plan.name and not r.is_error for r in results)
+        return "ask" if approved and self.approval_mode == "plan" else self.approval_mode
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         if any([await self._has_to_wait(call) for call in calls]):
@@ -151,7 +156,7 @@ class Approval(Loop):
             return ALLOW  # it cannot run: the loop says why
         given = parse_arguments(call.arguments)
         arguments = given | arguments
-        mode = "auto" if tool.read_only else "ask" if tool is submit_plan else self.approval_mode
+        mode = "auto" if tool.read_only else "ask" if tool is submit_plan else self._mode()
         try:
             more = (Rule(*each) for each in (call.extra or {}).get("rules", ()))
             rules = [r for r in (*self.approval_rules, *more) if matches(r, call.name, arguments)]
@@ -172,13 +177,12 @@ class Approval(Loop):
 
 
 @tool
-async def submit_plan(agent: Annotated[Any, Depends(current_agent)], plan: str) -> str:
+async def submit_plan(plan: str) -> str:
     """Submit your plan. Once it is approved you may do more than read.
 
     Args:
         plan: the steps, with all that they will change.
     """
-    agent.approval_mode = "ask"
     return "The plan is approved. Carry it out."
 
 

@@ -185,8 +185,14 @@ class Compaction(Loop):
         if not keep:
             return None
         summaries = [record.content for record in self.log if isinstance(record, Summary)]
-        said = [LEFT_OUT, *summaries][-1].partition(NAMES)[0]
-        return await self._go_on(request, Summary(said + NAMES + names_in(self.log[:keep]), keep))
+        said, _, names = [LEFT_OUT, *summaries][-1].partition(NAMES)
+        told: list[Record] = [UserMessage(names)]
+        told += [  # without what a gate hides from the model
+            record
+            for record in self.log[:keep]
+            if not isinstance(record, UserMessage) or record in request.messages
+        ]
+        return await self._go_on(request, Summary(said + NAMES + names_in(told), keep))
 
     async def _go_on(self, before: Request, summary: Summary) -> Request:
         self.add(summary)

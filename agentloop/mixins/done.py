@@ -20,6 +20,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from pydantic_core import from_json
+
 from ..errors import ToolError
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Result, Stop, TaskComplete, ToolMessage, UserMessage
@@ -100,6 +102,10 @@ def parse_answer(text: str, output_type: Any) -> Any:
     """The value in a JSON text, which may stand in a fence. ToolError: it is not valid."""
     fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
     text = (fenced[1] if fenced else text).strip() or "null"
+    try:
+        from_json(text)
+    except ValueError as error:
+        raise ToolError(f"this is no JSON: {error}") from None
     form, wrapped = done_tool(output_type), f'{{"result": {text}}}'  # which the done tool takes
     try:
         return form.validate(text if text[0] == "{" else wrapped)["result"]

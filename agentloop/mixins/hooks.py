@@ -138,19 +138,22 @@ class Hooks(Loop):
         return strictest
 
     async def context(self) -> list[Message]:
+        messages = await super().context()  # which may take in a message that was sent
         own = [record.text for record in self.log if is_own(record)]
         marks = [r.data for r in self.log if isinstance(r, Unknown)]
         checks = [mark["refused"] for mark in marks if "refused" in mark]
         if not checks:
             await self.fire_hooks("SessionStart", {})
-        for prompt in own[len(checks) :]:
+        new = own[len(checks) :]
+        for prompt in new:
             verdict, reason = await self.fire_hooks("UserPromptSubmit", {"prompt": prompt})
             checks.append(reason if verdict == "deny" else None)
             self.record(Unknown({"type": "prompt", "refused": checks[-1]}))
         if checks and checks[-1] is not None:
             raise Stop("refused", checks[-1])
         refused = dict(zip(own, checks, strict=True))
-        messages = await super().context()
+        if new:  # a hook may have added context
+            messages = await super().context()
         return [m for m in messages if not is_own(m) or refused.get(m.text) is None]
 
     async def call_model(self, request: Request) -> AssistantMessage:

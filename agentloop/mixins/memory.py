@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Self
 
 from pydantic import PositiveInt
 
@@ -46,6 +47,12 @@ class Memory(Loop):
         """Read the files again. ValueError: one cannot be read. AgentBusy: a run is going on."""
         self.refuse_if_busy()
         self._memory = self._read_files()
+
+    def fork(self, at: int | None = None, **settings: Any) -> Self:
+        twin = super().fork(at, **settings)
+        if settings:
+            twin._memory = twin._read_files()
+        return twin
 
     async def context(self) -> list[Message]:
         messages = await super().context()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from weakref import finalize
 
 from pydantic import Field
@@ -56,6 +56,12 @@ class Offload(Loop):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._folder = Folder(self.offload_dir)
+
+    def fork(self, at: int | None = None, **settings: Any) -> Self:
+        twin = super().fork(at, **settings)
+        if "offload_dir" in settings:
+            twin._folder = Folder(twin.offload_dir)
+        return twin
 
     def toolset(self) -> Sequence[Tool]:
         return [*super().toolset(), read_offloaded]

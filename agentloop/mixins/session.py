@@ -82,8 +82,10 @@ class Session(Loop):
             super().record(record)
             self.saved = 1
         else:
+            before = len(self.log)
             super().record(record)
-            self.saved = min(self.saved, len(self.log) - 1)  # a run begun again has cut the log
+            if len(self.log) <= before:  # a run begun again has cut the log
+                self.saved = len(self.log) - 1
             self._save()
         if isinstance(record, RunEnd) and self.session_file is not None:
             self.session_file.sync()

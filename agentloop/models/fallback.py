@@ -13,15 +13,13 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
+from ..loop import ChatModel
 from ..messages import AssistantMessage, Message, ToolChoice
-
-if TYPE_CHECKING:
-    from ..loop import ChatModel
-    from ..tools import Tool
+from ..tools import Tool
 
 DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 

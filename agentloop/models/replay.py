@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
+from ..loop import ChatModel
 from ..messages import (
     AssistantMessage,
     Message,
@@ -34,11 +35,8 @@ from ..messages import (
 )
 from ..records import dump_record, load_record
 from ..store import read_log
+from ..tools import Tool
 from ..transcript import view, with_unique_ids
-
-if TYPE_CHECKING:
-    from ..loop import ChatModel
-    from ..tools import Tool
 
 RECORDING = b'{"type":"recording","schema":1}\n'  # the first line of one
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")

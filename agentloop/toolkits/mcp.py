@@ -28,6 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, cast
+from urllib.parse import parse_qsl
 
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic_core import to_json
@@ -85,10 +86,10 @@ class MCPConfig(BaseModel, hide_input_in_errors=True):
     """
 
     command: Filled = ""
-    args: list[Filled] = []
+    args: list[Filled] = Field([], repr=False)
     env: dict[str, Filled] = Field({}, repr=False)
     cwd: str | None = None
-    url: Filled = ""
+    url: Filled = Field("", repr=False)
     headers: dict[str, Filled] = Field({}, repr=False)
     type: str = ""
     include: list[str] = ["*"]
@@ -184,9 +185,12 @@ class MCPServer:
             file.seek(0)
             wrote = file.read()[-STDERR_TAIL:]
         said = [describe_error(error), wrote.decode(errors="replace").strip()]
-        for secret in filter(None, (*config.env.values(), *config.headers.values())):
+        given = [*config.env.values(), *config.headers.values()]
+        url, _, query = config.url.partition("?")
+        given += [each.split()[-1] for each in given if each.split()]  # of "Bearer ..."
+        for secret in filter(None, [*given, query, *(value for _, value in parse_qsl(query))]):
             said = [text.replace(secret, "***") for text in said]
-        return MCPError(self.name or config.command or config.url, *said)
+        return MCPError(self.name or config.command or url, *said)
 
 
 class MCPTool(Tool):
@@ -284,7 +288,7 @@ class _File(BaseModel, hide_input_in_errors=True):
 
 
 def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> None:
-    """Offer tools as an MCP server over stdin and stdout: `serve([add])`.
+    """Offer tools as an MCP server over stdin and stdout: `serve([add])`. They print nothing there.
 
     options: of the package's `MCPServer.run`, such as `transport="streamable-http", port=8000`.
     """
@@ -294,7 +298,10 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
         async def list_tools(self) -> list[types.Tool]:
             return [
                 types.Tool(
-                    name=tool.name, description=tool.description, input_schema=tool.parameters
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=tool.parameters,
+                    annotations=types.ToolAnnotations(read_only_hint=tool.read_only),
                 )
                 for tool in tools
             ]

@@ -165,7 +165,7 @@ def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
 
 @pytest.mark.slow
 def test_another_order_of_mixins_is_an_error_where_it_asks_for_another_step(tmp_path):
-    assert not live(tmp_path, 13)  # behind a summary
+    assert not live(tmp_path, 22)  # behind a summary
     (tmp_path / "other").touch()
     assert live(tmp_path)
     with pytest.raises(Exception, match="model compaction.*Check that your workflow is determ"):

@@ -1,0 +1,131 @@
+"""Mixins beside each other: what one adds, hides or changes, the others keep to."""
+
+import json
+
+import pytest
+
+from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, tool
+from agentloop.mixins.approval import Approval
+from agentloop.mixins.done import parse_answer
+from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.models.scripted import call
+from agentloop.store import read_log
+
+
+@tool
+def pay(amount: int = 1) -> str:
+    """Pay somebody."""
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
+def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
+    def last_words(messages, tools):
+        agent.send("one thing more")
+        return "done"
+
+    agent = type("Steered", bases, {})(
+        llm=ScriptedModel(last_words, "done"), session="s", session_dir=tmp_path
+    )
+    agent.run_sync("go")
+    agent.close()
+    assert read_log(tmp_path / "s.jsonl") == agent.log
+
+
+@pytest.mark.parametrize("bases", [(Hooks, Inbox, Agent), (Inbox, Hooks, Agent)])
+def test_a_message_sent_into_a_run_passes_the_gate_for_prompts(bases):
+    @tool
+    def send() -> str:
+        """Send."""
+        agent.send("SECRET")
+        return "sent"
+
+    def judge(data):
+        return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
+
+    llm = ScriptedModel(call("send"), "never asked")
+    agent = type("Gated", bases, {})(llm=llm, tools=[send], hooks=[Hook("UserPromptSubmit", judge)])
+    assert agent.run_sync("go").stop_reason == "refused"
+    assert "SECRET" not in str([request.messages for request in llm.requests])
+
+
+def test_what_a_gate_refused_is_in_no_list_of_names():
+    class Kept(Hooks, Agent):
+        context_budget = 400
+
+    def judge(data):
+        return {"decision": "block", "reason": "no"} if "pw_" in data["prompt"] else None
+
+    llm = ScriptedModel(lambda messages, tools: "order_77 " + "word " * 200)
+    agent = Kept(llm=llm, hooks=[Hook("UserPromptSubmit", judge)])
+    for prompt in ("order_1", "my password is pw_12345", *map("order_{}".format, range(2, 9))):
+        agent.run_sync(prompt)
+    seen = str([request.messages for request in llm.requests])
+    assert "order_1" in seen
+    assert "pw_12345" not in seen
+
+
+def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
+    class Kept(Memory, Offload, Agent):
+        offload_tokens = 100
+
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "AGENTS.md").write_text(f"This is {name}.")
+
+    @tool
+    def long() -> str:
+        """Long."""
+        return "word " * 1000
+
+    def agent(name, **settings):
+        folder = tmp_path / name
+        return settings | {"memory_dir": folder, "offload_dir": folder / "kept"}
+
+    llm = ScriptedModel(call("long"), "done")
+    template = Kept(llm=ScriptedModel(), tools=[long], **agent("one"))
+    template.fork(llm=llm, **agent("two")).run_sync("go")
+    assert "This is two." in llm.requests[0].messages[0].text
+    assert [*(tmp_path / "two" / "kept").iterdir()]
+    assert not (tmp_path / "one" / "kept").exists()
+
+
+def test_who_approves_sees_the_arguments_that_will_run():
+    class Clerk(Hooks, Approval, Agent):
+        pass
+
+    def change(data):
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse"} | MORE}
+
+    agent = Clerk(
+        llm=ScriptedModel(call("pay", amount=1), "done"),
+        tools=[pay],
+        hooks=[Hook("PreToolUse", change)],
+    )
+    [pending] = agent.run_sync("go").pending
+    assert json.loads(pending.arguments) == {"amount": 1000}
+    agent.decide(pending.id, "allow")
+    agent.run_sync()
+    assert agent.messages[2].text == "paid 1000"
+
+
+MORE = {"updatedInput": {"amount": 1000}}
+
+
+def test_a_plan_is_approved_for_its_conversation_only():
+    class Planner(Approval, Agent):
+        approval_mode = "plan"
+
+    llm = ScriptedModel(call("submit_plan", plan="pay"), call("pay"), "done", call("pay"), "no")
+    agent = Planner(llm=llm, tools=[pay], approval_callback=lambda call, why: True)
+    agent.run_sync("go")
+    assert agent.messages[4].text == "paid 1"
+    agent.clear_history()
+    agent.run_sync("again")
+    assert "plan" in agent.messages[2].text
+
+
+@pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
+def test_an_answer_cannot_leave_its_place(text):
+    with pytest.raises(Exception, match="JSON"):
+        parse_answer(text, int)
