@@ -75,12 +75,6 @@ class Worker(Approval, Careful, Durable):
     approval_rules = (Rule("ask", "delegate"),)
 
 
-class Other(Approval, Durable, Careful):  # it compacts within the step of a request
-    workflow_tools = Worker.workflow_tools
-    approval_mode = Worker.approval_mode
-    approval_rules = Worker.approval_rules
-
-
 TURNS = [
     [("pay", 0), ("look", 0), ("pay", 1)],
     [("delegate", 2), ("pay", 3)],
@@ -116,7 +110,7 @@ async def work(max_requests: int | None = None) -> str:
         what = [getattr(event, name, "") for name in ("tool_call_id", "content", "result")]
         note(" ".join([str(run), type(event).__name__, *what]), "events")
 
-    with (Other if (folder / "other").exists() else Worker)(
+    with Worker(
         llm=ScriptedModel(*[think] * 20),
         tools=[pay, look, delegate],
         session=run,

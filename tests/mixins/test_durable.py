@@ -163,15 +163,6 @@ def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
         dbos.DBOSClient(system_database_url=url(tmp_path / "none")).check_connection()
 
 
-@pytest.mark.slow
-def test_another_order_of_mixins_is_an_error_where_it_asks_for_another_step(tmp_path):
-    assert not live(tmp_path, 22)  # behind a summary
-    (tmp_path / "other").touch()
-    assert live(tmp_path)
-    with pytest.raises(Exception, match="model compaction.*Check that your workflow is determ"):
-        result(url(tmp_path))
-
-
 def test_a_workflow_tool_that_runs_beside_others_is_refused():
     with pytest.raises(ValueError, match="'look' needs parallel=False"):
         Durable(llm=ScriptedModel(), tools=[worker.look], workflow_tools=["look"])
