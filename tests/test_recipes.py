@@ -67,6 +67,8 @@ POINTS = {
     "reminders": ["Chapter 4", "does not rain.", "Chapter 7", "There are 3 turns left"],
     "session_pool": ["anna: ", "open: "],
     "slash_commands": ["100 tokens", "Did you mean /undo?"],
+    "mcp_tools": ["['shop__stock'] True", "There are 12. | 12"],
+    "traces": ["chat scripted", "execute_tool add", "invoke_agent adder"],
     "stall_monitor": ["silent since ToolCallEvent", "It is built."],
     "sqlite_sessions": ["And twice that? 10", "sums: "],
     "skills": ["Green: 70.", "While the skill brew-tea is active"],
