@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, quote, quote_plus, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -237,8 +237,10 @@ async def send(method: str, url: httpx.URL, secrets: Iterable[str] = (), **conte
         good, text = response.is_success, f"{status}\n{text}"  # no redirect is followed
     except (httpx.HTTPError, OSError, UnicodeError) as error:
         good, text = False, f"{host}: {describe_error(error)}"
-    for secret in secrets:
-        text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        as_json, as_repr = json.dumps(secret)[1:-1], repr(secret)[1:-1]
+        for form in (secret, quote(secret, safe=""), quote_plus(secret), as_json, as_repr):
+            text = text.replace(form, "***")
     if good:
         return text
     raise ToolError(text)

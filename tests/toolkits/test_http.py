@@ -264,6 +264,15 @@ async def test_the_model_fills_in_its_parameters_only_and_in_one_pass(server, mo
 # ---- secrets
 
 
+async def test_a_secret_is_hidden_however_it_comes_back(server, monkeypatch):
+    secret = 'pa"ss w\\ord'
+    monkeypatch.setenv("CRM_KEY", secret)
+    tool = made(server.url + "/x", "x", query_params={"key": "${CRM_KEY}"})
+    said = [secret, json.dumps(secret), repr(secret), "pa%22ss+w%5Cord", "pa%22ss%20w%5Cord"]
+    server.reply(body="\n".join(said).encode())
+    assert "ord" not in await tool.execute({"x": "1"})
+
+
 async def test_a_secret_is_sent_and_never_shown(server, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("CRM_KEY", KEY + "\n")
