@@ -184,15 +184,15 @@ class Compaction(Loop):
         keep = place_to_cut(self.log, places(self.log), self._size(request) - ROOM * size)
         if not keep:
             return None
-        summaries = [record.content for record in self.log if isinstance(record, Summary)]
-        said, _, names = [LEFT_OUT, *summaries][-1].partition(NAMES)
-        told: list[Record] = [UserMessage(names)]
-        told += [  # without what a gate hides from the model
+        cuts = (record for record in self.log if isinstance(record, Summary))
+        last = [Summary(LEFT_OUT, 0), *cuts][-1]
+        said, _, names = last.content.partition(NAMES)
+        told = [  # since the last cut, without what a gate hides from the model
             record
-            for record in self.log[:keep]
+            for record in self.log[last.keep : keep]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
-        return await self._go_on(request, Summary(said + NAMES + names_in(told), keep))
+        return await self._go_on(request, Summary(f"{said}{NAMES}{names_in(told, names)}", keep))
 
     async def _go_on(self, before: Request, summary: Summary) -> Request:
         self.add(summary)
@@ -247,14 +247,17 @@ def place_to_cut(log: Sequence[Record], found: Sequence[int], enough: float = 1)
     return keep if gain(keep) >= enough / 2 else 0
 
 
-def names_in(records: Iterable[Record]) -> str:
-    """The names and numbers in the messages among some records, the newest first, each once."""
+def names_in(records: Iterable[Record], older: str = "") -> str:
+    """The names and numbers in the messages among some records, the newest first, each once.
+
+    Behind them stand those of an older list.
+    """
     found: list[str] = []
     for record in records:
-        calls = getattr(record, "tool_calls", ())
-        texts = [*(call.arguments for call in calls), getattr(record, "text", "")]
+        texts = [call.arguments for call in getattr(record, "tool_calls", ())]
+        texts.append(getattr(record, "text", ""))
         found += NAME.findall("\n".join(texts))[:NAMES_EACH]
-    names = " | ".join([*dict.fromkeys(reversed(found)), ""])
+    names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
     return names[:NAMES_SIZE].rpartition(" | ")[0]  # no name is cut in two
 
 

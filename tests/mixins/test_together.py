@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, tool
+from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, Summary, tool
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
@@ -63,6 +63,18 @@ def test_what_a_gate_refused_is_in_no_list_of_names():
     seen = str([request.messages for request in llm.requests])
     assert "order_1" in seen
     assert "pw_12345" not in seen
+
+
+def test_names_outlive_all_cuts_of_a_long_conversation():
+    names = [f'"name of {n}"' for n in range(80)]
+    replies = [" ".join(names), *("word " * 200 for _ in range(8))]
+    llm = ScriptedModel(*replies)
+    agent = Agent(llm=llm, context_budget=600)
+    for prompt in range(9):
+        agent.run_sync(f"go {prompt}")
+    assert sum(isinstance(record, Summary) for record in agent.log) > 2
+    told = str(llm.requests[-1].messages)
+    assert sum(name.strip('"') in told for name in names) >= 60
 
 
 def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
