@@ -10,8 +10,7 @@ Try: add "ounces" to the units. What changes in the schema, and in the answer to
 import json
 from typing import Literal
 
-from agentloop import AssistantMessage, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import AssistantMessage, Loop, ScriptedModel, ToolMessage, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 

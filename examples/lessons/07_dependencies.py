@@ -10,8 +10,7 @@ Try: let `open_pantry` yield its value and print a line after the `yield`. When 
 import json
 from typing import Annotated
 
-from agentloop import Depends, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import Depends, Loop, ScriptedModel, ToolMessage, call, tool
 
 
 def open_pantry() -> dict[str, int]:

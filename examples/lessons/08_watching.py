@@ -15,9 +15,9 @@ from agentloop import (
     TextDeltaEvent,
     ToolCallEvent,
     ToolResultEvent,
+    call,
     tool,
 )
-from agentloop.models.scripted import call
 
 PANTRY = {"flour": 900, "eggs": 12}
 

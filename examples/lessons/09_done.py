@@ -8,8 +8,7 @@ of the tool `done`, which takes the answer. After plain text the model is told t
 Try: never call `done` in SCRIPT, but say something four times. How and why does the run end?
 """
 
-from agentloop import AssistantMessage, DoneTool, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import AssistantMessage, DoneTool, Loop, ScriptedModel, ToolMessage, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 

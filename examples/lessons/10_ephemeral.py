@@ -10,8 +10,7 @@ waits until carrying old results has cost as much as a cut would, and then hides
 Try: make the tool ephemeral=1. What stands behind a result that is hidden, and when does it wait?
 """
 
-from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, call, tool
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 

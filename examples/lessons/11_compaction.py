@@ -8,8 +8,7 @@ The window is 1,000 tokens here, so that three recipes fill it; real ones have 1
 Try: let `keep_turns` be 1. What is dropped then, and what do the two requests have in common?
 """
 
-from agentloop import Compaction, CompactionConfig, CompactionEvent, Loop, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Compaction, CompactionConfig, CompactionEvent, Loop, ScriptedModel, call, tool
 
 HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
 COOKBOOK = {

@@ -11,8 +11,7 @@ Try: leave out the `if` and the line below it. Which of the two assertions fails
 
 from collections.abc import Callable
 
-from agentloop import Agent, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, Loop, ScriptedModel, ToolMessage, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 

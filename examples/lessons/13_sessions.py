@@ -9,7 +9,6 @@ Try: give the second agent the prompt "Never mind. Are there eggs?". Which calls
 
 import json
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 from agentloop import Agent, ConnectionFailed, ScriptedModel, Session, call, tool
@@ -47,13 +46,13 @@ def show(folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        with closing(Cook(llm=ScriptedModel(*CUT_OFF), session_dir=folder)) as agent:
+        with Cook(llm=ScriptedModel(*CUT_OFF), session_dir=folder) as agent:
             try:
                 agent.run_sync("Are there enough eggs for 20 pancakes?")
             except ConnectionFailed as error:
                 print("the program ends:", error)
         show(folder)
-        with closing(Cook(llm=ScriptedModel(*GOES_ON), session_dir=folder)) as agent:
+        with Cook(llm=ScriptedModel(*GOES_ON), session_dir=folder) as agent:
             print(f"a new agent, with {len(agent.messages)} messages")
             print(agent.run_sync())
         show(folder)

@@ -23,6 +23,7 @@ MODELS = {
     "OPENAI_BASE_URL": ("ChatOpenAI", "gpt-5-mini"),
     "OPENAI_API_KEY": ("ChatOpenAI", "gpt-5-mini"),
     "ANTHROPIC_API_KEY": ("ChatAnthropic", "claude-sonnet-5"),
+    "GEMINI_API_KEY": ("ChatGoogle", "gemini-flash-latest"),
     "GOOGLE_API_KEY": ("ChatGoogle", "gemini-flash-latest"),
 }
 ASK = [call("recipe", dish="pancakes"), call("stock", item="eggs"), call("stock", item="flour")]

@@ -14,8 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from agentloop import Agent, ScriptedModel, TextEvent, ToolCallEvent, ToolResultEvent
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, TextEvent, ToolCallEvent, ToolResultEvent, call
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 

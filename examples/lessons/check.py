@@ -1,7 +1,7 @@
 """Says whether an exercise is solved, and what is missing.
 
     python examples/lessons/check.py 3              # your change of lesson 3, in its own file
-    python examples/lessons/check.py 3 my_own.py    # or in a file of yours
+    python examples/lessons/check.py 3 my_own.py    # or in a copy of it
 
 It runs the file and looks for what the exercise asks to be printed, in this order. No real model
 is asked: the program does not get to see your keys.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 SECONDS = 60
-MODELS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
+MODELS = re.compile("(OPENAI|ANTHROPIC|GEMINI|GOOGLE)_(API_KEY|BASE_URL)")
 ONE_MORE = '"role": "user".*?"role": "assistant"'
 EXERCISES = {  # what is printed, as regular expressions, and what to do if it is not
     "1": [
@@ -35,7 +35,10 @@ EXERCISES = {  # what is printed, as regular expressions, and what to do if it i
     ],
     "4": [
         ("limit 3: max_iterations, after 10 messages", "say why a run with a limit of 3 ended"),
-        ("limit 4: completed, after 9 messages", "say it for a limit of 4, too"),
+        (
+            "limit 4: completed, after 9 messages",
+            "with a limit of 4 the model has answered: say so",
+        ),
     ],
     "5": [(r"\b1_2\b", "give two calls the id 1, with ToolCall, and print each tool_call_id")],
     "6": [
@@ -47,7 +50,7 @@ EXERCISES = {  # what is printed, as regular expressions, and what to do if it i
     "7": [
         ("opened", "print that the pantry is opened before the `yield`"),
         ("closed", "print that it is closed, behind the `yield`"),
-        ("opened.*?closed", "call `stock` a second time, for milk"),
+        ("opened.*?closed", "call `stock` for milk, too, and close behind `finally`"),
         ("KeyError: 'milk'", "print what the model is told of the milk"),
     ],
     "8": [
@@ -140,7 +143,7 @@ def explain(traceback, file):
 
 def check(number, file):
     """One sentence about a file, and whether it solves the exercise."""
-    environment = {name: value for name, value in os.environ.items() if name not in MODELS}
+    environment = {name: value for name, value in os.environ.items() if not MODELS.match(name)}
     environment["PYTHONIOENCODING"] = "utf-8"
     command = [sys.executable, file]
     try:

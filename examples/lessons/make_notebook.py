@@ -30,6 +30,7 @@ INSTALL = """\
 # %pip install agentloop-micro
 # ruff: noqa: F811
 """
+PICTURE = "\n\n![The loop and its seven seams](../loop.svg)"
 CLOSING = """\
 That is the heart of an agent. [nano.py](../nano.py) has it in one file. The other lessons are one idea
 each, and [each has an exercise](README.md); `python check.py 3` says whether one is solved.
@@ -44,6 +45,7 @@ def cells_of(lesson):
     text = lesson.read_text(encoding="utf-8")
     told = ast.get_docstring(ast.parse(text))
     number, _, title = lesson.stem.lstrip("0").partition("_")
+    told += PICTURE if number == "2" else ""
     code = re.sub(r"(\w+)\.run_sync\(", r"await \1.run(", text.partition('"""\n\n')[2])
     defines, _, runs = code.partition(MAIN)
     yield "markdown", f"## {number}. {title.replace('_', ' ').capitalize()}\n\n{told}\n"

@@ -1,7 +1,7 @@
 """A provider of one's own in a few lines: Azure OpenAI, and where compatible servers are.
 
-A server that speaks Chat Completions needs no class at all, only its address. Azure's dated API
-wants the deployment in the path, a version in the query, and the key in a header of its own.
+One wants it for a server with habits of its own: Azure's dated API has the deployment in the path,
+a version in the query, and the key in a header. Others need no class at all, only their address.
 
     python azure_openai.py ollama qwen3 "Why is the sky blue?"
     python azure_openai.py azure my-deployment "Why is the sky blue?"

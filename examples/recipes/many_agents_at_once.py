@@ -1,7 +1,8 @@
 """Many agents, one provider: few requests at once, and no more tokens a minute than it allows.
 
-The limits stand around the model, so all agents that use it share them. A request waits until the
-tokens of the last minute leave room for its own, which are an estimate until its reply is there.
+One wants it where a provider counts tokens a minute. The limits stand around the model, so all
+agents that use it share them. A request waits until the tokens of the last minute leave room for
+its own, which are an estimate until its reply is there.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A server's open sessions: a few stay open, the one used longest ago is closed.
 
-Opening a session reads its file and takes its lock. A server that talks with a thousand people
-keeps the last hundred open. Two requests for one session wait for each other; requests for
-different sessions run side by side.
+One wants it in a server that talks with a thousand people, since opening a session reads its file
+and takes its lock: the last hundred stay open. Two requests for one session wait for each other;
+requests for different sessions run side by side.
 """
 
 import asyncio

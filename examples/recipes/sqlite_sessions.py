@@ -1,8 +1,8 @@
 """Sessions in one SQLite database instead of a folder of files.
 
-`Session` asks its subclass for two things: the lines of a session, and to add one. SQLite does the
-hard parts: a commit survives a kill and a power cut, and the lock on the database goes away with
-the process that holds it. One process uses a database at a time.
+One wants it where a file is backed up and thousands are not. `Session` asks its subclass for two
+things: the lines of a session, and to add one. SQLite does the hard parts: a commit survives a kill
+and a power cut, and the lock goes away with its process. One process uses a database at a time.
 """
 
 import sqlite3

@@ -5,8 +5,7 @@ one.
 import json
 from typing import Literal
 
-from agentloop import AssistantMessage, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import AssistantMessage, Loop, ScriptedModel, ToolMessage, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 

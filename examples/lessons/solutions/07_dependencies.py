@@ -5,8 +5,7 @@ closed.
 from collections.abc import Iterator
 from typing import Annotated
 
-from agentloop import Depends, Loop, ScriptedModel, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import Depends, Loop, ScriptedModel, ToolMessage, call, tool
 
 
 def open_pantry() -> Iterator[dict[str, int]]:

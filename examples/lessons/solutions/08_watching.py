@@ -8,9 +8,9 @@ from agentloop import (
     Loop,
     ScriptedModel,
     ToolCallEvent,
+    call,
     tool,
 )
-from agentloop.models.scripted import call
 
 PANTRY = {"flour": 900, "eggs": 12}
 

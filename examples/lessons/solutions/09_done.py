@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel
 
-from agentloop import DoneTool, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import DoneTool, ScriptedModel, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 

@@ -1,7 +1,6 @@
 """Exercise: let a cheap model write the summary, and count the requests that each model gets."""
 
-from agentloop import Compaction, CompactionConfig, Loop, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Compaction, CompactionConfig, Loop, ScriptedModel, call, tool
 
 HOW = "Stir the flour and the eggs until it is smooth, let it rest, and bake it until golden. " * 13
 COOKBOOK = {

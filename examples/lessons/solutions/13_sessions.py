@@ -1,11 +1,9 @@
 """Exercise: fork a session into a second one, and ask something there that the first never sees."""
 
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
-from agentloop import Agent, ScriptedModel, Session, UserMessage, load_record, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, Session, UserMessage, call, load_record, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 
@@ -37,9 +35,9 @@ def show(folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        with closing(Cook(llm=ScriptedModel(*SCRIPT), session_dir=folder)) as agent:
+        with Cook(llm=ScriptedModel(*SCRIPT), session_dir=folder) as agent:
             print(agent.run_sync("How many eggs are there?"))
-            with closing(agent.fork(session="pancakes")) as other:
+            with agent.fork(session="pancakes") as other:
                 print(other.run_sync("For how many pancakes?"))
         show(folder)
     print("Notice: the second file begins with all of the first, and does not need it.")

@@ -1,7 +1,6 @@
 """Exercise: let a second model answer when the first one is down, and print which one did."""
 
-from agentloop import Agent, AssistantMessage, Fallback, Overloaded, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, AssistantMessage, Fallback, Overloaded, ScriptedModel, call, tool
 
 PANTRY = {"flour": 900, "eggs": 12}
 
