@@ -253,10 +253,9 @@ class Runs(Settings, ABC):
             except BaseException:
                 self.record(RunEnd("error"))
                 raise
-            used, pending = (
-                usage_of(newest_run(self.log)),
-                tuple(state.asked for state in open_states(self.log)),
-            )
+            opened, used = open_states(self.log), usage_of(newest_run(self.log))
+            waiting = [state for state in opened if state.state == "awaiting_approval"] or opened
+            pending = tuple(state.asked for state in waiting)
             run.result = replace(run.result, usage=used, pending=pending)
             self.record(RunEnd(run.result.stop_reason))
             self.emit(FinalResponseEvent(run.result.text, run.result.stop_reason))

@@ -142,6 +142,8 @@ def with_unique_ids(
 class CallState:
     """What a log says of one call. `ask.at`, `decision.at` and `started` are Unix times.
 
+    It ended `result.seconds` after it started, if they are not None.
+
     `state` is "pending", "awaiting_approval", "running", "completed", "failed", "denied", or
     "sealed": it has no result of its own. `decision.extra["by"]` is who decided; a call that was
     denied without a decision was so by a rule. A call that is open has no `result`.

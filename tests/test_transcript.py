@@ -93,7 +93,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     yes = Decision("e", True, extra={"by": "bert"})
     log = [TASK, asks(*(ToolCall(name, "add") for name in ids)), Ask("b", "why", at=1.0), no, yes]
     log += [ToolStart(name, at=2.0) for name in "cefg"]
-    log += [answers("e"), ToolMessage("f", "add", "LookupError", is_error=True)]
+    log += [answers("e"), ToolMessage("f", "add", "LookupError", is_error=True, seconds=0.5)]
     log += [ToolMessage("g", "add", OUTCOME_UNKNOWN, is_error=True)]
     log += [ToolMessage("h", "add", f"{DENIED} A rule says so.", is_error=True)]
     trails = call_states(log)
@@ -102,6 +102,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
         *("completed", "failed", "sealed", "denied"),
     ]
     assert (trails["b"].ask.at, trails["c"].started, trails["e"].decision) == (1.0, 2.0, yes)
+    assert trails["f"].started + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
     told = {result.tool_call_id: result.text for result in closing_results(log)}
     assert told["d"] == f"{DENIED} Never."

@@ -1,6 +1,6 @@
 """Decides over each call before it runs: by rules, by a mode, and by asking somebody.
 
-Copy with: the core.
+Copy with: the core, approve.py.
 
     class MyAgent(Approval, Session, Agent):
         approval_rules = [Rule("allow", "bash", {"command": "git *"}), Rule("deny", "drop_*")]
@@ -15,25 +15,22 @@ bound to a call's id, name and arguments, and counts once. A mixin that changes 
 left of this one. It may have a say, too: `extra["rules"]` of a call are further rules, each a list.
 """
 
-from __future__ import annotations
-
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple
 
 from pydantic import PositiveFloat
 
+from ..approve import ask
 from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Ask, Decision, Result, Stop, ToolCall, ToolMessage, Unknown
-from ..tools import Tool, call_function, find_tool, tool
-from ..transcript import call_states, denied
-from ..waiting import within
+from ..tools import find_tool
+from ..transcript import call_states, denied, open_states
 
 logger = logging.getLogger("agentloop")
 
@@ -56,12 +53,12 @@ class Rule(NamedTuple):
     reason: str = ""
 
 
-ALLOW = Rule("allow")
+ALLOW, PLANNED = Rule("allow"), {"type": "plan approved"}
 MODES = {
     "auto": ALLOW,
     "ask": Rule("ask", reason="It may have side effects."),
     "readonly": Rule("deny", reason="This agent may only read."),
-    "plan": Rule("deny", reason="Until a plan is approved you may only read: call submit_plan."),
+    "plan": Rule("deny", reason="Until a plan is approved you may only read: answer with it."),
 }
 
 
@@ -69,9 +66,10 @@ class Approval(Loop):
     """Lets a call run if a rule, the mode or somebody allows it.
 
     approval_mode: for calls that no rule matches. Those of tools with `read_only` run. The others
-        run too ("auto"), are asked for ("ask"), are denied ("readonly"), or are denied until a plan
-        was approved ("plan"): then they are asked for.
-    approval_rules: deny outranks ask, ask outranks allow. A rule that fails denies.
+        run too ("auto"), are asked for ("ask"), are denied ("readonly"), or are denied until
+        `approve_plan()` ("plan"): then they are asked for.
+    approval_rules: deny outranks ask, ask outranks allow. A rule whose function raises, or returns
+        no bool, counts where it asks or denies, and does not where it allows.
     approval_callback: called with a call and why it is asked for, async or not. It returns True, or
         a text: that is a no, which the model reads. Anything else is a no too. Without a callback
         the run ends with "needs_approval".
@@ -92,9 +90,11 @@ class Approval(Loop):
         Raises ValueError if the call does not wait, and AgentBusy while a run goes on.
         """
         self.refuse_if_busy()
-        state = call_states(self.log).get(call_id)
-        if state is None or not state.waits or verdict not in ("allow", "deny"):
-            raise ValueError(f"{verdict!r} for {call_id!r}: 'allow' or 'deny' a call that waits")
+        waiting = [state.call.id for state in open_states(self.log) if state.waits]
+        if call_id not in waiting or verdict not in ("allow", "deny"):
+            raise ValueError(
+                f"{verdict!r} for {call_id!r}: 'allow' or 'deny' what waits, {waiting}"
+            )
         self.record(Decision(call_id, verdict == "allow", note, extra={"by": by}))
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
@@ -103,18 +103,15 @@ class Approval(Loop):
         arguments: a glob for each of some arguments, such as `{"command": "git *"}`.
         Raises ToolError if there is no such tool.
         """
-        of = definition(find_tool(tool, self.toolset()))
+        of = asdict(find_tool(tool, self.toolset()))
         self.record(Unknown({"type": "always", "tool": of, "arguments": arguments}))
 
-    def toolset(self) -> Sequence[Tool]:
-        tools = super().toolset()
-        return [*tools, submit_plan] if self._mode() == "plan" else tools
+    def approve_plan(self) -> None:
+        """Say yes to the plan that the model has answered with, for this conversation.
 
-    def _mode(self) -> str:
-        """The mode; "ask" for "plan" once a plan of this log was approved."""
-        results = (record for record in self.log if isinstance(record, ToolMessage))
-        approved = any(r.tool_name == submit_plan.name and not r.is_error for r in results)
-        return "ask" if approved and self.approval_mode == "plan" else self.approval_mode
+        In the mode "plan", calls are asked for from now on.
+        """
+        self.record(Unknown(PLANNED))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         if any([await self._has_to_wait(call) for call in calls]):
@@ -136,13 +133,9 @@ class Approval(Loop):
         self.record(Ask(call.id, rule.reason, extra={"call": [call.name, given]}))
         if self.approval_callback is None:
             return True
-        answer: Any = None
-        try:
-            asked = replace(call, arguments=json.dumps(given))
-            asking = call_function(self.approval_callback, asked, rule.reason)
-            answer = await within(self.approval_timeout, asking, grace=1)
-        except Exception:
-            logger.exception("approval_callback failed, which denies %s", call.name)
+        asked = call_states(self.log)[call.id].asked
+        seconds = self.approval_timeout
+        answer = await ask(self.approval_callback, asked, rule.reason, seconds=seconds)
         note = answer if isinstance(answer, str) else ""
         self.record(Decision(call.id, answer is True, note, extra={"by": "callback"}))
         return False
@@ -150,60 +143,43 @@ class Approval(Loop):
     def _rule(self, call: ToolCall) -> Rule:
         """The rule that decides over a call. The mode is one, and an answer to an ask."""
         try:
-            tool = self.tool(call)
-            arguments = tool.validate(call.arguments)
+            tool, given = self.tool(call), parse_arguments(call.arguments)
+            arguments = given | tool.validate(call.arguments)
         except ToolError:
             return ALLOW  # it cannot run: the loop says why
-        given = parse_arguments(call.arguments)
-        arguments = given | arguments
-        mode = "auto" if tool.read_only else "ask" if tool is submit_plan else self._mode()
-        try:
-            more = (Rule(*each) for each in (call.extra or {}).get("rules", ()))
-            rules = [r for r in (*self.approval_rules, *more) if matches(r, call.name, arguments)]
-        except Exception as error:
-            logger.exception("a rule over %s failed, which denies it", call.name)
-            return Rule("deny", reason=f"A rule failed: {type(error).__name__}.")
-        rule = max(rules, key=lambda rule: rule.verdict, default=MODES[mode])  # allow < ask < deny
-        if rule.verdict != "ask":
+        said = [Rule(*each) for each in (call.extra or {}).get("rules", ())]
+        rules = [r for r in (*self.approval_rules, *said) if matches(r, call.name, arguments)]
+        marks = [record.data for record in self.log if isinstance(record, Unknown)]
+        planned = self.approval_mode == "plan" and PLANNED in marks
+        mode = ALLOW if tool.read_only else MODES["ask" if planned else self.approval_mode]
+        rule = max(rules, key=lambda rule: rule.verdict, default=mode)
+        if rule.verdict != "ask":  # "deny" is more than that, "allow" less
             return rule
         state = call_states(self.log)[call.id]
-        asked = state.ask is not None and (state.ask.extra or {}).get("call") == [call.name, given]
-        if asked and (made := state.decision) and state.state in ("pending", "denied"):
+        made = state.decision if state.state in ("pending", "denied") else None
+        if made and state.ask and state.ask.extra == {"call": [call.name, given]}:
             return Rule("allow" if made.allowed else "deny", reason=made.reason)
-        marks = [record.data for record in self.log if isinstance(record, Unknown)]
-        always = [m["arguments"] for m in marks if m.get("tool") == definition(tool)]
-        answers = [Rule("allow", arguments=each) for each in always]
-        return ALLOW if any(matches(r, call.name, arguments) for r in answers) else rule
+        always = [
+            Rule("allow", "*", m["arguments"]) for m in marks if m.get("tool") == asdict(tool)
+        ]
+        return ALLOW if any(matches(each, call.name, arguments) for each in always) else rule
 
 
-@tool
-async def submit_plan(plan: str) -> str:
-    """Submit your plan. Once it is approved you may do more than read.
-
-    Args:
-        plan: the steps, with all that they will change.
-    """
-    return "The plan is approved. Carry it out."
-
-
-def matches(rule: Rule, name: str, arguments: dict[str, Any]) -> bool:
-    """True if a rule is about this call. Raises TypeError if a function gives no bool, and what it
-    raises."""
+def matches(rule: Rule, name: str, arguments: Mapping[str, Any]) -> bool:
+    """True if a rule is about this call."""
+    allows, about = rule.verdict == "allow", rule.arguments or {}
     if not fnmatchcase(name, rule.tool):
         return False
-    if callable(rule.arguments):
-        found: Any = rule.arguments(arguments)
-        if not isinstance(found, bool):
-            raise TypeError(f"a rule gives True or False, not {found!r:.80}")
-        return found
-    for key, glob in (rule.arguments or {}).items():
+    if callable(about):
+        try:
+            found: Any = about(arguments)
+        except Exception:
+            logger.exception("a rule over %s failed", name)
+            found = None
+        return found is True if allows else found is not False
+    for key, glob in about.items():
         text = str(arguments.get(key, ""))
-        fits = fnmatchcase(text, glob) and (rule.verdict != "allow" or PLAIN.fullmatch(text))
+        fits = fnmatchcase(text, glob) and (not allows or PLAIN.fullmatch(text))
         if not fits and text != glob:
             return False
     return True
-
-
-def definition(tool: Tool) -> list[Any]:
-    """All that a tool says of itself."""
-    return [tool.name, tool.description, tool.parameters, tool.read_only]

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import PositiveInt
 
@@ -144,7 +144,7 @@ class Channels(Loop):
         except Stop:
             raise
         except Exception as error:
-            self.emit(cast(Any, ErrorEvent(f"{type(error).__name__}: {error}")))
+            self.emit(ErrorEvent(f"{type(error).__name__}: {error}"))
             raise
 
     def subscribe(

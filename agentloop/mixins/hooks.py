@@ -8,7 +8,10 @@ Copy with: the core.
         if "push" in data["tool_input"]["command"]:
             return {"decision": "deny", "reason": "Nothing is pushed on Fridays."}
 
-    MyAgent(llm=..., hooks=[Hook("PreToolUse", no_pushes, "bash"), *load_hooks("hooks.json")])
+    agent = MyAgent(
+        llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash"), *load_hooks("hooks.json")]
+    )
+    await agent.fire_hooks("SessionEnd", {})               # when you are done: nobody else knows
 
 Events have the names that people know from Claude Code, and commands get and print its JSON: see
 `Hook`. These are the places of a middleware, here and as a seam (a method that you override):
@@ -18,13 +21,13 @@ Events have the names that people know from Claude Code, and commands get and pr
     | before the model | PreModel                       | `call_model` |
     | after the model  | PostModel, PostCompact         | `call_model` |
     | before a tool    | PreToolUse, SubagentStart      | `call_tools`, `call_tool` |
-    | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tool` |
+    | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tools`, `call_tool` |
 
-A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that
-fails stops nothing. A verdict and a failure are each a mark in the log, of the type "hook".
+The hooks after a tool run when all calls of the turn have their results in the log.
+
+A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that fails stops
+nothing. What the hooks of an event said, and why one failed, is a mark in the log, of type "hook".
 """
-
-from __future__ import annotations
 
 import json
 import logging
@@ -37,27 +40,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, PositiveFloat
+from pydantic import Field, PositiveFloat, TypeAdapter
 
 from ..loop import Loop, Request
-from ..messages import (
-    AssistantMessage,
-    Message,
-    Result,
-    Stop,
-    Summary,
-    ToolCall,
-    ToolMessage,
-    Unknown,
-)
+from ..messages import AssistantMessage, Message, Result, Stop, Summary, ToolCall, Unknown
 from ..tools import call_function, in_thread
-from ..transcript import denied, is_own, newest_run
+from ..transcript import call_states, denied, is_own, newest_run
 from ..waiting import within
 
 logger = logging.getLogger("agentloop")
 
 GATES = ("PreToolUse", "UserPromptSubmit")
-VERDICTS = {None: "", "allow": "allow", "approve": "allow", "ask": "ask"}  # anything else denies
 HookEvent = Literal[
     "SessionStart",
     "SessionEnd",
@@ -71,10 +64,10 @@ HookEvent = Literal[
     "SubagentStart",
     "SubagentStop",
     "PostCompact",
+    "Notification",  # from here on: of Claude Code, with no such moment here
+    "PreCompact",
+    "PermissionRequest",
 ]
-# Of Claude Code, with no such moment here: they are ignored. Any other name is a mistake.
-Other = Literal["Notification", "PreCompact", "PermissionRequest", "PermissionDenied", "Setup"]
-Matcher = Annotated[str, Field(pattern=r"^[\w*|.-]*$")]
 
 
 class Hook(NamedTuple):
@@ -83,22 +76,25 @@ class Hook(NamedTuple):
     A command is a list of arguments, or a line for the shell. It reads JSON, as the dict that a
     function gets: `hook_event_name`, `session_id`, `cwd`, and by event `tool_name`, `tool_input`,
     `tool_use_id`, `tool_response`, `prompt` and more. It prints such a dict, or nothing, as a
-    function returns one or None. Each key is optional, and may be within "hookSpecificOutput":
+    function returns one or None; other text is a failure. Each key is optional, and may be within
+    "hookSpecificOutput":
 
     decision, or permissionDecision: "allow", "ask" or "deny". "block" means "deny", and at Stop
         that the run goes on.
     reason, or permissionDecisionReason: what the model reads of a "deny".
     updatedInput: the arguments to call the tool with.
     additionalContext: what the model is told in any case, from its next request on.
+    continue: False is a "deny", too.
 
-    Exit code 2 is a "deny" with the error output as its reason. Other codes are failures.
+    Exit code 2 is a "deny" with the error output as its reason. Other codes are failures. If your
+    commands use CLAUDE_PROJECT_DIR, put it into the environment.
     matcher: a tool's name, as in "write|mcp_*"; upper and lower case are the same.
     timeout: in seconds.
     """
 
     event: HookEvent
     run: Callable[..., Any] | Sequence[str] | str
-    matcher: Matcher = ""
+    matcher: Annotated[str, Field(pattern=r"^[\w*|.-]*$")] = ""
     timeout: PositiveFloat = 10.0
 
 
@@ -115,94 +111,90 @@ class Hooks(Loop):
     async def fire_hooks(self, event: HookEvent, data: dict[str, Any]) -> tuple[str, str]:
         """Run the hooks of an event; return the strictest verdict, or "", and its reason.
 
-        They may change `data`. SessionEnd is yours to fire.
+        They may change `data`.
         """
         session = getattr(self, "session", None)
-        data |= {"hook_event_name": event, "cwd": os.getcwd(), "session_id": session}
+        data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
         strictest = "", ""
         for hook in self.hooks:
-            if hook.event != event or not is_meant(hook.matcher, data.get("tool_name")):
+            pattern = (hook.matcher or "*").replace(".*", "*").replace("*", ".*")
+            named = re.fullmatch(pattern, data.get("tool_name", ""), re.IGNORECASE)
+            if hook.event != event or not named:
                 continue
             try:
-                said = read(await within(hook.timeout, run_hook(hook, data), grace=0))
-                if "additionalContext" in said:
-                    self.tell(said["additionalContext"])
+                said = await within(hook.timeout, run_hook(hook, data), grace=0)
+                if context := said.get("additionalContext"):
+                    self.tell(context)
                 data["tool_input"] = said.get("updatedInput", data.get("tool_input"))
-                judged = said["verdict"], str(said["reason"])
+                verdict = said.get("permissionDecision", said.get("decision", ""))
+                if verdict not in ("", "allow", "ask") or said.get("continue", True) is not True:
+                    verdict = "deny"
+                reason = str(said.get("permissionDecisionReason", said.get("reason", "")))
             except Exception as error:
                 logger.exception("a hook at %s failed", event)
-                judged = "deny" if event in GATES else "", f"A hook failed: {error!r:.200}"
-            if any(judged):
-                self.record(Unknown({"type": "hook", "event": event, "said": judged}))
-            strictest = max(strictest, judged)  # allow < ask < deny
+                verdict = "deny" if event in GATES else ""
+                reason = f"A hook failed: {error!r:.200}"
+            self.record(Unknown({"type": "hook", "event": event, "said": [verdict, reason]}))
+            strictest = max(strictest, (verdict, reason))  # "" < "allow" < "ask" < "deny"
         return strictest
 
     async def context(self) -> list[Message]:
-        messages = await super().context()  # which may take in a message that was sent
-        own = [record.text for record in self.log if is_own(record)]
-        marks = [r.data for r in self.log if isinstance(r, Unknown)]
-        checks = [mark["refused"] for mark in marks if "refused" in mark]
-        if not checks:
-            await self.fire_hooks("SessionStart", {})
-        new = own[len(checks) :]
-        for prompt in new:
-            verdict, reason = await self.fire_hooks("UserPromptSubmit", {"prompt": prompt})
-            checks.append(reason if verdict == "deny" else None)
-            self.record(Unknown({"type": "prompt", "refused": checks[-1]}))
-        if checks and checks[-1] is not None:
-            raise Stop("refused", checks[-1])
-        refused = dict(zip(own, checks, strict=True))
-        if new:  # a hook may have added context
-            messages = await super().context()
-        return [m for m in messages if not is_own(m) or refused.get(m.text) is None]
+        await super().context()  # which may take in a message that was sent
+        own = [record for record in self.log if is_own(record)]
+        marks = [record.data for record in self.log if isinstance(record, Unknown)]
+        refusals = [mark["refused"] for mark in marks if "refused" in mark]  # one for each prompt
+        if not refusals:
+            await self.fire_hooks("SessionStart", {"source": "startup"})
+        for prompt in own[len(refusals) :]:
+            verdict, reason = await self.fire_hooks("UserPromptSubmit", {"prompt": prompt.text})
+            refusals.append((reason or "Not allowed.") if verdict == "deny" else "")
+            self.record(Unknown({"type": "prompt", "refused": refusals[-1]}))
+        if any(refusals[-1:]):
+            raise Stop("refused", refusals[-1])
+        hidden = [id(prompt) for prompt, no in zip(own, refusals, strict=True) if no]
+        return [message for message in await super().context() if id(message) not in hidden]
 
     async def call_model(self, request: Request) -> AssistantMessage:
         await self.fire_hooks("PreModel", {"purpose": request.purpose})
+        before = len(self.log)
         reply = await super().call_model(request)
-        known = (r for r in reversed(self.log) if isinstance(r, Summary | AssistantMessage))
-        if isinstance(newest := next(known, None), Summary):
-            await self.fire_hooks("PostCompact", {"compact_summary": newest.content})
+        for record in self.log[before:]:
+            if isinstance(record, Summary):
+                await self.fire_hooks("PostCompact", {"compact_summary": record.content})
         await self.fire_hooks("PostModel", {"text": reply.text})
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        judged: list[ToolCall] = []
+        passed: list[ToolCall] = []
         for call in calls:
             verdict, reason = await self.fire_hooks("PreToolUse", data := about(call))
-            if data["tool_input"] != about(call)["tool_input"]:
-                call = replace(call, arguments=json.dumps(data["tool_input"], default=str))
-            if verdict:
-                rules = [[verdict, "*", None, reason]]
-                call = replace(call, extra={**(call.extra or {}), "rules": rules})
-            judged.append(call)
-        return await super().call_tools(judged)
-
-    async def call_tool(self, call: ToolCall) -> ToolMessage:
-        for verdict, *_, reason in (call.extra or {}).get("rules", ()):
             if verdict == "deny" or (verdict == "ask" and not hasattr(self, "approval_mode")):
-                return denied(call, reason)
-        result = await super().call_tool(call)
-        event: HookEvent = "PostToolUseFailure" if result.is_error else "PostToolUse"
-        verdict, reason = await self.fire_hooks(
-            event, {**about(call), "tool_response": result.text}
-        )
-        if verdict == "deny":  # too late, but the model reads why
-            self.tell(reason)
+                self.add(denied(call, reason))
+            else:
+                given = json.dumps(data["tool_input"], default=str)
+                rules = [[verdict, "*", None, reason]] if verdict else []
+                passed.append(replace(call, arguments=given, extra={"rules": rules}))
+        result = await super().call_tools(passed)
+        for call in passed:
+            if done := call_states(self.log)[call.id].result:
+                event: HookEvent = "PostToolUseFailure" if done.is_error else "PostToolUse"
+                data = about(call) | {"tool_response": done.text}
+                verdict, reason = await self.fire_hooks(event, data)
+                if verdict == "deny":  # too late, but the model reads why
+                    self.tell(reason)
         return result
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
-        if answer is None or answer.stop_reason not in ("completed", "done"):
-            return answer
-        active = any(
-            isinstance(r, Unknown) and r.data.get("event") == "Stop" for r in newest_run(self.log)
-        )
-        data = {"stop_hook_active": active, "last_assistant_message": answer.text}
-        verdict, reason = await self.fire_hooks("Stop", data)
-        if verdict != "deny":
-            return answer
-        self.nudge(reason or "Go on.")
-        return None
+        if answer and answer.stop_reason in ("completed", "done"):
+            run = newest_run(self.log)
+            active = any(getattr(mark, "data", {}).get("event") == "Stop" for mark in run)
+            data = {"stop_hook_active": active, "last_assistant_message": answer.text}
+            verdict, reason = await self.fire_hooks("Stop", data)
+            if verdict == "deny":
+                self.nudge(reason or "Go on.")
+                return None
+        return answer
 
 
 def about(call: ToolCall) -> dict[str, Any]:
@@ -211,62 +203,29 @@ def about(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.name, "tool_input": given, "tool_use_id": call.id}
 
 
-def is_meant(matcher: str, name: str | None) -> bool:
-    """True if a matcher is about a tool, or there is no tool."""
-    pattern = (matcher or "*").replace(".*", "*").replace("*", ".*")
-    return name is None or bool(re.fullmatch(pattern, name, re.IGNORECASE))
-
-
-async def run_hook(hook: Hook, data: dict[str, Any]) -> Any:
-    """What a hook returns or prints. Raises what a function raises, and OSError or
-    CalledProcessError for a command."""
+async def run_hook(hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
+    """What a hook says. Raises what a function raises, and OSError or CalledProcessError for a
+    command."""
     if callable(hook.run):
-        return await call_function(hook.run, data)
-    done = await in_thread(
-        subprocess.run,
-        hook.run,
-        shell=isinstance(hook.run, str),
-        input=json.dumps(data, default=str),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=hook.timeout,
-        env={**os.environ, "CLAUDE_PROJECT_DIR": data["cwd"]},
-    )
-    if done.returncode == 2:
-        return {"decision": "deny", "reason": done.stderr.strip()}
-    done.check_returncode()
-    said = done.stdout.strip()
-    if said[:1] != "{" and hook.event in ("SessionStart", "UserPromptSubmit"):
-        return {"additionalContext": said}  # as Claude Code takes it
-    return json.loads(said or "{}")
-
-
-def read(answer: Any) -> dict[str, Any]:
-    """What a hook said, with a verdict and a reason. Raises TypeError if it is no dict."""
-    said: dict[str, Any] = {"reason": "", **({} if answer is None else answer)}
-    said |= said.get("hookSpecificOutput", {})
-    word = said.get("permissionDecision", said.get("decision"))
-    said["verdict"] = "deny" if said.get("continue") is False else VERDICTS.get(word, "deny")
-    said["reason"] = said.get("permissionDecisionReason", said["reason"])
-    return said
+        said = await call_function(hook.run, data)
+    else:
+        done = await in_thread(
+            subprocess.run,
+            hook.run,
+            shell=isinstance(hook.run, str),
+            input=json.dumps(data),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=hook.timeout,
+        )
+        if done.returncode == 2:
+            return {"decision": "deny", "reason": done.stderr.strip()}
+        done.check_returncode()
+        said = json.loads(done.stdout or "null")
+    return {} if said is None else {**said, **said.get("hookSpecificOutput", {})}
 
 
 # ---- settings
-
-
-class Command(BaseModel):
-    type: Literal["command"]
-    command: str | list[str]
-    timeout: PositiveFloat = 10.0
-
-
-class Group(BaseModel):
-    matcher: Matcher = ""
-    hooks: list[Command]
-
-
-class HooksFile(BaseModel):
-    hooks: dict[HookEvent | Other, list[Group]]
 
 
 def load_hooks(path: str | Path, trusted: Collection[str] | None = None) -> list[Hook]:
@@ -283,12 +242,17 @@ def load_hooks(path: str | Path, trusted: Collection[str] | None = None) -> list
     if trusted is not None and digest not in trusted:
         raise PermissionError(f"{path} runs commands: ask a person, then trust its hash {digest}")
     try:
-        events: dict[Any, list[Group]] = HooksFile.model_validate_json(data).hooks
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    return [
-        Hook(event, each.command, group.matcher, each.timeout)
-        for event, groups in events.items()
-        for group in groups
-        for each in group.hooks
-    ]
+        hooks = [
+            Hook(
+                event,
+                [each["command"], *each["args"]] if "args" in each else each["command"],
+                group.get("matcher", "") if "Tool" in event else "",
+                each.get("timeout", 10.0),
+            )
+            for event, groups in json.loads(data)["hooks"].items()
+            for group in groups
+            for each in group["hooks"]
+        ]
+        return TypeAdapter(list[Hook]).validate_python(hooks)
+    except Exception as error:
+        raise ValueError(f"{path} is broken: {error!r}") from error

@@ -83,8 +83,11 @@ class Tracing(Loop):
     @contextmanager
     def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
         """A span around what runs here, and inside the one that this runs in."""
-        from opentelemetry import trace
-
+        try:
+            from opentelemetry import trace
+        except ImportError:
+            hint = "Tracing needs opentelemetry-api: pip install 'agentloop-micro[otel]'"
+            raise ImportError(hint) from None
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
         about |= {
             "gen_ai.operation.name": operation,

@@ -32,7 +32,7 @@ if __name__ == "__main__":
             print(clerk.run_sync("Pay Anna 5 and Bert 700.").stop_reason)
         script = call("pay", to="the casino", amount=1), "Anna has her 5. Bert has to wait."
         with Clerk(llm=ScriptedModel(*script), session="bills", session_dir=folder) as clerk:
-            [anna, bert] = clerk.run_sync().pending
+            [bert] = clerk.run_sync().pending
             clerk.decide(bert.id, "deny", note="Not before Monday.", by="the boss")
             print(clerk.run_sync())
             print(*[message.text for message in clerk.messages if message.text], sep="\n")

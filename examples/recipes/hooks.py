@@ -4,6 +4,7 @@ One wants it for the rules of a house, which no prompt can be trusted with, and 
 people have already: `load_hooks` reads the JSON of Claude Code.
 """
 
+import asyncio
 import sys
 from typing import Any
 
@@ -28,6 +29,7 @@ class Developer(Hooks, Agent):
         Hook("PreToolUse", quietly, "bash"),
         Hook("PreToolUse", [sys.executable, "-c", NO_PUSH], "bash"),
         Hook("Stop", lambda data: print("The last word:", data["last_assistant_message"])),
+        Hook("SessionEnd", lambda data: print("Good bye.")),
     )
 
 
@@ -37,8 +39,13 @@ def bash(command: str) -> str:
     return f"$ {command}"
 
 
-if __name__ == "__main__":
+async def main() -> None:
     script = call("bash", command="git fetch"), call("bash", command="git push"), "Fetched."
     developer = Developer(llm=ScriptedModel(*script), tools=[bash])
-    developer.run_sync("Fetch and push.")
+    await developer.run("Fetch and push.")
+    await developer.fire_hooks("SessionEnd", {})
     print(*[message.text for message in developer.messages if message.text], sep="\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -103,46 +103,32 @@ async def test_an_answer_that_is_no_clear_yes_in_time_denies(callback):
     agent, ran = acting(bash("x"), "ok", approval_callback=callback, approval_timeout=0.05)
     assert (await agent.run("go")).stop_reason == "completed"
     assert ran == []
-    assert results(agent)[0].startswith("Denied")
+    assert shown(agent.llm.requests[1])[-1].startswith("Denied")
     assert call_states(agent.log).popitem()[1].state == "denied"
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask", "allow"])
-@pytest.mark.parametrize("broken", [raises, lambda: True, lambda arguments: arguments["x"], object])
-async def test_a_rule_that_fails_lets_nothing_run(verdict, broken):
-    agent, ran = acting(bash("x"), "ok", approval_rules=[Rule(verdict, "bash", broken)])
-    await agent.run("go")
-    assert ran == []
-
-
-@pytest.mark.parametrize("broken", [raises, lambda arguments: "no"])
-async def test_a_broken_rule_that_denies_denies_even_where_all_may_run(broken):
-    rules = [Rule("deny", "bash", broken)]
-    agent, ran = acting(bash("x"), "ok", approval_rules=rules, approval_mode="auto")
-    await agent.run("go")
-    assert ran == []
-
-
 @pytest.mark.parametrize(
-    "command",
-    [
-        "git log; rm x",
-        "git log && rm x",
-        "git log | sh",
-        "git $(rm x)",
-        "git `rm x`",
-        "git log\nrm x",
-        "git log > x",
-        "git -C .. log",
-        "git -C a/../.. log",
-        " git log",
-        "gitx log",
-    ],
+    "broken", [raises, lambda: True, lambda arguments: arguments["x"], lambda arguments: "no"]
 )
+async def test_a_rule_that_fails_allows_nothing(verdict, broken):
+    rules = [Rule(verdict, "bash", broken)]
+    for mode in ("ask", *["auto"] * (verdict != "allow")):
+        agent, ran = acting(bash("x"), "ok", approval_rules=rules, approval_mode=mode)
+        result = await agent.run("go")
+        assert (result.stop_reason == "completed") is (verdict == "deny")
+        assert ran == []
+
+
+MORE_THAN_GIT = (
+    *("git log; rm x", "git log && rm x", "git log | sh", "git $(rm x)", "git `rm x`"),
+    *("git log\nrm x", "git log > x", "git -C .. log", "git -C a/../.. log", " git log"),
+)
+
+
+@pytest.mark.parametrize("command", [*MORE_THAN_GIT, "gitx log"])
 async def test_a_prefix_that_is_allowed_allows_no_second_command(command):
     agent, ran = acting(bash(command), approval_rules=[Rule("allow", "bash", {"command": "git *"})])
-    assert (await agent.run("go")).stop_reason == "needs_approval"
-    agent, ran = acting(bash(command))
     agent.allow_always("bash", {"command": "git *"})
     assert (await agent.run("go")).stop_reason == "needs_approval"
     assert ran == []
@@ -171,27 +157,33 @@ COMMANDS = ["git log", "git push", "make"]
 RULES = [
     Rule("allow", "bash", {"command": "git *"}),
     Rule("ask", "b*", {"command": "* push"}),
-    Rule("deny", "*", lambda arguments: arguments["command"] == "make", "Make nothing."),
+    Rule("deny", "*", lambda arguments: arguments.get("command") == "make", "Make nothing."),
     Rule("allow", "bash", {"command": "make"}),
 ]
 
 
 @pytest.mark.parametrize(
-    ("rules", "ran", "asked"),
+    ("mode", "rules", "ran", "asked"),
     [
-        (RULES, ["git log"], ["git push"]),
-        (RULES[::-1], ["git log"], ["git push"]),
-        ([Rule("allow")], COMMANDS, []),
-        ([Rule("allow"), Rule("ask")], [], COMMANDS),
-        ([Rule("ask"), Rule("deny")], [], []),
-        ([Rule("allow", "BASH"), Rule("deny", "bas")], [], COMMANDS),
+        ("ask", RULES, ["git log", "y"], ["git push"]),
+        ("ask", RULES[::-1], ["git log", "y"], ["git push"]),
+        ("ask", [Rule("allow")], [*COMMANDS, "y"], []),
+        ("ask", [Rule("allow"), Rule("ask", "bash")], ["y"], COMMANDS),
+        ("ask", [Rule("ask"), Rule("deny")], [], []),
+        ("ask", [Rule("allow", "BASH"), Rule("deny", "bas")], ["y"], COMMANDS),
+        ("auto", [], [*COMMANDS, "y"], []),
+        ("readonly", [], ["y"], []),
+        ("plan", [], ["y"], []),
     ],
 )
-async def test_deny_outranks_ask_and_ask_outranks_allow(rules, ran, asked):
+async def test_deny_outranks_ask_outranks_allow_and_where_no_rule_is_the_mode_decides(
+    mode, rules, ran, asked
+):
     seen = []
     agent, done = acting(
-        [bash(command) for command in COMMANDS],
+        [*map(bash, COMMANDS), call("look", at="y")],
         "ok",
+        approval_mode=mode,
         approval_rules=rules,
         approval_callback=lambda call, reason: seen.append(call.parsed["command"]),
     )
@@ -200,44 +192,23 @@ async def test_deny_outranks_ask_and_ask_outranks_allow(rules, ran, asked):
     validate(agent.messages)
 
 
-@pytest.mark.parametrize(
-    ("mode", "ran", "asked"),
-    [
-        ("auto", ["x", "y"], []),
-        ("ask", ["y"], ["bash"]),
-        ("readonly", ["y"], []),
-        ("plan", ["y"], []),
-    ],
-)
-async def test_the_mode_decides_where_no_rule_does(mode, ran, asked):
-    seen = []
-    agent, done = acting(
-        [bash("x"), call("look", at="y")],
-        "ok",
-        approval_mode=mode,
-        approval_callback=lambda call, reason: seen.append(call.name),
-    )
-    await agent.run("go")
-    assert (done, seen) == (ran, asked)
-
-
-async def test_in_plan_mode_an_approved_plan_is_what_lets_calls_be_asked_for():
-    notes = iter(["Too long.", True, True])
-    script = [
-        call("submit_plan", plan="1 to 9"),
-        bash("x"),
-        call("submit_plan", plan="1"),
-        bash("y"),
-    ]
+async def test_an_approved_plan_lets_calls_be_asked_for_in_its_conversation(tmp_path):
+    kind = type("Kept", (Approval, Session, Agent), {"approval_mode": "plan"})
+    kept = {"kind": kind, "session": "s", "session_dir": tmp_path, "session_fsync": False}
+    agent, _ = acting(bash("x"), "My plan: x.", **kept)
+    with agent:
+        assert (await agent.run("go")).text == "My plan: x."
+        assert "plan" in results(agent)[0]
+        agent.approve_plan()
     agent, ran = acting(
-        *script, "ok", approval_mode="plan", approval_callback=lambda call, reason: next(notes)
+        bash("x"), "ok", bash("y"), "no", approval_callback=lambda call, reason: True, **kept
     )
-    await agent.run("go")
-    assert ran == ["y"]
-    told = results(agent)
-    assert told[0].endswith("Too long.")
-    assert "submit_plan" in told[1]
-    assert told[2:] == ["The plan is approved. Carry it out.", "ran y"]
+    with agent:
+        await agent.run("Do it.")
+        assert ran == ["x"]
+        agent.clear_history()
+        await agent.run("And y?")
+        assert ran == ["x"]
 
 
 # ---- asking
@@ -252,17 +223,11 @@ async def test_all_asks_of_a_turn_are_answered_before_any_of_its_calls_runs():
     assert sorted(ran) == ["x", "y", "z"]
 
 
-async def test_the_model_reads_the_note_of_a_no():
-    agent, _ran = acting(bash("x"), "ok", approval_callback=lambda c, r: "Not on main.")
-    await agent.run("go")
-    assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on main.")
-
-
 async def test_without_a_callback_the_run_ends_and_goes_on_after_a_decision():
     agent, ran = acting([bash("x"), call("look", at="y"), bash("z")], "ok")
     result = await agent.run("go")
-    assert (result.stop_reason, len(result.pending), ran) == ("needs_approval", 3, [])
-    first, _, last = result.pending
+    assert (result.stop_reason, ran) == ("needs_approval", [])
+    first, last = result.pending
     agent.decide(first.id, "allow", by="anna")
     assert (await agent.run()).stop_reason == "needs_approval"
     agent.decide(last.id, "deny", "Not z.")
@@ -275,24 +240,22 @@ async def test_without_a_callback_the_run_ends_and_goes_on_after_a_decision():
     validate(agent.messages)
 
 
-async def test_a_new_prompt_instead_of_an_answer_leaves_the_call_undone():
-    agent, ran = acting(bash("x"), "Fine.")
-    result = await agent.run("go")
-    assert (await agent.run("Never mind.")).text == "Fine."
-    with pytest.raises(ValueError, match="waits"):
-        agent.decide(result.pending[0].id, "allow")
-    assert ran == []
-
-
 async def test_what_cannot_be_decided_is_an_error():
-    agent, _ = acting(bash("x"), "ok")
+    agent, ran = acting(bash("x"), "ok", bash("y"), "Fine.")
     [pending] = (await agent.run("go")).pending
-    for call_id, verdict in [("other", "allow"), (pending.id, "yes"), (pending.id, True)]:
-        with pytest.raises(ValueError, match="waits"):
+    wrong = [("other", "allow"), (pending.id, "yes"), (pending.id, True)]
+    for call_id, verdict in wrong:
+        with pytest.raises(ValueError, match=pending.id):
             agent.decide(call_id, verdict)
     agent.decide(pending.id, "deny")
     with pytest.raises(ValueError, match="waits"):
         agent.decide(pending.id, "allow")
+    await agent.run()
+    [pending] = (await agent.run("go")).pending
+    assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of an answer
+    with pytest.raises(ValueError, match="waits"):
+        agent.decide(pending.id, "allow")
+    assert ran == []
 
     async def busy(call, reason):
         with pytest.raises(AgentBusy):
@@ -330,17 +293,6 @@ async def test_an_approval_counts_once_also_for_a_tool_that_may_run_twice():
     agent.decide(pending.id, "allow")
     assert (await agent.run()).text == "ok"
     assert runs == [5, 5]
-
-
-@pytest.mark.parametrize("amount", [5, 9999])
-async def test_an_approval_lets_no_other_call_of_the_same_id_run(amount):
-    pays = [ToolCall("call_1", "bash", f'{{"command": "{n}"}}') for n in (5, amount)]
-    agent, ran = acting([pays[0]], [pays[1]])
-    [pending] = (await agent.run("go")).pending
-    agent.decide(pending.id, "allow")
-    agent.clear_history()
-    assert (await agent.run("go")).stop_reason == "needs_approval"
-    assert ran == []
 
 
 class Change(Loop):
@@ -403,34 +355,15 @@ async def test_always_said_in_a_callback_answers_the_later_asks_of_the_turn():
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"approval_mode": "readonly"}, {"approval_mode": "plan"}, {"approval_rules": [Rule("deny")]}],
+    "settings", [{"approval_mode": "plan"}, {"approval_rules": [Rule("deny")]}]
 )
 async def test_always_answers_asks_and_nothing_else(settings):
     agent, ran = acting(bash("x"), "ok", **settings)
+    with pytest.raises(ToolError, match="no tool named 'bahs'"):
+        agent.allow_always("bahs")
     agent.allow_always("bash")
     await agent.run("go")
     assert ran == []
-
-
-async def test_always_needs_a_tool_that_is_there():
-    with pytest.raises(ToolError, match="no tool named 'bahs'"):
-        acting()[0].allow_always("bahs")
-
-
-# ---- what other mixins say
-
-
-@pytest.mark.parametrize(
-    ("verdict", "stop_reason", "ran"),
-    [("allow", "completed", ["x"]), ("ask", "needs_approval", []), ("deny", "completed", [])],
-)
-@pytest.mark.parametrize("mode", ["ask", "auto"])
-async def test_a_call_may_bring_a_rule_along(verdict, stop_reason, ran, mode):
-    said = ToolCall("1", "bash", '{"command": "x"}', extra={"rules": [[verdict, "*", None, "why"]]})
-    agent, done = acting([said], "ok", approval_mode=mode)
-    assert (await agent.run("go")).stop_reason == stop_reason
-    assert done == ran
 
 
 # ---- restarts
@@ -513,11 +446,9 @@ class World:
         calls = []
         for _ in range(self.chance.randint(1, 3)):
             text = json.dumps({"amount": self.chance.randrange(4)})
-            text = self.chance.choice(
-                [text, text, json.dumps(text), text.replace(": ", ":  "), "{"]
-            )
+            texts = [text, text, json.dumps(text), text.replace(": ", ":  "), "{"]
             name = self.chance.choice(["pay", "pay", "pay", "refund", "look", "nothing"])
-            calls.append(ToolCall(self.chance.choice("ab"), name, text))
+            calls.append(ToolCall(self.chance.choice("ab"), name, self.chance.choice(texts)))
         return calls
 
     async def ask(self, call, reason):
@@ -530,36 +461,30 @@ class World:
             raise answer
         return answer
 
-    async def spend(self, name, amount):
-        self.paid[name, amount] += 1
-        if self.chance.random() < 0.2:  # a kill at this moment leaves this file
-            file = (self.folder / "s.jsonl").read_bytes()
-            self.killed_at = file, self.yes.copy(), self.paid.copy()
-        await asyncio.sleep(0)
-
     def open(self):
+        async def spend(name, amount):
+            self.paid[name, amount] += 1
+            if self.chance.random() < 0.2:  # a kill at this moment leaves this file
+                file = (self.folder / "s.jsonl").read_bytes()
+                self.killed_at = file, self.yes.copy(), self.paid.copy()
+            await asyncio.sleep(0)
+
         @tool
         async def pay(amount: int) -> None:
             """Pay."""
-            await self.spend("pay", amount)
+            await spend("pay", amount)
 
         @tool(idempotent=True)
         async def refund(amount: int) -> None:
             """Pay back."""
-            await self.spend("refund", amount)
+            await spend("refund", amount)
 
-        @tool(read_only=True)
-        async def look(amount: int) -> str:
-            """Look."""
-            return "fine"
-
-        callback = self.ask if self.chance.random() < 0.5 else None
         return Vault(
             llm=ScriptedModel(self.reply),
-            tools=[pay, refund, look],
+            tools=[pay, refund, tool("Look", name="look", read_only=True)(lambda: "fine")],
             session="s",
             session_dir=self.folder,
-            approval_callback=callback,
+            approval_callback=self.ask if self.chance.random() < 0.5 else None,
             max_iterations=4,
         )
 
@@ -575,8 +500,7 @@ class World:
     async def live(self):
         agent = self.open()
         for _ in range(12):
-            prompt = self.chance.choice([None, None, "Pay."])
-            task = asyncio.ensure_future(agent.run(prompt))
+            task = asyncio.ensure_future(agent.run(self.chance.choice([None, None, "Pay."])))
             if self.chance.random() < 0.3:
                 for _ in range(self.chance.randint(0, 30)):
                     await asyncio.sleep(0)

@@ -10,9 +10,7 @@ import pytest
 
 from agentloop import (
     Agent,
-    Compaction,
     CompactionConfig,
-    Loop,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -20,10 +18,12 @@ from agentloop import (
     tool,
     validate,
 )
+from agentloop.messages import Ask
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks, load_hooks
 from agentloop.models.scripted import call
+from agentloop.transcript import call_states
 
 from .. import test_loop
 from ..test_loop import shown
@@ -31,6 +31,10 @@ from ..test_loop import shown
 
 class Hooked(Hooks, Agent):
     """The plain case."""
+
+
+class Gated(Hooks, Approval, Agent):
+    """With somebody to ask."""
 
 
 class TestHooks(test_loop.TestLoop):
@@ -94,6 +98,7 @@ BROKEN = {
     "context": lambda data: {"additionalContext": 5},
     "output": lambda data: {"hookSpecificOutput": "allow"},
     "not there": ["./no-such-command"],
+    "nobody to ask": prints(decision="ask"),
     "exit 1": program("sys.exit(1)"),
     "exit 2": program("sys.exit(2)"),
     "no JSON": program("print('fine')"),
@@ -117,11 +122,16 @@ async def test_a_gate_before_a_tool_that_fails_in_any_way_denies(broken):
     validate(agent.messages)
 
 
-@pytest.mark.parametrize("broken", ["raises", "exit 1"])
-async def test_a_gate_before_a_prompt_that_fails_denies(broken):
-    agent, _ = acting("never said", hooks=[Hook("UserPromptSubmit", BROKEN[broken])])
-    assert (await agent.run("go")).stop_reason == "refused"
-    assert agent.llm.requests == []
+@pytest.mark.parametrize("broken", ["raises", "exit 1", "exit 2", "word"])
+async def test_a_prompt_that_a_gate_refuses_reaches_no_model_now_or_later(broken):
+    agent, _ = acting("Hello.", "Yes.")
+    await agent.query("Hi")
+    agent.hooks = [Hook("UserPromptSubmit", BROKEN[broken])]
+    for prompt in ("My key is k.", "My key is k.", None):
+        assert (await agent.run(prompt)).stop_reason == "refused"
+    agent.hooks = []
+    assert await agent.query("Hi again") == "Yes."
+    assert shown(agent.llm.requests[-1]) == ["Hi", "Hello.", "Hi again"]
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "PostToolUse", "PostModel", "Stop"])
@@ -135,12 +145,6 @@ async def test_an_observer_that_fails_is_reported_and_stops_nothing(event, broke
     assert f"a hook at {event} failed" in caplog.text
 
 
-async def test_an_ask_without_anybody_to_ask_is_a_no():
-    agent, ran = acting(bash("x"), "ok", hooks=[Hook("PreToolUse", prints(decision="ask"))])
-    await agent.run("go")
-    assert ran == []
-
-
 # ---- what a hook before a tool may say
 
 
@@ -148,7 +152,6 @@ async def test_an_ask_without_anybody_to_ask_is_a_no():
     ("said", "stop_reason", "ran"),
     [
         ({"decision": "allow"}, "completed", ["x"]),
-        ({"decision": "approve"}, "completed", ["x"]),
         ({"hookSpecificOutput": {"permissionDecision": "allow"}}, "completed", ["x"]),
         ({"decision": "ask"}, "needs_approval", []),
         ({"decision": "deny"}, "completed", []),
@@ -156,68 +159,56 @@ async def test_an_ask_without_anybody_to_ask_is_a_no():
     ],
 )
 async def test_with_approval_a_hook_counts_as_a_rule(said, stop_reason, ran):
-    kind = type("Both", (Hooks, Approval, Agent), {})
-    agent, done = acting(bash("x"), "ok", kind=kind, hooks=[Hook("PreToolUse", lambda data: said)])
+    settings = {"kind": Gated, "hooks": [Hook("PreToolUse", lambda data: said)]}
+    agent, done = acting(bash("x"), "ok", **settings)
     assert (await agent.run("go")).stop_reason == stop_reason
     assert done == ran
-    strict, done = acting(
-        bash("x"),
-        "ok",
-        kind=kind,
-        hooks=[Hook("PreToolUse", lambda data: said)],
-        approval_rules=[Rule("deny")],
-    )
+    strict, done = acting(bash("x"), "ok", approval_rules=[Rule("deny")], **settings)
     await strict.run("go")
     assert done == []
 
 
 @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
 async def test_what_a_hook_puts_in_is_what_somebody_is_asked_for_in_any_order(bases):
-    asked = []
-
-    def answer(call, reason):
-        asked.append(call.parsed["command"])
-        return True
-
     agent, ran = acting(
         bash("ls"),
         "ok",
         kind=type("Both", bases, {}),
         hooks=[Hook("PreToolUse", lambda data: {"updatedInput": {"command": "ls -l"}})],
-        approval_callback=answer,
+        approval_callback=lambda call, reason: True,
     )
     await agent.run("go")
-    assert set(ran) <= set(asked)
+    assert {*ran} <= {r.extra["call"][1]["command"] for r in agent.log if isinstance(r, Ask)}
+    assert bool(ran) is (bases[0] is Hooks)
 
 
-async def test_a_command_gets_and_prints_what_people_know():
-    deny = {
-        "hookSpecificOutput": {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": "deny",
-            "permissionDecisionReason": "Not on Fridays.",
-        }
-    }
-    code = f"""
-keys = {{"hook_event_name", "session_id", "cwd", "tool_name", "tool_input", "tool_use_id"}}
+DENY = {
+    "hookEventName": "PreToolUse",
+    "permissionDecision": "deny",
+    "permissionDecisionReason": "Not on Fridays.",
+}
+KNOWN = """
+keys = {"hook_event_name", "session_id", "cwd", "tool_name", "tool_input", "tool_use_id"}
 assert keys <= data.keys()
-assert (data["tool_name"], data["tool_input"]) == ("bash", {{"command": "git push"}})
-print({json.dumps(deny)!r})"""
-    run = [sys.executable, "-c", f"import json, sys; data = json.load(sys.stdin){code}"]
+assert (data["tool_name"], data["tool_input"]) == ("bash", {"command": "git push"})
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"print(json.dumps({ {'hookSpecificOutput': DENY} }))",
+        "print(json.dumps({'decision': 'block', 'reason': 'Not on Fridays.'}))",
+        "sys.stderr.write('Not on Fridays.'); sys.exit(2)",
+    ],
+)
+async def test_a_command_gets_and_prints_what_people_know(code):
+    run = [sys.executable, "-c", f"import json, sys; data = json.load(sys.stdin){KNOWN}{code}"]
     agent, ran = acting(bash("git push"), "ok", hooks=[Hook("PreToolUse", run, "Write|B*")])
     await agent.run("go")
     assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on Fridays.")
-    assert ran == []
-
-
-async def test_exit_code_2_denies_with_what_the_command_says():
-    run = f'"{sys.executable}" -c "import sys; sys.exit(\'Never.\' and 2)"'
-    if sys.platform != "win32":
-        run = "echo Never. >&2; exit 2"
-    agent, ran = acting(bash("x"), "ok", hooks=[Hook("PreToolUse", run)])
-    await agent.run("go")
-    assert ran == []
-    assert results(agent)[0].startswith("Denied")
+    [state] = call_states(agent.log).values()
+    assert (state.state, ran) == ("denied", [])
 
 
 async def test_hooks_run_in_order_and_each_sees_the_arguments_that_the_one_before_put_in():
@@ -267,15 +258,14 @@ async def test_each_event_comes_at_its_moment():
     assert events == ["UserPromptSubmit", *model, "Stop", "SessionEnd"]
 
 
-@pytest.mark.parametrize("bases", [(Hooks, Compaction, Loop), (Compaction, Hooks, Loop)])
-async def test_a_summary_is_told_of(bases):
+async def test_a_summary_is_told_of():
     seen = []
     hooks = [Hook("PostCompact", lambda data: seen.append(data["compact_summary"]))]
     config = CompactionConfig(context_window=1000)
     llm = ScriptedModel(
         lambda m, t: "SUM" if len(m) > 1 and "ummar" in m[-1].text else "word " * 900
     )
-    agent = type("Both", bases, {})(llm=llm, hooks=hooks, compaction=config)
+    agent = Hooked(llm=llm, hooks=hooks, compaction=config)
     for prompt in ("one", "two", "three"):
         await agent.query(prompt)
     assert seen == ["SUM"]
@@ -283,7 +273,7 @@ async def test_a_summary_is_told_of(bases):
 
 async def test_context_reaches_the_model_at_the_next_request():
     hooks = [
-        Hook("SessionStart", [sys.executable, "-c", "print('It is Friday.')"]),
+        Hook("SessionStart", prints(additionalContext="It is Friday.")),
         Hook("UserPromptSubmit", lambda data: {"additionalContext": "In Basel."}),
         Hook("PostToolUse", lambda data: {"decision": "block", "reason": "Format it."}),
     ]
@@ -294,72 +284,44 @@ async def test_context_reaches_the_model_at_the_next_request():
     validate(agent.messages)
 
 
-async def test_a_refused_prompt_reaches_no_model_ever():
-    def no_secrets(data):
-        return {"decision": "block", "reason": "No."} if "key" in data["prompt"] else None
-
-    agent, _ = acting("Hello.", "Yes.", hooks=[Hook("UserPromptSubmit", no_secrets)])
-    await agent.query("Hi")
-    result = await agent.run("My key is k.")
-    assert (result.stop_reason, result.text) == ("refused", "No.")
-    assert await agent.query("Hi again") == "Yes."
-    assert all("key" not in text for request in agent.llm.requests for text in shown(request))
-
-
-async def test_a_refused_prompt_stays_refused_when_it_is_asked_again():
-    agent, _ = acting("Fine.", hooks=[Hook("UserPromptSubmit", lambda d: {"decision": "deny"})])
-    for prompt in ("go", "go", None):
-        assert (await agent.run(prompt)).stop_reason == "refused"
-    agent.hooks = []
-    assert (await agent.run("Go.")).text == "Fine."
-    assert shown(agent.llm.requests[0]) == ["Go."]
-
-
-async def test_a_gate_sees_arguments_that_are_encoded_twice():
+@pytest.mark.parametrize("shown_as", [json.dumps, lambda data: data["tool_input"]["command"]])
+async def test_a_gate_sees_arguments_that_are_encoded_twice(shown_as):
     hidden = ToolCall("1", "bash", '"{\\"command\\": \\"git push\\"}"')
-    for gate in (
-        lambda data: {"decision": "deny"} if "push" in json.dumps(data) else None,
-        lambda data: {"decision": "deny"} if "push" in data["tool_input"]["command"] else None,
-    ):
-        agent, ran = acting([hidden], "ok", hooks=[Hook("PreToolUse", gate)])
-        await agent.run("go")
-        assert ran == []
+    gate = Hook("PreToolUse", lambda data: {"decision": "deny"} if "push" in shown_as(data) else {})
+    agent, ran = acting([hidden], "ok", hooks=[gate])
+    await agent.run("go")
+    assert ran == []
 
 
-async def test_verdicts_and_failures_are_entries_of_the_monitor():
-    kind = type("Both", (Hooks, Channels, Agent), {})
+async def test_what_hooks_said_and_why_one_failed_are_entries_of_the_monitor():
     hooks = [
         Hook("PreToolUse", lambda data: {"decision": "deny", "reason": "No."}),
         Hook("PostModel", raises),
-        Hook("PreModel", lambda data: None),
     ]
+    kind = type("Both", (Hooks, Channels, Agent), {})
     agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
     monitor = agent.subscribe("monitor", kinds=["hook"])
     await agent.run("go")
     monitor.close()
     told = [entry.item.data async for entry in monitor]
-    assert [(each["event"], each["said"][0]) for each in told] == [
-        ("PostModel", ""),
-        ("PreToolUse", "deny"),
-        ("PostModel", ""),
-    ]
+    assert [each["event"] for each in told] == ["PostModel", "PreToolUse", "PostModel"]
+    assert told[1]["said"] == ["deny", "No."]
     assert "broken" in told[0]["said"][1]
 
 
 async def test_a_prompt_whose_check_was_cut_off_is_checked_again():
-    slow = asyncio.Event()
+    checking = asyncio.Event()
 
     async def check(data):
-        if not slow.is_set():
-            slow.set()
-            await asyncio.Event().wait()
-        return {"decision": "deny"}
+        checking.set()
+        await late(data)
 
     agent, _ = acting("never said", hooks=[Hook("UserPromptSubmit", check)])
     task = asyncio.ensure_future(agent.run("go"))
-    await slow.wait()
+    await checking.wait()
     task.cancel()
     await asyncio.wait([task])
+    agent.hooks = [Hook("UserPromptSubmit", lambda data: {"decision": "deny"})]
     assert (await agent.run()).stop_reason == "refused"
 
 
@@ -377,6 +339,21 @@ async def test_a_hook_at_the_end_lets_the_run_go_on_but_not_for_ever():
     assert told == ["The tests are red."] * 3
 
 
+async def test_a_result_is_recorded_before_a_hook_hears_of_it():
+    heard = asyncio.Event()
+
+    async def slow(data):
+        heard.set()
+        await late(data)
+
+    agent, ran = acting(bash("x"), hooks=[Hook("PostToolUse", slow)])
+    task = asyncio.ensure_future(agent.run("go"))
+    await heard.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert (results(agent), ran) == (["ran x"], ["x"])
+
+
 # ---- settings
 
 GOOD = {"type": "command", "command": "true"}
@@ -388,11 +365,17 @@ def settings(**events):
 
 def test_a_settings_file_gives_hooks(tmp_path):
     path = tmp_path / "settings.json"
-    group = {"matcher": "Write|mcp__.*", "hooks": [GOOD | {"timeout": 3, "statusMessage": "..."}]}
-    path.write_text(settings(PreToolUse=[group], Stop=[{"hooks": [GOOD]}], Notification=[group]))
-    before, stop, _ = load_hooks(path)
-    assert before == Hook("PreToolUse", "true", "Write|mcp__.*", 3)
-    assert stop == Hook("Stop", "true", "", 10)
+    groups = [
+        {"matcher": "Write|mcp__.*", "hooks": [GOOD | {"timeout": 3, "statusMessage": "..."}]},
+        {"hooks": [GOOD | {"args": ["-x"]}]},
+    ]
+    start = [{"matcher": "startup", "hooks": [GOOD]}]
+    path.write_text(settings(PreToolUse=groups, SessionStart=start, Notification=start))
+    assert load_hooks(path)[:3] == [
+        Hook("PreToolUse", "true", "Write|mcp__.*", 3),
+        Hook("PreToolUse", ["true", "-x"]),
+        Hook("SessionStart", "true"),
+    ]
 
 
 @pytest.mark.parametrize(

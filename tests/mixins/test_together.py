@@ -124,19 +124,6 @@ def test_who_approves_sees_the_arguments_that_will_run():
 MORE = {"updatedInput": {"amount": 1000}}
 
 
-def test_a_plan_is_approved_for_its_conversation_only():
-    class Planner(Approval, Agent):
-        approval_mode = "plan"
-
-    llm = ScriptedModel(call("submit_plan", plan="pay"), call("pay"), "done", call("pay"), "no")
-    agent = Planner(llm=llm, tools=[pay], approval_callback=lambda call, why: True)
-    agent.run_sync("go")
-    assert agent.messages[4].text == "paid 1"
-    agent.clear_history()
-    agent.run_sync("again")
-    assert "plan" in agent.messages[2].text
-
-
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
 def test_an_answer_cannot_leave_its_place(text):
     with pytest.raises(Exception, match="JSON"):
