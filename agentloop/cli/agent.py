@@ -1,6 +1,6 @@
 """The coding agent of the command, a conversation with it, and its slash commands.
 
-Copy with: cli/terminal.py, cli/view.py and the core.
+Copy with: cli/terminal.py and the core.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import platform
 import re
-import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import date
+from contextlib import asynccontextmanager
+from datetime import datetime
 from hashlib import sha256
 from itertools import count
 from mimetypes import guess_type
@@ -20,7 +19,7 @@ from typing import Any, Self
 
 from .. import events
 from ..agent import Agent
-from ..errors import ModelError
+from ..errors import ModelError, ToolError
 from ..loop import Request
 from ..messages import AssistantMessage, ImagePart, Part, Result, TextPart, ToolCall
 from ..mixins.approval import Approval, Rule
@@ -32,10 +31,11 @@ from ..store import session_path
 from ..tokens import context_window, message_tokens, tool_tokens
 from ..toolkits.files import Workspace
 from ..toolkits.mcp import MCPTools, mcp_servers
-from ..toolkits.shell import Shell
+from ..toolkits.shell import MAX_TIMEOUT, Shell
 from ..toolkits.skills import Skills
 from ..tools import Tool
-from .terminal import DIM, RED, Shown, Terminal
+from ..transcript import is_own, newest_prompt
+from .terminal import BOLD, DIM, RED, Shown, Terminal
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
@@ -44,14 +44,11 @@ SYSTEM_PROMPT = (
 )
 PLACE = "\n\nIt is {}. The folder is {}, the system {}."
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
-A_DAY = 86_400.0  # seconds that a question waits for its answer
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class CodingAgent(Skills, Approval, Session, Cost, Memory, MCPTools, Agent):
     """An agent that asks before it acts, and keeps what it had said when it is stopped."""
-
-    system_prompt = SYSTEM_PROMPT
 
     async def call_model(self, request: Request) -> AssistantMessage:
         self._said = ""
@@ -76,6 +73,8 @@ class Chat:
     tools: more of them than those for its files and commands; they are never asked for.
     window: the tokens of the model's context window, if the user says so.
     settings: those of the agent.
+
+    A method `do_x` is the command /x, and its docstring the help. It gets what follows the command.
     """
 
     def __init__(
@@ -98,13 +97,15 @@ class Chat:
         self.settings: dict[str, Any] = settings | {
             "llm": llm,
             "tools": [*self.workspace.tools, *self.shell.tools, *tools],
-            "system_prompt": SYSTEM_PROMPT + PLACE.format(date.today(), root, platform.system()),
+            "system_prompt": SYSTEM_PROMPT
+            + PLACE.format(datetime.now().date(), root, platform.system()),
             "approval_mode": "auto" if yes else "ask",
             "approval_rules": [*rules, *(Rule("allow", tool.name) for tool in tools)],
             "approval_callback": self.ask,
-            "approval_timeout": A_DAY,
+            "approval_timeout": 86_400.0,  # a day
             "memory_dir": root,
             "compaction": CompactionConfig(context_window=self.window),
+            "listeners": [self.show],
         }
         self.agent = CodingAgent(**self.settings)
 
@@ -112,29 +113,37 @@ class Chat:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-        self.runner.close()
-
-    def close(self) -> None:
-        """Let go of the session, and leave no file of one in which nothing was said."""
         self.agent.close()
-        if self.agent.session and not self.agent.log:
-            session_path(self.agent.session, self.agent.session_dir).unlink(missing_ok=True)
+        self.runner.close()
 
     @asynccontextmanager
     async def servers(self, path: str | None) -> AsyncGenerator[None]:
         """Offer the tools of the MCP servers in a file, and name those that do not start."""
-        async with AsyncExitStack() as stack:
-            servers = await stack.enter_async_context(mcp_servers(path)) if path else []
+        if path is None:
+            yield
+            return
+        self.note("Starting the MCP servers ...")
+        async with mcp_servers(path) as servers:
             self.settings["mcp_servers"] = self.agent.mcp_servers = servers
-            for error in (server.error for server in servers if server.error):
-                self.terminal.line(f"({error})", RED)
+            for server in servers:
+                if server.error:
+                    self.terminal.say(str(server.error), RED)
             yield
 
     @staticmethod
     def pick(found: Sequence[SessionInfo]) -> str:
         """The name of the session to go on with."""
         return found[0].name
+
+    def greet(self) -> None:
+        """Say which session this is, and show its last exchange."""
+        name, messages = self.agent.session, self.agent.messages
+        self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
+        for message in messages[newest_prompt(messages) :]:
+            if is_own(message):
+                self.terminal.say(f"> {message.text}", BOLD)
+            elif isinstance(message, AssistantMessage):
+                self.show(events.TextEvent(message.text))
 
     def note(self, text: str) -> None:
         """Say something that is not the model's."""
@@ -146,7 +155,7 @@ class Chat:
         return False
 
     def show(self, event: events.Event) -> None:
-        """Show what happens in an answer."""
+        """Show what happens."""
         self.shown(event)
 
     def answer(self, prompt: str | None) -> Result | None:
@@ -159,19 +168,22 @@ class Chat:
         None if the model failed. OSError: the session cannot be kept.
         """
         try:
-            content = prompt and with_images(prompt, self.root)
-            async with self.agent.query_stream(content) as stream:
-                async for event in stream:
-                    self.show(event)
+            result = await self.agent.run(prompt and with_images(prompt, self.root))
         except ModelError as error:
             self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
             return None
-        result = stream.result
-        if result and result.stop_reason not in ("completed", "done"):
-            stopped = result.stop_reason == "interrupted"
-            why = "Stopped" if stopped else f"This ended early: {result.stop_reason}"
-            self.note(f"{why}. /retry goes on.")
+        if result.stop_reason not in ("completed", "done"):
+            self.note(f"Stopped: {result.stop_reason}.")
         return result
+
+    async def run_command(self, command: str) -> None:
+        """Run a command of the user's, and let the model read what it printed."""
+        try:
+            result = await self.shell.bash(command, MAX_TIMEOUT)
+        except ToolError as error:
+            result = str(error)
+        self.show(events.ToolResultEvent(command, result, ""))
+        self.agent.tell(f"The user ran this command: {command}\n\n{result}")
 
     def usage(self) -> str:
         """What the conversation has used so far, in words."""
@@ -190,11 +202,43 @@ class Chat:
         }
         return {"context": sum(sizes.values()), "window": self.window} | sizes
 
+    # ---- commands
+
+    async def do_fork(self, rest: str) -> None:
+        """[NAME] go on in a copy; this session stays as it is"""
+        before = self.agent
+        name = f"{stem(self.root)}-{rest}" if rest else free_name(self.root)
+        self.agent = before.fork(session=name)
+        before.close()
+        self.note(f"This is session {name} now; {before.session} stays as it was.")
+
+    async def do_resume(self, rest: str) -> None:
+        """NAME: go on with another session of this folder; Tab completes its name"""
+        found = sessions_of(self.root)
+        if rest not in [each.name for each in found]:
+            raise ValueError("\n".join(["There are these sessions:", *map(described, found)]))
+        self.settings["session"] = rest
+        agent = CodingAgent(**self.settings)
+        self.agent.close()
+        self.agent = agent
+        self.greet()
+
+    async def do_compact(self, rest: str) -> None:
+        """let the model summarize the conversation now, and go on from that"""
+        if not await self.agent.compact():
+            self.note("Nothing was summarized.")
+
+    async def do_context(self, rest: str) -> None:
+        """what fills the context window, which tools there are, and what was used so far"""
+        lines = [f"{name:9} {size:9,}" for name, size in (await self.context()).items()]
+        names = ", ".join(tool.name for tool in self.agent.toolset())
+        self.terminal.say("\n".join([*lines, f"tools: {names}", self.usage()]))
+
 
 def with_images(prompt: str, root: Path) -> str | list[Part]:
     """The prompt with the images that it names as @path."""
-    paths = (a or b for a, b in re.findall(r'(?<!\S)@(?:"([^"]+)"|(\S+))', prompt))
-    images = [image for path in paths if (image := image_at(root / path))]
+    paths = re.findall(r'(?<!\S)@("[^"]+"|\S+)', prompt)
+    images = [image for path in paths if (image := image_at(root / path.strip('"')))]
     return [TextPart(prompt), *images] if images else prompt
 
 
@@ -228,5 +272,5 @@ def sessions_of(folder: Path) -> list[SessionInfo]:
 
 
 def described(session: SessionInfo) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.modified))
-    return f"{session.name}  {when}  {session.title}"
+    when = datetime.fromtimestamp(session.modified)
+    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {session.title}"

@@ -2,15 +2,15 @@
 
 The model's words are a script; how they get here and what they do is real, and all figures are of
 what happened. The first demo leaves its agent there as one file, agent.py. In the second the agent
-runs in a process of its own, which is this file, and is killed once it has paid a bill, before the
-tool for that returns. Then an agent in the present process goes on from the session's file.
+runs in a process of its own, which is this file, and SIGKILL ends that once a bill is paid, before
+the tool for it returns. Then an agent in the present process goes on from the session's file.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,10 +19,10 @@ from itertools import pairwise
 from operator import eq
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from ..messages import ToolMessage
 from ..models.openai import ChatOpenAI
-from ..models.replay import dump_to
 from ..tools import tool
 from ..transcript import open_calls
 from .agent import SYSTEM_PROMPT, Chat
@@ -111,36 +111,42 @@ if __name__ == "__main__":
 PARTS = ["agent", "session", "cost", "files", "shell", "openai"]  # what CodingAgent is made of
 PAUSE = 0.02  # seconds from word to word, so that one can watch
 SECONDS = 60  # longer than anything here takes
-KEY = "none-needed"
+SIGKILL = 9  # Windows has no such signal, and ends a process at once for any number
 
 
-def run(options: argparse.Namespace) -> int:
-    """Plays a demo; returns 0 if all went as it should."""
+def main(options: argparse.Namespace) -> int:
+    """Let an agent mend a project; its model is a script.
+
+    --kill  kill it as it pays a pretend bill; that is paid once
+    """
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")
-    good = kill_demo(terminal, root) if options.kill else demo(terminal, root, options.dump)
+    good = kill_demo(terminal, root) if options.kill else demo(terminal, root)
     failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=SECONDS).returncode
     verb, style = ("still fails", RED) if failed else ("passes", GREEN)
     terminal.say(f"The test {verb}. The project: {root}", style)
     return 1 if failed or not good else 0
 
 
-def demo(terminal: Terminal, root: Path, dump: str | None) -> bool:
+def scripted(base_url: str) -> ChatOpenAI:
+    return ChatOpenAI("scripted", base_url=base_url, api_key="none-needed")
+
+
+def demo(terminal: Terminal, root: Path) -> bool:
     """An agent mends the project, and is left there; True if it answered."""
     terminal.say(f"{INTRO.format('')}\n\n> {TASK}", BOLD)
-    bodies: list[bytes] = []
-    with loopback(SCRIPT, bodies=bodies, pause=PAUSE) as base_url:
-        llm = ChatOpenAI("scripted", base_url=base_url, api_key=KEY)
-        llm.dump = dump_to(dump) if dump else None
+    sent: list[list[Any]] = []
+    with loopback(SCRIPT, PAUSE) as base_url:
+        llm = scripted(base_url)
+        llm.dump = lambda request, _: sent.append(json.loads(request)["messages"])
         with Chat(llm, root, terminal, yes=True) as chat:
             result = chat.answer(TASK)
     calls = sum(isinstance(record, ToolMessage) for record in chat.agent.log)
-    sent = pairwise([[], *(json.loads(body)["messages"] for body in bodies)])
-    kept = (f"{sum(map(eq, before, now))} of {len(now)}" for before, now in sent)
+    kept = (f"{sum(map(eq, *pair))} of {len(pair[1])}" for pair in pairwise([[], *sent]))
     terminal.say(
-        f"\n{len(bodies)} requests, {calls} tool calls\n{chat.usage()} (one for 4 characters)\n"
+        f"\n{len(sent)} requests, {calls} tool calls, {chat.usage()} (one for 4 characters)\n"
         f"Messages that a request has in common with the one before: {', '.join(kept)}\n\n"
         "The agent that you just ran is agent.py in the project: edit it. Run it there by\n"
         f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
@@ -154,9 +160,10 @@ def demo(terminal: Terminal, root: Path, dump: str | None) -> bool:
 def kill_demo(terminal: Terminal, root: Path) -> bool:
     """An agent is killed and goes on; True if its tool ran once, and no call is open."""
     terminal.say(f"{INTRO.format(', and the kill of its process')}\n\n> {KILL_TASK}", BOLD)
-    with loopback(KILL_SCRIPT, pause=PAUSE) as base_url:
-        status = kill_in_the_middle(str(root), base_url)
-        terminal.say(f"\nKilled while the tool waited: exit status {status}. A new agent:\n", RED)
+    with loopback(KILL_SCRIPT, PAUSE) as base_url:
+        command = [sys.executable, "-m", __name__, str(root), base_url]
+        status = subprocess.run(command, timeout=SECONDS).returncode
+        terminal.say(f"\nKilled as the tool had paid: exit status {status}. A new agent:\n", RED)
         with paying_agent(root, base_url, terminal) as chat:
             log = chat.agent.log
             cut_off = len(open_calls(log))
@@ -176,31 +183,16 @@ def kill_demo(terminal: Terminal, root: Path) -> bool:
     return bool(finished and accepted) and (cut_off, paid, unanswered) == (1, 1, 0)
 
 
-def kill_in_the_middle(*arguments: str) -> int:
-    """Lets an agent begin, kills it once it has paid, and returns its exit status."""
-    command = [sys.executable, "-m", __name__, *arguments]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        try:
-            said = process.stderr.readline() if process.stderr else b""
-        finally:
-            process.kill()
-    if said.strip() != PAID.encode():
-        raise RuntimeError(f"the agent ended too early: {said.decode(errors='replace')}")
-    return process.returncode
-
-
 def paying_agent(root: Path, base_url: str, terminal: Terminal) -> Chat:
-    """The agent, in both processes: with a tool that pays, and a session in the folder."""
+    """The agent of both processes: with a tool that pays, and a session in the folder."""
 
     @tool("Pays an amount, and notes it in ledger.txt. Each call pays again.")
-    async def pay(amount: int) -> str:
+    async def pay(amount: int) -> None:
         with (root / LEDGER).open("a", encoding="utf-8") as ledger:
             ledger.write(f"{PAID} {amount}\n")
-        print(PAID, file=sys.stderr, flush=True)
-        await asyncio.sleep(SECONDS)  # the bank is slow
-        return "Confirmed."
+        os.kill(os.getpid(), SIGKILL)  # nothing of this process goes on
 
-    llm = ChatOpenAI("scripted", base_url=base_url, api_key=KEY)
+    llm = scripted(base_url)
     return Chat(llm, root, terminal, yes=True, tools=[pay], session="s", session_dir=root)
 
 

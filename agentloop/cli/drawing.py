@@ -6,11 +6,12 @@ Copy with: cli/agent.py, cli/terminal.py, rich.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import unified_diff
 from typing import Any
 
 from rich.console import Console
-from rich.markdown import Heading, Markdown
+from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
@@ -20,30 +21,29 @@ from ..mixins.approval import PLAIN
 from .agent import Chat
 from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 
-Heading.LEVEL_ALIGN = dict.fromkeys(Heading.LEVEL_ALIGN, "left")
-
 FOLDED = 6  # lines of a result that are shown
 COLOURS = {"-": "red", "+": "green"}
+EDITS = ("write", "edit")
+EDITED = ("path", "content", "old_text", "new_text")  # their arguments
 
 
 class Drawn(Chat):
     """A chat that is drawn. `text` and `output` have what is still to come to its end."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.shell.on_output = self.hear
-        self.console = Console(highlight=False)
         self.text = self.output = ""  # of a reply, what is not printed; of what runs, the newest
         self.calls: dict[str, tuple[str, Text | None]] = {}  # that run: a line, what they change
         self.asked = set[str]()  # the calls whose changes were shown before
         self.folded = list[str]()
+        self.console = Console(highlight=False)
+        super().__init__(*args, **settings)
+        self.shell.on_output = self.hear
 
     def show(self, event: events.Event) -> None:
-        """Show what happens in an answer."""
-        if not isinstance(event, events.ThinkingDeltaEvent | events.ToolCallDeltaEvent):
-            self.output = ""
+        """Show what happens."""
         match event:
             case events.TextDeltaEvent():
+                self.output = ""
                 whole, self.text = whole_blocks(self.text + event.content)
                 self.markdown(whole)
             case events.TextEvent():
@@ -52,16 +52,19 @@ class Drawn(Chat):
             case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
                 self.hear(event.content)
             case events.ToolCallEvent():
-                diff = self.diff(event.tool, event.args)
-                line = f"{event.tool} {event.args['path'] if diff else arguments_of(event.args)}"
-                self.calls[event.tool_call_id] = line, diff
+                self.output = ""
+                name, args, call_id = event.tool, event.args, event.tool_call_id
+                line = f"{name} {args.get('path') if name in EDITS else arguments_of(args)}"
+                diff = None if call_id in self.asked else self.diff(name, args)
+                self.calls[call_id] = line, diff
             case events.ToolResultEvent():
+                self.output = ""
                 line, diff = self.calls.pop(event.tool_call_id, (event.tool, None))
                 self.terminal.line(f"* {line}", RED if event.is_error else CYAN)
-                if event.is_error or not diff:
-                    self.fold(event.result)
-                elif event.tool_call_id not in self.asked:
+                if diff and not event.is_error:
                     self.console.print(diff)
+                else:
+                    self.fold(event.result)
             case events.CompactionEvent():
                 sizes = f"{event.tokens_before:,} tokens are now {event.tokens_after:,}"
                 self.note(f"Summarized: {sizes}.")
@@ -85,11 +88,11 @@ class Drawn(Chat):
 
     def fold(self, text: str) -> None:
         """Show all of a short result, else how it begins and ends."""
-        lines = text.strip("\n").split("\n")
-        if len(lines) > FOLDED:
+        lines = text.strip("\n").splitlines()
+        if len(lines) > FOLDED or max(map(len, lines), default=0) > self.terminal.width - 3:
             self.folded.append(text)
-            left_out = f"... {len(lines) - FOLDED + 1} lines more: Ctrl-O shows them"
-            lines = [*lines[: FOLDED - 4], left_out, *lines[-3:]]
+        if len(lines) > FOLDED:
+            lines[2:-3] = [f"... {len(lines) - 5} lines more: Ctrl-O shows them"]
         for line in lines:
             self.terminal.line(f"  {line}", DIM)
 
@@ -99,12 +102,12 @@ class Drawn(Chat):
 
     def diff(self, tool: str, args: dict[str, Any]) -> Text | None:
         """How a write or an edit changes its file, in lines with numbers; None for others."""
-        if tool not in ("write", "edit"):
+        if tool not in EDITS:
             return None
-        path, old, new = (str(args.get(name)) for name in ("path", "old_text", "new_text"))
+        path, text, old, new = (str(args.get(each)) for each in EDITED)
         file = self.root / path
         before = file.read_text("utf-8", "replace") if file.is_file() else ""
-        after = str(args["content"]) if tool == "write" else before.replace(old, new)
+        after = text if tool == "write" else before.replace(old, new)
         number, shown = 0, Text()
         lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
         for line in [*lines][2:]:
@@ -116,7 +119,7 @@ class Drawn(Chat):
         shown.rstrip()
         return shown
 
-    def draw_question(self, call: ToolCall) -> tuple[str, list[str], dict[str, str] | None]:
+    def draw_question(self, call: ToolCall) -> tuple[str, Sequence[str], dict[str, str] | None]:
         """Show all that the user decides on, and return what "always" would allow.
 
         That is what to call it, the tools, and the pattern for their arguments.
@@ -126,7 +129,7 @@ class Drawn(Chat):
         diff = self.diff(name, args)
         if diff:
             self.box(diff, f"{name} {args['path']}")
-            return "each edit", ["write", "edit"], None
+            return "each edit", EDITS, None
         if name != "bash":
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
             return f"each {name}", [name], None
@@ -139,15 +142,11 @@ class Drawn(Chat):
 
     def box(self, shown: str | Text, title: str = "") -> None:
         text = Text(exact(shown)) if isinstance(shown, str) else shown
-        self.console.print(Panel(text, title=Text(one_line(title)), title_align="left"))
+        self.console.print(Panel(text, title=Text(one_line(title))))
 
 
 def whole_blocks(text: str) -> tuple[str, str]:
     """The blocks of some Markdown that are complete, and the one that is not."""
-    at, in_code = 0, False
-    for match in re.finditer(r"^ *(```|~~~)|\n\n(?=\S)", text, re.MULTILINE):
-        if match[1]:
-            in_code = not in_code
-        elif not in_code:
-            at = match.end()
+    ends = (match.end() for match in re.finditer(r"\n\n(?=\S)", text))
+    at = max((end for end in ends if text.count("```", 0, end) % 2 == 0), default=0)
     return text[:at], text[at:]

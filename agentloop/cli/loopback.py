@@ -18,82 +18,62 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-JSON: TypeAlias = dict[str, Any]
-Call: TypeAlias = tuple[str, JSON]
+Call: TypeAlias = tuple[str, dict[str, Any]]
 Turn: TypeAlias = str | Sequence[str | Call]
 """What the model says in one turn: text, calls as (tool, arguments), or both."""
 
 
 @contextmanager
-def loopback(
-    script: Sequence[Turn], *, bodies: list[bytes] | None = None, pause: float = 0.0
-) -> Generator[str]:
-    """Serves the script, on a free port of 127.0.0.1; gives the base URL for a chat model.
+def loopback(script: Sequence[Turn], pause: float = 0.0) -> Generator[str]:
+    """Streams the script, on a free port of 127.0.0.1; gives the base URL for a chat model.
 
     Which turn is due is the number of the model's messages in the request. Like the providers, it
-    refuses a request in which a call has no result, or two.
-
-    bodies: gets the body of each request, as it came.
-    pause: seconds from one piece of a streamed reply to the next.
+    refuses a request in which a call has no result, or two. `pause`: seconds from word to word.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
-            if bodies is not None:
-                bodies.append(content)
-            body = json.loads(content)
-            turn = sum(message["role"] == "assistant" for message in body["messages"])
+            turn = sum(each["role"] == "assistant" for each in json.loads(content)["messages"])
             ids = Counter(re.findall(rb'"(call_\d+_\d+)"', content))
-            if turn >= len(script):
-                self.send_error(400, "the script ends before this request")
-            elif any(count != 2 for count in ids.values()):
-                self.send_error(400, f"not one result for each call: {dict(ids)}")
-            else:
-                self.answer(reply(script[turn], turn, len(content) // 4, body.get("stream", False)))
-
-        def answer(self, pieces: list[str]) -> None:
+            if turn >= len(script) or {*ids.values()} - {2}:
+                self.send_error(400, "the script is over, or a call has not one result")
+                return
             self.send_response(200)  # in HTTP/1.0, where a body lasts until the connection ends
-            kind = "text/event-stream" if len(pieces) > 1 else "application/json"
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            with suppress(ConnectionError):  # who reads may leave in the middle
-                for piece in pieces:
-                    self.wfile.write(piece.encode())
+            with suppress(ConnectionError):  # who reads may leave
+                for event in stream_of(script[turn], turn, len(content)):
+                    self.wfile.write(f"data: {event}\n\n".encode())
                     time.sleep(pause)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
-def reply(turn: Turn, number: int, tokens_in: int, streams: bool) -> list[str]:
-    """A turn as the pieces of an HTTP body.
+def stream_of(turn: Turn, number: int, size: int) -> Generator[str]:
+    """The events of a turn. Four characters count as a token; `size` is that of the request.
 
     Source: https://platform.openai.com/docs/api-reference/chat
     """
-    said = [turn] if isinstance(turn, str) else turn
-    words = re.findall(r"\S+\s*|\s+", "".join(each for each in said if isinstance(each, str)))
-    asked = [each for each in said if not isinstance(each, str)]
-    calls: list[JSON] = [
-        {"id": f"call_{number}_{i}", "type": "function", "index": i}
-        | {"function": {"name": name, "arguments": json.dumps(arguments)}}
-        for i, (name, arguments) in enumerate(asked)
-    ]
-    end = {"index": 0, "finish_reason": "tool_calls" if calls else "stop"}
-    tokens_out = len(json.dumps([words, calls])) // 4
-    usage = {"usage": {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}}
-    if not streams:
-        message = {"role": "assistant", "content": "".join(words), "tool_calls": calls}
-        return [json.dumps({"choices": [end | {"message": message}]} | usage)]
-    deltas = [*({"content": word} for word in words), *({"tool_calls": [call]} for call in calls)]
-    events: list[JSON] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    events += [{"choices": [end | {"delta": {}}]}, {"choices": []} | usage]
-    return [*(f"data: {json.dumps(event)}\n\n" for event in events), "data: [DONE]\n\n"]
+    deltas, reason = list[dict[str, Any]](), "stop"
+    for index, said in enumerate([turn] if isinstance(turn, str) else turn):
+        if isinstance(said, str):
+            deltas += [{"content": word} for word in re.findall(r"\s*\S+\s*", said)]
+        else:
+            function = {"name": said[0], "arguments": json.dumps(said[1])}
+            call = {"index": index, "id": f"call_{number}_{index}", "function": function}
+            deltas, reason = [*deltas, {"tool_calls": [call]}], "tool_calls"
+    for delta in deltas:
+        yield json.dumps({"choices": [{"index": 0, "delta": delta}]})
+    usage = {"prompt_tokens": size // 4, "completion_tokens": len(str(deltas)) // 4}
+    end: Any = {"index": 0, "delta": {}, "finish_reason": reason}
+    yield json.dumps({"choices": [end], "usage": usage})
+    yield "[DONE]"

@@ -1,4 +1,4 @@
-"""`agentloop replay`: a session turn by turn, forked at a turn, or as a test of its tools."""
+"""`agentloop replay`: a session turn by turn, or as a test of its tools."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ..events import ToolCallEvent, events_of
 from ..loop import Loop
-from ..messages import AssistantMessage, Record, RunEnd, ToolMessage, ToolStart, Usage, UserMessage
+from ..messages import AssistantMessage, Record, RunEnd, ToolMessage, Usage, UserMessage
 from ..models.replay import ReplayMismatch
 from ..models.scripted import ScriptedModel
-from ..records import dump_record
-from ..store import SessionFile, load_log, read_log, session_path
+from ..store import load_log, read_log
+from ..transcript import call_states
 from .terminal import BOLD, DIM, Shown, Terminal
 from .view import path_of, write
 
@@ -49,31 +49,18 @@ def test_{0}(tmp_path):
 '''
 
 
-def add_options(add: Callable[..., object]) -> None:
-    add("file", metavar="SESSION", help="the session's file, or its name")
-    add("--fork", metavar="NAME", help="with --at: begin a session NAME that is at turn K")
-    add("--at", metavar="K", type=int, default=0, help="a turn, from 1")
-    add("--testcase", metavar="DIR", help="write a test there, with the session and its files")
+def main(options: argparse.Namespace) -> int:
+    """Show a session turn by turn, or write it as a test.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Does what the options say; returns the exit status."""
-    terminal = Terminal(sys.stdout)
-    path = path_of(options.file)
-    log = read_log(path)
+    file SESSION    the session's file, or its name
+    --testcase DIR  write a test there, with the session and its files
+    """
+    path, terminal = path_of(options.file), Terminal(sys.stdout)
     if options.testcase:
-        write_test(Path(options.testcase), path, log)
+        write_test(Path(options.testcase), path)
         terminal.say(f"{options.testcase} has all of the session, and its files: mind that.")
-    elif options.fork or options.at:
-        turns = [at for at, record in enumerate(log) if isinstance(record, AssistantMessage)]
-        if not options.fork or options.at not in range(1, len(turns) + 1):
-            raise ValueError(f"--fork NAME needs --at K, one of the turns 1 to {len(turns)}")
-        with SessionFile(session_path(options.fork), new=True) as file:
-            for record in log[: turns[options.at - 1]]:
-                file.append(dump_record(record))
-        terminal.say(f"Go on from turn {options.at} with: agentloop --session {options.fork}")
     else:
-        show(terminal, log)
+        show(terminal, read_log(path))
     return 0
 
 
@@ -100,12 +87,13 @@ def show(terminal: Terminal, log: Sequence[Record]) -> None:
 # ---- a session as a test
 
 
-def write_test(target: Path, path: Path, log: Sequence[Record]) -> None:
+def write_test(target: Path, path: Path) -> None:
     """Writes a test of a session into a new folder, with it and the files of the current folder."""
     name, root = re.sub(r"\W", "_", path.stem), Path.cwd()
     target.mkdir(parents=True)
     ignored = shutil.ignore_patterns(*NOT_COPIED, target.name)
-    restore(shutil.copytree(root, target / "files", symlinks=True, ignore=ignored).resolve(), log)
+    files = shutil.copytree(root, target / "files", symlinks=True, ignore=ignored)
+    restore(files.resolve(), read_log(path))
     write(target / f"{name}.jsonl", path.read_bytes().replace(as_json(root), FOLDER))
     (target / f"test_{name}.py").write_text(TEST.format(name), encoding="utf-8")
     (target / "conftest.py").write_text('collect_ignore = ["files"]\n', encoding="utf-8")
@@ -117,14 +105,14 @@ def as_json(path: Path) -> bytes:
 
 def restore(files: Path, log: Sequence[Record]) -> None:
     """Gives files the text that they had when the session began, as far as it has read them."""
-    texts = {r.tool_call_id: r.text for r in log if isinstance(r, ToolMessage) and not r.is_error}
-    replies = (record for record in log if isinstance(record, AssistantMessage))
-    met = {files}
-    for call in (call for reply in replies for call in reply.tool_calls if call.id in texts):
-        text, path = texts[call.id], (files / str((call.parsed or {}).get("path"))).resolve()
-        if path in met or not path.is_relative_to(files) or call.name not in CHANGES:
+    met = set[Path]()
+    for state in call_states(log).values():
+        path = (files / str((state.call.parsed or {}).get("path"))).resolve()
+        known = state.state == "completed" and state.call.name in CHANGES
+        if not (known and state.result and path.is_relative_to(files)) or path in met:
             continue
         met.add(path)
+        text = state.result.text
         if text.startswith("Created"):
             path.unlink(missing_ok=True)
         elif text.startswith("     1\t") and "\n[More follows" not in text:
@@ -146,20 +134,21 @@ async def run_again(
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
     log = load_log(session.read_bytes().replace(FOLDER, as_json(folder)).splitlines())
-    old = {r.tool_call_id: r for r in log if isinstance(r, ToolMessage)}
-    ran = {record.call_id for record in log if isinstance(record, ToolStart)}
-    ran &= {call_id for call_id in old if not old[call_id].text.startswith("Denied")}
+    ran = {
+        call_id: state.result
+        for call_id, state in call_states(log).items()
+        if state.started and state.result and state.state in ("completed", "failed")
+    }
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     for record in log:
         calls = tuple(call for call in getattr(record, "tool_calls", ()) if call.id in ran)
-        twin = agent.fork()
-        twin.log = [UserMessage("Go on."), AssistantMessage(tool_calls=calls)]
+        agent.log = [UserMessage("Go on."), AssistantMessage(tool_calls=calls)]
         if calls:  # of one turn, in an agent that has nothing else to do
-            await twin.run()
-        for new in (each for each in twin.log if isinstance(each, ToolMessage)):
+            await agent.run()
+        for new in (each for each in agent.log if isinstance(each, ToolMessage)):
             was, now = (
                 re.sub(ignore, "…", f"{'error: ' * each.is_error}{each.text}").split("\n")
-                for each in (old[new.tool_call_id], new)
+                for each in (ran[new.tool_call_id], new)
             )
             if diff := [*unified_diff(was, now, "recorded", "now", lineterm="", n=2)]:
                 what = f"{new.tool_name} has another result than in {session.name}"

@@ -9,16 +9,13 @@ clipboard, or show a command in another order than it has. So none is shown that
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import shutil
-from dataclasses import asdict
 from typing import Any, TextIO
 
 from .. import events
-from ..errors import SessionLocked
 
 UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls (C0, DEL, C1), but for tab and line end
@@ -39,7 +36,7 @@ def safe(text: str) -> str:
 
 def exact(text: str) -> str:
     """As `safe`, and no invisible character at all: for what somebody is to decide on."""
-    return JOINERS.sub(_spelled_out, UNSAFE.sub(_spelled_out, text))
+    return JOINERS.sub(_spelled_out, safe(text))
 
 
 def one_line(text: str) -> str:
@@ -62,48 +59,30 @@ def arguments_of(args: dict[str, Any]) -> str:
 
 
 def outline(result: str) -> str:
-    """A result in a line: how it begins and ends."""
-    lines = [" ".join(line.split()) for line in result.split("\n") if line.strip()]
-    if len(lines) < 3:
-        return "  ".join(lines) or "(nothing)"
-    return f"{cut(lines[0], 30)} [{len(lines)} lines] {'  '.join(lines[-2:])}"
-
-
-def json_line(event: events.Event) -> str:
-    """An event as one line: its name as `type` (ToolCallEvent is "tool_call"), and its fields."""
-    name = re.sub("(?<!^)(?=[A-Z])", "_", type(event).__name__.removesuffix("Event")).lower()
-    data = {"type": name} | asdict(event)
-    return json.dumps(data, default=repr)  # ASCII: a terminal obeys nothing of it
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, without an error number."""
-    if isinstance(error, SessionLocked):
-        return "The session is open in another terminal: leave that chat, or choose another one."
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}"
-    return str(error)
+    """A result in a line: how it ends, and how long it is."""
+    lines = [line.strip() for line in result.split("\n") if line.strip()]
+    if len(lines) > 2:
+        lines[:-2] = [f"[{len(lines)} lines]"]
+    return "  ".join(lines)
 
 
 class Terminal:
-    """Writes to a stream, in colour and with lines of its width if that is a screen."""
+    """Writes to a stream, in colour if that is a screen."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self.colour = stream.isatty() and not plain
+        self.stream: TextIO | None = stream
+        self.colour = stream.isatty() and not os.environ.get("NO_COLOR")
 
     @property
     def width(self) -> int:
-        return shutil.get_terminal_size().columns if self.stream.isatty() else 100
+        return shutil.get_terminal_size((100, 0)).columns
 
     def say(self, text: str, style: str = "") -> None:
         """Show lines of any length. This is the only way out: the text is safe, the style ours."""
         text = safe(text)
         if style and self.colour:
             text = f"\x1b[{style}m{text}\x1b[0m"
-        self.stream.write(text + "\n")
-        self.stream.flush()
+        print(text, file=self.stream, flush=True)
 
     def line(self, text: str, style: str = "") -> None:
         """Show one line, cut to the width of the screen."""
@@ -119,7 +98,7 @@ class Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if record.name == "agentloop" and record.module == "http":
+        if record.module == "http":
             text = text.partition(": ")[2]  # the error names the model again
         elif record.levelno < logging.WARNING:
             return

@@ -7,9 +7,7 @@ how what the model saw differs from what it saw in the turn before.
 from __future__ import annotations
 
 import argparse
-import base64
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -36,21 +34,21 @@ from .terminal import safe
 TEMPLATE = Path(__file__).with_name("view.html")
 
 
-def add_options(add: Callable[..., object]) -> None:
-    add("file", metavar="SESSION", help="the session's file, or its name")
-    add("-o", dest="output", metavar="PAGE.html", help="the page (SESSION.html here if not given)")
+def main(options: argparse.Namespace) -> int:
+    """Write a page to look into a session with.
 
-
-def run(options: argparse.Namespace) -> int:
-    """Writes the page; returns the exit status."""
+    file SESSION  the session's file, or its name
+    -o PAGE.html  the page (SESSION.html here if not given)
+    """
     path = path_of(options.file)
-    output = Path(options.output or f"{path.stem}.html")
+    output = Path(options.o or f"{path.stem}.html")
     if output.suffix != ".html":  # it may be the session, which would be lost
         raise ValueError(f"-o names the page, which ends in .html, not {output}")
     page = page_of(path.name, read_log(path), price_of())
     write(output, page)
-    said = f"{output}: {len(page):,} bytes. It holds the whole session: mind whom you send it."
-    print(safe(said))
+    print(
+        safe(f"{output}: {len(page):,} bytes. It holds the whole session: mind whom you send it.")
+    )
     return 0
 
 
@@ -73,11 +71,9 @@ def write(path: Path, content: bytes) -> None:
 
 def page_of(title: str, log: Sequence[Record], price: PriceOf | None = None) -> bytes:
     """The page, as UTF-8. `price` says what a model's tokens cost in dollars."""
-    template = TEMPLATE.read_text(encoding="utf-8")
-    [script] = re.findall("<script>(.*?)</script>", template, re.DOTALL)
-    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
     data = to_json({"title": title} | data_of(log, price), inf_nan_mode="null").decode()
-    page = template.replace("{{script}}", f"sha256-{digest}")
+    nonce = sha256(data.encode()).hexdigest()  # no text can hold its own hash
+    page = TEMPLATE.read_text("utf-8").replace("{{nonce}}", nonce)
     return page.replace("{{data}}", data.replace("<", "\\u003c")).encode()
 
 
@@ -86,16 +82,17 @@ def data_of(log: Sequence[Record], price: PriceOf | None = None) -> dict[str, An
 
     A turn's model saw the first `same` messages of the turn before it, and `then` others.
     """
-    turns, before, places = dict(contexts(log)), list[Message](), dict[Message, int]()
+    turns, before, places = contexts(log), list[Message](), dict[Message, int]()
     rows: list[dict[str, Any]] = []
-    for message in (record for record in log if isinstance(record, Message)):
-        places.setdefault(message, len(places))
-    for at, record in enumerate(log):
+    for record in log:
         row: dict[str, Any] = to_dict(record)
+        if isinstance(record, Message):
+            places.setdefault(record, len(places))
         if isinstance(record, AssistantMessage):
-            kept = takewhile(lambda pair: pair[0] is pair[1], zip(before, turns[at], strict=False))
-            same, before = sum(1 for _ in kept), turns[at]
-            then = [places.setdefault(message, len(places)) for message in before[same:]]
+            seen = next(turns)
+            kept = takewhile(lambda pair: pair[0] is pair[1], zip(before, seen, strict=False))
+            same, before = sum(1 for _ in kept), seen
+            then = [places.setdefault(message, len(places)) for message in seen[same:]]
             row = {"type": "turn", "reply": places[record], "same": same, "then": then}
         if isinstance(record, AssistantMessage | Summary | SideRequest):
             row["cost"] = cost_of([record], price)
@@ -104,15 +101,14 @@ def data_of(log: Sequence[Record], price: PriceOf | None = None) -> dict[str, An
     return {"messages": [to_dict(each) | {"raw": None} for each in places], "rows": rows}
 
 
-def contexts(log: Sequence[Record]) -> Iterator[tuple[int, list[Message]]]:
-    """The place of each reply, and what the model saw before it.
+def contexts(log: Sequence[Record]) -> Iterator[list[Message]]:
+    """What the model saw before each reply.
 
     Results are pruned as `Ephemeral` does with its defaults: a log does not say how it was set.
     """
     since, _ = prune(log)
-    results = (r for r in log if isinstance(r, ToolMessage) and r.tool_call_id in since)
-    short: dict[str, Message] = {r.tool_call_id: placeholder(r) for r in results}
+    short = {r.tool_call_id: placeholder(r) for r in log if isinstance(r, ToolMessage)}
     for at, record in enumerate(log):
         if isinstance(record, AssistantMessage):
             gone = {call_id: short[call_id] for call_id in since if since[call_id] <= at}
-            yield at, [gone.get(getattr(m, "tool_call_id", ""), m) for m in view(log[:at])]
+            yield [gone.get(getattr(m, "tool_call_id", ""), m) for m in view(log[:at])]

@@ -96,6 +96,10 @@ class Browser:
     def text(self, css):
         return "\n".join(self.ask("GET", f"/element/{one}/text") for one in self.find(css))
 
+    def sees(self, css, *texts):
+        shown = self.text(css)
+        assert all(text in shown for text in texts), shown
+
     def press(self, *keys):
         """Type keys, wherever the focus is."""
         actions = []

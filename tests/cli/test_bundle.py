@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from difflib import unified_diff
+from itertools import product
 from pathlib import Path
 from symtable import symtable
 
@@ -16,22 +18,15 @@ from hypothesis import strategies as st
 
 from agentloop.cli import bundle as bundling
 from agentloop.cli.bundle import (
-    BOTH,
-    CHANGED,
     HEADER,
     IMPORTED,
-    NEWER,
-    SHIPPED,
     bundle,
-    check,
     choose,
     joined,
     read_package,
-    upgrade,
 )
 from agentloop.cli.main import main
 from tests.bundled.plugin import is_of_a_bundle
-from tests.test_budgets import tokens as tokens_of
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = read_package()
@@ -60,74 +55,41 @@ def run(*command, **options):
 
 @pytest.mark.parametrize("part", PACKAGE.values(), ids=PACKAGE)
 def test_a_part_says_what_it_needs_and_its_text_is_its_file(part):
-    imports = [n for n in ast.walk(ast.parse(part.source)) if isinstance(n, ast.ImportFrom)]
+    nodes = [*ast.walk(ast.parse(part.source))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     assert all(n.module for n in imports), "in a bundle, a module has no name: import from it"
     assert not [n for n in imports if n.level for each in n.names if each.asname]
+    others = {n.module for n in imports if not n.level}
+    others |= {each.name for n in nodes if isinstance(n, ast.Import) for each in n.names}
+    assert {*re.findall(IMPORTED, part.source)} == {name.partition(".")[0] for name in others}
     left = ast.walk(ast.parse(part.text))
     assert not [n for n in left if isinstance(n, ast.ImportFrom) and n.level]
     assert {*part.text.split("\n")} <= {*part.source.split("\n")}
-    others = {n.module.split(".")[0] for n in imports if not n.level}
-    plain = [n for n in ast.walk(ast.parse(part.source)) if isinstance(n, ast.Import)]
-    others |= {each.name.split(".")[0] for n in plain for each in n.names}
-    assert {*re.findall(IMPORTED, part.source)} == others
-
-    def closure(paths):
-        found, todo = set(), [*paths]
-        while todo:
-            if (path := todo.pop()) not in found:
-                found.add(path)
-                todo += PACKAGE[path].needs
-        return found
-
-    named = {*re.findall(r"[\w/]+\.py", part.copy_with)}
-    if "the core" in part.copy_with:
-        named |= closure(["loop.py"])
-    assert closure(named) >= {*part.needs} - closure(["loop.py"])
-    assert closure(named) <= closure([*part.needs, "loop.py", *named])
-    assert named or part.copy_with == "nothing else."
+    named = re.findall(r"[\w/]+\.py", part.copy_with)
+    assert {each.path for each in choose(PACKAGE, named)} >= {*part.needs}
+    assert named or part.copy_with in ("the core.", "nothing else.")
 
 
 def test_every_name_at_the_top_of_a_file_has_one_meaning_in_the_whole_package():
-    meanings = defaultdict(set)
+    meanings = defaultdict(set, {name: {"a builtin"} for name in dir(builtins)})
     for part in PACKAGE.values():
         for node in ast.parse(part.text).body:
-            names = (
-                getattr(node, "names", []) if isinstance(node, ast.Import | ast.ImportFrom) else []
-            )
-            for each in names:
-                meanings[each.asname or each.name.split(".")[0]].add(
-                    f"{getattr(node, 'module', '')}: {each.name}"
-                )
+            for each in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+                name = each.asname or each.name.split(".")[0]
+                meanings[name].add(f"{getattr(node, 'module', '')}: {each.name}")
         for symbol in symtable(part.text, part.path, "exec").get_symbols():
             if symbol.is_assigned() and not symbol.is_imported():
                 meanings[symbol.get_name()].add(part.path)
-    for name in meanings.keys() & {*dir(builtins)}:
-        meanings[name].add("a builtin")
-    twice = {name: found for name, found in meanings.items() if len(found) > 1}
-    del twice["logger"]
-    assert not twice, "rename one of each"
+    del meanings["logger"]
+    assert not {n: found for n, found in meanings.items() if len(found) > 1}, "rename one of each"
 
 
 def test_the_licence_is_that_of_the_project():
-    assert HEADER.endswith((ROOT / "LICENSE").read_text(encoding="utf-8").rstrip())
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8").rstrip()
+    assert licence in re.sub("(?m)^# ?", "", HEADER)
 
 
 # ---- what is written
-
-
-@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_is_formatted(tmp_path, chosen):
-    path = write(tmp_path, chosen)
-    config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
-    run(sys.executable, "-m", "ruff", "format", "--check", *config, path)
-    run(sys.executable, "-m", "ruff", "check", *config, path)
-
-
-@slow
-@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
-    path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
-    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, path)
 
 
 IMPORT = """
@@ -150,13 +112,23 @@ print(my_agent.Loop(llm=Echo()).run_sync("hello"))
 
 
 @pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
-def test_a_bundle_works_in_an_empty_folder_with_pydantic_alone(tmp_path, chosen):
-    write(tmp_path, chosen)
+def test_a_bundle_is_formatted_and_works_in_an_empty_folder_with_pydantic_alone(tmp_path, chosen):
+    path = write(tmp_path, chosen)
+    for check in (["format", "--check"], ["check"]):
+        config = ["--no-cache", "--config", ROOT / "pyproject.toml"]
+        run(sys.executable, "-m", "ruff", *check, *config, path)
     with_pydantic = ["annotated_types", "typing_extensions", "typing_inspection"]
     packages = ["pydantic", "pydantic_core", *with_pydantic]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     out = run(sys.executable, "-c", IMPORT, tmp_path, *packages, cwd=tmp_path, env=clean)
     assert out == "hello\n"
+
+
+@slow
+@pytest.mark.parametrize("chosen", [*TOGETHER, *ALONE])
+def test_a_bundle_passes_mypy(tmp_path, tmp_path_factory, chosen):
+    path, cache = write(tmp_path, chosen), tmp_path_factory.getbasetemp() / "mypy"
+    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, path)
 
 
 def mirrored(paths):
@@ -204,122 +176,71 @@ def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_needs(cho
 
 # ---- a small package, to see how a file is taken apart
 
-LOOP = '''"""The loop.
+HEAD = '"""A file.\n\nCopy with: nothing else.\n"""\n\n'
+LOOP = """from __future__ import annotations
 
-Copy with: data.py.
-
-Read it first.
-"""
-
-from __future__ import annotations
-
-import logging
 from typing import TYPE_CHECKING
 
 from .data import (
-    Record,
     size,
 )
 
 if TYPE_CHECKING:
     from .data import ZERO
 
-logger = logging.getLogger("x")
-
 LIMIT = 3  # of turns
 
 
 class Loop:
-    """Keeps a log."""
-
-    log: list[Record]
-
     def price(self, é: int) -> int:
         from .data import ZERO
 
         return size(é) + ZERO
-'''
-DATA = '''"""The data.
-
-Copy with: nothing else.
 """
-
-from __future__ import annotations
-
-import logging
-from dataclasses import dataclass, field
-
-logger = logging.getLogger("x")
-ZERO = 0
-
-
-@dataclass
-class Record:
-    n: int = field(default=ZERO)
-
-
-def size(n: int) -> int:
-    return n
-'''
-EXTRA = '''"""More.
-
-Copy with: the core.
-"""
-
-from __future__ import annotations
-
-from .data import Record
-from .loop import Loop
-
-
-class Extra(Loop):
-    def old(self) -> Record:
-        import httpx
-
-        return Record(httpx.codes.OK)
-'''
+DATA = "ZERO = 0\n\n\ndef size(n: int) -> int:\n    return n\n"
+EXTRA = (
+    "import httpx\n\nfrom .loop import Loop\n\n\nclass Extra(Loop):\n    client = httpx.Client\n"
+)
+SOURCES = {"data": DATA, "loop": LOOP, "extra": EXTRA}
 
 
 def small(folder, **files):
     """A package of these files, read."""
-    files = {"loop": LOOP, "data": DATA, "extra": EXTRA} | files
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    for name, text in (SOURCES | files).items():
+        (folder / f"{name}.py").write_text(HEAD + text, encoding="utf-8")
     return read_package(folder)
 
 
 def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
-    package = small(tmp_path)
-    texts = {name: each.text for name, each in bundle(choose(package, ["extra"])).items()}
+    texts = {name: each.text for name, each in bundle(choose(small(tmp_path), ["extra"])).items()}
     assert [*texts] == ["header", "data.py", "loop.py", "extra.py", "yours"]
     assert "It needs Python 3.11, httpx." in texts["header"]
     assert texts["header"].endswith("\nfrom __future__ import annotations")
-    assert texts["loop.py"] == (
-        '"""The loop.\n\nCopy with: data.py.\n\nRead it first.\n"""\n\n\n'
-        "import logging\nfrom typing import TYPE_CHECKING\n\n\n"
-        'logger = logging.getLogger("x")\n\n'
-        'LIMIT = 3  # of turns\n\n\nclass Loop:\n    """Keeps a log."""\n\n'
-        "    log: list[Record]\n\n"
-        "    def price(self, é: int) -> int:\n        return size(é) + ZERO"
-    )
+    whole = f"{HEAD}{LOOP}".splitlines()
+    changes = unified_diff(whole, texts["loop.py"].splitlines(), n=0, lineterm="")
+    assert [line for line in changes if line[1:] and line[:2] not in ("--", "++", "@@")] == [
+        "-from __future__ import annotations",
+        "-from .data import (",
+        "-    size,",
+        "-)",
+        "-if TYPE_CHECKING:",
+        "-    from .data import ZERO",
+        "-        from .data import ZERO",
+    ]
 
 
-# ---- checks and upgrades
+def command(*arguments):
+    return main(["bundle", *map(str, arguments)])
 
 
 @pytest.fixture
-def file(tmp_path):
-    """A bundle of the small package; `tmp_path/"package"` is where that is."""
+def file(tmp_path, monkeypatch):
+    """A bundle of the small package; `command` takes that for the real one."""
     (tmp_path / "package").mkdir()
-    path = tmp_path / "my_agent.py"
-    text = joined(bundle(choose(small(tmp_path / "package"), ["extra"])))
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def state_of(file, package):
-    said, _ = check(file, package)
-    return dict(re.split("  +", line, maxsplit=1) for line in said.splitlines())
+    small(tmp_path / "package")
+    monkeypatch.setattr(bundling, "read_package", lambda: read_package(tmp_path / "package"))
+    assert command("extra", "-o", tmp_path / "my_agent.py") == 0
+    return tmp_path / "my_agent.py"
 
 
 def change(file, old, new):
@@ -328,56 +249,55 @@ def change(file, old, new):
     file.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
-@given(touched=st.sets(st.sampled_from("dle")), newer=st.sets(st.sampled_from("dle")))
-def test_an_upgrade_keeps_every_touched_part_and_no_other(tmp_path_factory, touched, newer):
-    folder = tmp_path_factory.mktemp("small")
-    sources = {"data": DATA, "loop": LOOP, "extra": EXTRA}
-    ends = {"data": "return n", "loop": "size(é) + ZERO", "extra": "codes.OK)"}
-    (file := folder / "_x.py").write_text(
-        f"#!/usr/bin/python\n{joined(bundle(choose(small(folder), ['extra'])))}\n\nprint(Extra)\n"
-    )
-    for name in sources:
-        if name[0] in touched:
-            change(file, f"{ends[name]}\n", f"{ends[name]}\n# mine: {name}\n")
-    changed = {k: v + f"# newer: {k}\n" for k, v in sources.items() if k[0] in newer}
-    package, before = small(folder, **changed), file.read_text()
-    for name, what in state_of(file, package).items():
-        words = [CHANGED] * (name[0] in touched) + [NEWER] * (name[0] in newer)
-        if name not in ("header", "yours"):
-            assert what == (", and ".join(words) or SHIPPED)
-    said, status = upgrade(file, package)
-    assert status == bool(touched & newer)
-    for name in sources:
-        assert (f"# mine: {name}" in file.read_text()) == (name[0] in touched)
-        assert (f"# newer: {name}" in file.read_text()) == (name[0] in newer and not status)
-        assert (f"{name}.py: {NEWER}" in said) == (name[0] in newer and not status)
-        assert (f"+# newer: {name}" in said.splitlines()) == (name[0] in touched & newer)
+NONE, LOOPS, ALL = frozenset(), {"loop"}, {"data", "loop", "extra"}
+
+
+@pytest.mark.parametrize(
+    ("touched", "newer"), list(product([NONE, LOOPS, ALL], [NONE, LOOPS, {"data"}, ALL]))
+)
+def test_an_upgrade_keeps_every_touched_part_and_no_other(file, capsys, touched, newer):
+    change(file, "# ==== header", "#!/usr/bin/python\n# ==== header")
+    file.write_text(file.read_text() + "\nprint(Extra)\n")
+    for name in touched:
+        end = SOURCES[name].rstrip().splitlines()[-1]
+        change(file, f"{end}\n", f"{end}\n# mine: {name} \x1b[31m\n")
+    small(file.parent / "package", **{n: f"{SOURCES[n]}# newer: {n}\n" for n in newer})
+    before = file.read_text()
+    capsys.readouterr()
+    status = command("--check", file)
+    said = capsys.readouterr().out
+    for name in ALL:
+        words = ["changed by you"] * (name in touched) + ["newer upstream"] * (name in newer)
+        assert re.search(f"^{name}.py +{', and '.join(words) or 'as shipped'}$", said, re.M)
+        assert (f"+# newer: {name}" in said.splitlines()) == (name in touched & newer)
+    assert status == bool(touched & newer) == command("--upgrade", file)
+    assert ("up to date" in capsys.readouterr().out) == (not status)
     if status:
+        assert "\\x1b[31m" in said
+        assert "\x1b" not in said
         assert file.read_text() == before
-    elif not touched:
-        new = joined(bundle(choose(package, ["extra"])))
-        assert file.read_text().split() == f"#!/usr/bin/python\n{new}print(Extra)\n".split()
-    if status:  # the newer text was taken over by hand
-        for name, hash in re.findall(r"(\w+)\.py: .*\nput (\w+) behind sha256", said):
+        for name, hash in re.findall(r"(\w+)\.py is changed.*\nput (\w+) behind sha256", said):
             text = re.sub(rf"(==== {name}\.py ==== sha256) \w+", rf"\1 {hash}", file.read_text())
-            file.write_text(text)
-        assert upgrade(file, package)[1] == 0
-        found = state_of(file, package)
-        assert all(found[f"{name}.py"] in (SHIPPED, CHANGED) for name in sources)
+            file.write_text(text)  # what was newer was taken over by hand
+        assert command("--upgrade", file) == 0
+    text = file.read_text()
+    assert text.startswith("#!/usr/bin/python\n")
+    assert text.endswith("print(Extra)\n")
+    for name in ALL:
+        assert (f"# mine: {name}" in text) == (name in touched)
+        assert (f"# newer: {name}" in text) == (name in newer - touched)
+    assert command("--upgrade", file) == 0
+    assert file.read_text() == text
 
 
 def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(file):
     folder = file.parent / "package"
-    more = '"""Less."""\n\nfrom __future__ import annotations\n\nimport math\n\nPI = math.pi\n'
     loop = LOOP.replace("from .data import (", "from .more import PI\nfrom .data import (")
-    package = small(folder, more=more, loop=loop.replace("LIMIT = 3", "LIMIT = PI"))
-    assert state_of(file, package)["more.py"] == "newer upstream, and missing here"
-    upgrade(file, package)
+    package = small(folder, more="PI = 3.14\n", loop=loop.replace("LIMIT = 3", "LIMIT = PI"))
+    assert command("--upgrade", file) == 0
     assert file.read_text() == joined(bundle(choose(package, ["extra"])))
     (folder / "extra.py").rename(folder / "other.py")
-    package = read_package(folder)
-    assert state_of(file, package)["extra.py"] == "gone upstream"
-    assert "extra.py: gone upstream" in upgrade(file, package)[0]
+    assert command("--upgrade", file) == 0
     assert "class Extra" not in file.read_text()
 
 
@@ -390,49 +310,15 @@ def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(fil
         ("==== header ====", "==== heading ===="),
     ],
 )
-@pytest.mark.parametrize("option", ["--check", "--upgrade"])
-def test_what_is_no_bundle_stays_as_it_is(file, capsys, option, old, new):
+def test_what_is_no_bundle_stays_as_it_is(file, capsys, old, new):
     change(file, old, new)
     before = file.read_bytes()
-    assert command(option, file) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "is no bundle, or a marker line in it was changed" in err
-    assert "\x1b" not in err
+    assert command("--upgrade", file) == 2
+    assert "is no bundle, or a marker line in it was changed" in capsys.readouterr().err
     assert file.read_bytes() == before
 
 
 # ---- the command
-
-
-def command(*arguments):
-    return main(["bundle", *map(str, arguments)])
-
-
-def test_a_new_file_is_checked_and_upgraded(tmp_path, capsys, monkeypatch):
-    file = tmp_path / "my_agent.py"
-    assert command("done", "-o", file) == 0
-    assert capsys.readouterr().out.startswith(f"{file} has ")
-    assert command("--check", file) == 0
-    assert re.search(r"^mixins/done.py +as shipped$", capsys.readouterr().out, re.M)
-    assert command("--upgrade", file) == 0
-    assert capsys.readouterr().out == "There is nothing newer.\n"
-    assert command("done", "-o", file) == 2
-    assert "--upgrade renews a file" in capsys.readouterr().err
-    change(file, "class DoneTool", "# \x1b[31m\nclass DoneTool")
-    assert command("--check", file) == 1
-    assert re.search(r"^mixins/done.py +changed by you$", capsys.readouterr().out, re.M)
-    newer = {**PACKAGE}
-    newer["mixins/done.py"] = bundling.Part(
-        "mixins/done.py", PACKAGE["mixins/done.py"].source + "NEW = 1\n"
-    )
-    monkeypatch.setattr(bundling, "read_package", lambda: newer)
-    assert command("--upgrade", file) == 1
-    out = capsys.readouterr().out
-    assert f"mixins/done.py: {BOTH}" in out
-    assert "\n+NEW = 1" in out
-    assert "\\x1b[31m" in out
-    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize(
@@ -441,7 +327,8 @@ def test_a_new_file_is_checked_and_upgraded(tmp_path, capsys, monkeypatch):
         (["compacton", "-o", "x.py"], "There is no part 'compacton': see --list."),
         (["-o", "x.py"], "Name the parts, and a file"),
         (["done"], "Name the parts, and a file"),
-        (["--check", "x.py"], "No such file or directory: x.py"),
+        (["done", "-o", "."], "File exists"),
+        (["--check", "x.py"], "No such file or directory"),
     ],
 )
 def test_wrong_usage_writes_nothing(tmp_path, monkeypatch, capsys, arguments, why):
@@ -453,25 +340,9 @@ def test_wrong_usage_writes_nothing(tmp_path, monkeypatch, capsys, arguments, wh
 
 def test_list_says_what_each_part_is_weighs_and_needs(capsys):
     assert command("--list") == 0
-    out = capsys.readouterr().out
-    rows = re.findall(r"^(\S+) +([\d,]+) tokens  (.*)\n +(.*)$", out, re.M)
-    assert [path for path, *_ in rows] == [*PACKAGE]
-    for path, tokens, sentence, needs in rows:
-        exact = tokens_of(ROOT / "agentloop" / path)
-        assert abs(int(tokens.replace(",", "")) - exact) <= 2 + exact // 100
-        assert sentence == PACKAGE[path].sentence
-        assert needs == ("always there" if path in CORE else f"needs {PACKAGE[path].copy_with}")
-
-
-def test_a_folder_gets_the_files_as_they_are(tmp_path, capsys):
-    folder = tmp_path / "my_agent"
-    assert command("agent", "openai", "-o", folder) == 0
-    assert (folder / "__init__.py").read_text(encoding="utf-8").count("MIT License") == 1
-    for path in folder.rglob("[!_]*.py"):
-        name = path.relative_to(folder).as_posix()
-        assert path.read_text(encoding="utf-8") == PACKAGE[name].source
-    code = (
-        "from my_agent.agent import Agent; import my_agent.models.openai; print(Agent.__module__)"
-    )
-    assert run(sys.executable, "-c", code, cwd=tmp_path) == "my_agent.agent\n"
-    assert command("done", "-o", folder) == 2
+    said = capsys.readouterr().out
+    for path, part in PACKAGE.items():
+        lines = len((ROOT / "agentloop" / path).read_text(encoding="utf-8").splitlines())
+        needs = "always there" if path in CORE else f"needs {part.copy_with}"
+        row = rf"^{path} +{lines} lines  {re.escape(part.sentence)}\n +{re.escape(needs)}$"
+        assert re.search(row, said, re.M)

@@ -1,4 +1,4 @@
-"""`agentloop replay`: a session turn by turn, as a pytest file, and live again."""
+"""`agentloop replay`: a session turn by turn, and as a test that runs its calls again."""
 
 import json
 import re
@@ -7,16 +7,8 @@ import sys
 
 import pytest
 
-from agentloop import (
-    AssistantMessage,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    dump_record,
-)
+from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage, dump_record
 from agentloop.cli.replay import FOLDER, restore
-from agentloop.messages import RunStart
-from agentloop.store import read_log
 from tests.cli.held_double import HeldDouble
 
 pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
@@ -41,18 +33,14 @@ def folder(tmp_path_factory):
     with HeldDouble(*TURNS) as server:
 
         def ask(prompt, *more):
-            options = ["--base-url", server.base_url, "--session", "list", "--prompt", prompt]
-            done = run(*options, *more, cwd=project, HOME=str(home))
+            options = ["--base-url", server.base_url, "--model", "m", "--session", "list"]
+            done = run(*options, "--prompt", prompt, *more, cwd=project, HOME=str(home))
             assert done.returncode == 0, done.stderr
 
         ask("Add bread to my list.", "--yes")
         ask("Delete it.")  # which nobody allows
     (project / "test_notes.py").write_text("raise AssertionError('it is not to be run')\n")
     return project
-
-
-def session_of(folder):
-    return folder.parent / ".agentloop" / "sessions" / "list.jsonl"
 
 
 def replay(folder, *arguments):
@@ -62,51 +50,42 @@ def replay(folder, *arguments):
 def test_it_shows_each_turn(folder):
     done = replay(folder, "list")
     assert (done.returncode, done.stderr) == (0, "")
-    before, *turns = re.split("\nTurn ", done.stdout)
-    assert before.strip() == "> Add bread to my list."
-    assert [turn.split(":")[0] for turn in turns] == ["1", "2", "3", "4", "5"]
-    assert re.sub(r"\d+\.\d\d s", "0.00 s", turns[0]).splitlines()[:4] == [
-        "1: m, 0 tokens in, 0 out, 0.00 s",
-        "I look. ",
-        "* read notes.txt",
-        "* bash cat notes.txt | wc -l",
-    ]
-    assert "* write notes.txt milk" in turns[1]
-    assert "Overwrote notes.txt: 11 bytes." in turns[1]
-    assert "The run ended: completed" in turns[2]
-    assert "> Delete it." in turns[2]
-    assert "Denied: this call was not allowed" in turns[3]
+    text = re.sub(r"\d+\.\d\d s", "0.00 s", done.stdout)
+    for told in (
+        "\n> Add bread to my list.\n\nTurn 1: m, 0 tokens in, 0 out, 0.00 s\nI look. \n"
+        "* read notes.txt\n* bash cat notes.txt | wc -l\n",
+        "\nTurn 2: m, 0 tokens in, 0 out, 0.00 s\n* write notes.txt milk",
+        "Overwrote notes.txt: 11 bytes.",
+        "The run ended: completed\n\n> Delete it.\n\nTurn 4: ",
+        "Denied: this call was not allowed",
+    ):
+        assert told in text
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path):
     evil = "\x1b]0;evil\x07\x1b[2J\u202e"
-    log = [
-        RunStart(at=1.0),
+    call = ToolCall("a", evil, json.dumps({evil: evil}))
+    log = (
         UserMessage(evil),
-        AssistantMessage(evil, [ToolCall("a", evil, json.dumps({evil: evil}))], model=evil),
+        AssistantMessage(evil, [call], model=evil),
         ToolMessage("a", evil, evil),
-    ]
-    path = tmp_path / "s.jsonl"
-    lines = [b'{"type":"session","schema":1}', *map(dump_record, log)]
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    )
+    lines = [b'{"type":"session","schema":1}', *map(dump_record, log), b""]
+    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     done = run("replay", "s.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\\x1b]0;evil\\x07" in done.stdout
     assert not set("\x1b\x07\u202e") & set(done.stdout)
 
 
-def test_wrong_usage_is_one_line(folder):
-    for arguments, problem in (
-        (["none"], "there is no session none"),
-        (["list", "--at", "2"], "--fork NAME needs --at K, one of the turns 1 to 5"),
-        (["list", "--at", "6", "--fork", "x"], "--fork NAME needs --at K, one of the turns 1 to 5"),
-        (["list", "--fork", "x"], "--fork NAME needs --at K, one of the turns 1 to 5"),
-        (["list", "--testcase", "."], "File exists"),
-    ):
-        done = replay(folder, *arguments)
-        assert (done.returncode, done.stdout) == (2, ""), arguments
-        assert problem in done.stderr
-        assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [(["none"], "there is no session none"), (["list", "--testcase", "."], "File exists")],
+)
+def test_wrong_usage_is_one_line(folder, arguments, problem):
+    done = replay(folder, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert problem in done.stderr
 
 
 # ---- as a test
@@ -192,37 +171,7 @@ def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_p
         call = ToolCall(str(number), tool, json.dumps({"path": path}))
         log += [AssistantMessage(tool_calls=[call]), ToolMessage(call.id, tool, text)]
     restore(files, log)
-    found = {
-        p.relative_to(tmp_path).as_posix(): p.read_text()
-        for p in tmp_path.rglob("*")
-        if p.is_file()
-    }
+    files = (path for path in tmp_path.rglob("*") if path.is_file())
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in files}
     now = dict.fromkeys(("files/b", "files/part", "files/untouched", "out"), "now")
     assert found == now | {"files/a": "one\n\ttwo\n", "files/gone/far": "far\n"}
-
-
-# ---- forks
-
-
-def test_a_fork_goes_on_from_its_turn_with_another_model(folder):
-    before = session_of(folder).read_bytes()
-    for turn in (1, 2, 5):
-        done = replay(folder, "list", "--at", str(turn), "--fork", f"new-{turn}")
-        assert done.stdout == f"Go on from turn {turn} with: agentloop --session new-{turn}\n"
-        again = replay(folder, "list", "--at", str(turn), "--fork", f"new-{turn}")
-        assert (again.returncode, "there is a session 'new-" in again.stderr) == (2, True)
-        with HeldDouble("I am another.", models=["other"]) as server:
-            options = [
-                "--session",
-                f"new-{turn}",
-                "--prompt",
-                "Go on.",
-                "--base-url",
-                server.base_url,
-            ]
-            done = run(*options, cwd=folder, HOME=str(folder.parent))
-        assert done.returncode == 0, done.stderr
-        log = read_log(session_of(folder).with_name(f"new-{turn}.jsonl"))
-        replies = [record for record in log if isinstance(record, AssistantMessage)]
-        assert [reply.model for reply in replies] == ["m"] * (turn - 1) + ["other"]
-    assert session_of(folder).read_bytes() == before

@@ -1,5 +1,6 @@
 """Dumps: the bodies as they went, without the key."""
 
+import json
 import stat
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, tool
 from agentloop.cli.loopback import loopback
 from agentloop.models.replay import dump_to
+from tests.doubles.openai_double import OpenAIDouble, Reply
 
 
 @tool
@@ -21,14 +23,14 @@ KEY = "sk-secret-4711"
 
 class TestADump:
     async def test_has_the_bodies_as_they_went_without_the_key(self, tmp_path):
-        bodies = []
-        with loopback(
-            [[f"my key is {KEY}? ", ("add", {"a": 1, "b": 2})], "3"], bodies=bodies
-        ) as url:
-            llm = ChatOpenAI("m", base_url=url, api_key=KEY)
+        replies = [Reply(f"my key is {KEY}? ", [("add", {"a": 1, "b": 2})]), "3"]
+        async with OpenAIDouble(replies) as server:
+            llm = ChatOpenAI("m", base_url=server.base_url, api_key=KEY)
             llm.dump = dump_to(tmp_path / "new" / "d")
             agent = Agent(llm=llm, tools=[add], system_prompt=f"The key is {KEY}.")
             assert await agent.query("go") == "3"
+        sent = json.dumps(server.requests[1])
+        assert KEY in sent
         files = {path.name: path.read_text() for path in (tmp_path / "new" / "d").iterdir()}
         names = [
             "0001-request.json",
@@ -37,8 +39,7 @@ class TestADump:
             "0002-response.json",
         ]
         assert sorted(files) == names
-        assert files["0002-request.json"] == bodies[1].decode().replace(KEY, "***")
-        assert KEY in bodies[1].decode()
+        assert json.loads(files["0002-request.json"]) == json.loads(sent.replace(KEY, "***"))
         assert KEY not in "".join(files.values())
         assert "my key is ***?" in files["0001-response.json"]
 
