@@ -73,7 +73,7 @@ class TestEveryMixin:
     def test_a_seam_calls_super(self, mixin):
         for node in ast.walk(ast.parse(inspect.getsource(mixin))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in SEAMS:
-                assert f"super().{node.name}(" in ast.unparse(node), node.name
+                assert f"super().{node.name}" in ast.unparse(node), node.name
 
     def test_the_wrong_base_order_is_a_type_error(self, mixin):
         with pytest.raises(TypeError, match="MRO|order"):

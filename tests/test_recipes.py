@@ -172,7 +172,7 @@ def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path: Path) 
     pytest.importorskip("fastapi")
     done = python("-W", "error", "-c", OFFLINE, str(FOLDER / "fleet.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = re.findall(r"^event: (\w+)", done.stdout, re.MULTILINE)
+    told = re.findall(r"^event: (\w+)Event$", done.stdout, re.MULTILINE)
     assert [told[at] for at in (0, 1, 2, -1)] == [
         "StepStart",
         "ToolCall",

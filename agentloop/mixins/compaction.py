@@ -25,7 +25,6 @@ from ..events import CompactionEvent
 from ..loop import ChatModel, Loop, Request
 from ..messages import (
     AssistantMessage,
-    Message,
     Record,
     SideRequest,
     Stop,
@@ -107,11 +106,15 @@ class Compaction(Loop):
             reply = await super().call_model(request)
         except ContextWindowExceeded as error:
             # Results that the model has not seen may be what is too long: they go as well.
-            shorter = replace(request, messages=shorten(request.messages))
-            keep = place_to_cut(self.log, [len(self.log)])
-            retry = await self._summarize(shorter, config, keep)
+            shorter = [
+                replace(message, content=as_content(message.text, SHORT_RESULT))
+                if isinstance(message, ToolMessage)
+                else message
+                for message in request.messages
+            ]
+            retry = await self._summarize(replace(request, messages=shorter), found=[len(self.log)])
             retry = retry or await self._leave_out(request, self._size(request))
-            if retry is None:
+            if not retry:
                 raise Stop("context_overflow", f"{NOTHING_LEFT} {error}") from error
             reply = await super().call_model(retry)
         if reply.usage and reply.usage.input_tokens:
@@ -124,10 +127,7 @@ class Compaction(Loop):
         For between two runs. Listeners get a CompactionEvent. AgentBusy: a run is going on.
         """
         self.refuse_if_busy()
-        config = self.compaction or CompactionConfig()
-        due = Request(await self.context(), self._offer())
-        keep = place_to_cut(self.log, places(self.log)[-1 - config.keep_turns :])
-        return bool(await self._summarize(due, config, keep))
+        return bool(await self._summarize(Request(await self.context(), self._offer())))
 
     async def _make_room(self, request: Request, config: CompactionConfig) -> Request:
         """The request to send instead of one that is too long.
@@ -137,28 +137,30 @@ class Compaction(Loop):
         size, budget = self._size(request), self.context_budget
         if budget:
             return (size >= budget and await self._leave_out(request, budget)) or request
-        known = window_of(self.llm.model) if size > SHORT else UNKNOWN_WINDOW
-        most = config.threshold_ratio * (config.context_window or known)
+        window = config.context_window or (size > SHORT and window_of(self.llm.model))
+        most = config.threshold_ratio * (window or UNKNOWN_WINDOW)
         if size < most:
             return request
-        found = places(self.log)[-1 - config.keep_turns :]
-        keep = place_to_cut(self.log, found, size - SUMMARIZED * most)
-        return await self._summarize(request, config, keep) or request
+        return await self._summarize(request, size - SUMMARIZED * most) or request
 
     def _size(self, request: Request) -> int:
         """The input tokens of a request, at the rate that the provider last reported."""
         model = self.llm.model if self.compaction and self.compaction.tiktoken else None
-        self._counted = tool_tokens(request.tools, model)
-        self._counted += sum(message_tokens(message, model) for message in request.messages)
+        counts = (message_tokens(message, model) for message in request.messages)
+        self._counted = tool_tokens(request.tools, model) + sum(counts)
         return round(self._rate * self._counted)
 
     async def _summarize(
-        self, request: Request, config: CompactionConfig, keep: int
+        self, request: Request, enough: float = 1, found: Sequence[int] = ()
     ) -> Request | None:
-        """The request that goes on from a summary of the log up to record `keep`.
+        """The request that goes on from a summary that takes `enough` tokens out of it.
 
+        found: the places of the log where it may be cut, if not those that `keep_turns` leaves.
         None if there is nothing to summarize, or if the summary came to nothing.
         """
+        config = self.compaction or CompactionConfig()
+        found = found or places(self.log)[-1 - config.keep_turns :]
+        keep = place_to_cut(self.log, found, enough)
         failures = sum(getattr(each, "extra", None) == FAILED for each in newest_run(self.log))
         if not keep or failures > 1:  # in this run
             return None
@@ -166,9 +168,7 @@ class Compaction(Loop):
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
-        except Stop:
-            raise
-        except Exception as error:
+        except Exception as error:  # a Stop comes again with the request itself
             reply = AssistantMessage(stop_reason=str(error))
         if reply.text.strip() and reply.stop_reason in WHOLE:
             return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
@@ -230,15 +230,18 @@ def places(log: Sequence[Record]) -> list[int]:
     return found
 
 
-def place_to_cut(log: Sequence[Record], found: Sequence[int], enough: float = 1) -> int:
+def place_to_cut(log: Sequence[Record], found: Sequence[int], enough: float) -> int:
     """The first of some places where a cut takes `enough` tokens out of the view, or the last one.
 
     0 if it does not take half of that there: it is not worth a request or a broken prefix.
     """
 
     def size(*cut: Summary) -> int:  # of the view, but for its summary
-        messages = view([*log, *cut])
-        return sum(message_tokens(m) for m in messages if getattr(m, "extra", None) != PINNED)
+        return sum(
+            message_tokens(message)
+            for message in view([*log, *cut])
+            if getattr(message, "extra", None) != PINNED
+        )
 
     def gain(place: int) -> int:
         return size() - size(Summary("", place))
@@ -252,20 +255,10 @@ def names_in(records: Iterable[Record], older: str = "") -> str:
 
     Behind them stand those of an older list.
     """
-    found: list[str] = []
+    found = list[str]()
     for record in records:
-        texts = [call.arguments for call in getattr(record, "tool_calls", ())]
-        texts.append(getattr(record, "text", ""))
-        found += NAME.findall("\n".join(texts))[:NAMES_EACH]
+        calls = (call.arguments for call in getattr(record, "tool_calls", ()))
+        text = "\n".join([*calls, getattr(record, "text", "")])
+        found += NAME.findall(text)[:NAMES_EACH]
     names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
     return names[:NAMES_SIZE].rpartition(" | ")[0]  # no name is cut in two
-
-
-def shorten(messages: Sequence[Message]) -> list[Message]:
-    """The messages with long tool results cut: for a conversation that no request can hold."""
-    return [
-        replace(message, content=as_content(message.text, SHORT_RESULT))
-        if isinstance(message, ToolMessage)
-        else message
-        for message in messages
-    ]

@@ -67,8 +67,8 @@ class DoneTool(Loop):
             return answer if answer.value is not None else self._typed(answer)
         if answer.stop_reason == "done" or not self.require_done_tool:
             return answer
-        names = done_names(self.toolset())
-        self.nudge(self.done_nudge.replace("{tool}", " or ".join(names)))
+        names = " or ".join(done_names(self.toolset()))
+        self.nudge(self.done_nudge.replace("{tool}", names))
         return None
 
     def _typed(self, answer: Result) -> Result | None:
@@ -117,9 +117,9 @@ def parse_answer(text: str, output_type: Any) -> Any:
 
 def done_names(tools: Sequence[Tool]) -> list[str]:
     """The names of the done tools: `done`, and those whose function names TaskComplete."""
-    codes = [getattr(getattr(tool, "function", None), "__code__", None) for tool in tools]
     return [
         tool.name
-        for tool, code in zip(tools, codes, strict=True)
+        for tool in tools
+        for code in [getattr(getattr(tool, "function", None), "__code__", None)]
         if tool.name == "done" or "TaskComplete" in getattr(code, "co_names", ())
     ]

@@ -15,22 +15,29 @@ that had started, and has no result, may have had effects: it is answered so, un
 idempotent. Outside a workflow, and inside a step, this mixin does nothing.
 
 Mixins at its right work inside the steps, and are not played again. Those at its left are: they
-have to decide the same from the same log. Time is not in the log: `max_seconds` and
-`approval_timeout` count anew in a recovered run, so use `SetWorkflowTimeout` and the timeout of
-`DBOS.recv_async`. What comes from outside (`interrupt`, messages) is not played again: cancel with
-`DBOS.cancel_workflow`, and let messages come by `DBOS.recv_async`. A workflow runs one agent at a
-time; more of them are child workflows, which `workflow_tools` may start.
+have to decide the same from the same log. The name of a request's step holds the agent's classes in
+their order and a checksum of the first task. If either has changed when it is played again, the run
+ends with DBOSUnexpectedStepError, which shows both names. The model and the system prompt may
+change: they count for what has not been asked yet.
+
+Time is not in the log: `max_seconds` and `approval_timeout` count anew in a recovered run, or it
+would end before it is where it was. Use `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`
+for what counts from the very beginning. DBOS brings an older database up to date, and works with a
+newer one unless that lacks something, which its error names.
+
+What comes from outside (`interrupt`, messages) is not played again: cancel with
+`DBOS.cancel_workflow`, and let messages come by `DBOS.recv_async` (which waits on after a cancel,
+until a message comes). A workflow runs one agent at a time; more of them are child workflows, which
+`workflow_tools` may start.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
+from zlib import crc32
 
-from ..events import Listener
 from ..loop import Loop, Request
 from ..messages import (
     AssistantMessage,
@@ -46,9 +53,9 @@ from ..records import dump_record, load_record
 from ..store import forget_attempt
 from ..transcript import OUTCOME_UNKNOWN
 
-# Of this task: the agent whose step it is, and the records of that step; or, behind a step that was
-# played again, the id of the workflow.
-_state: ContextVar[Any] = ContextVar("durable", default="")
+# Of this task: (agent, records) in a step of that agent, (id of the workflow,) behind a step that
+# was played again.
+_state: ContextVar[Any] = ContextVar("durable", default=())
 
 
 class Durable(Loop):
@@ -62,7 +69,7 @@ class Durable(Loop):
         does outside of a step is done again when the run is played again.
     """
 
-    workflow_tools: Collection[str] = ()
+    workflow_tools: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,22 +78,24 @@ class Durable(Loop):
                 raise ValueError(
                     f"workflow tool {tool.name!r} needs parallel=False: steps go by their order"
                 )
-        self._reserved: dict[str, Any] = {}  # of this turn's calls, by call id
+        self._reserved = dict[str, Any]()  # of this turn's calls, by call id
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunStart) and (step := _reserve_step()):
-            run = f"{_dbos().workflow_id}:{step.step_id}"  # the same when it is played again
-            record = replace(record, extra={**(record.extra or {}), "workflow_run": run})
+            run = {"workflow_run": f"{_dbos().workflow_id}:{step.step_id}"}  # the same ever after
+            record = replace(record, extra={**(record.extra or {}), **run})
             forget_attempt(self.log, record)  # which a session has
             self.listeners = _Unreplayed(self.listeners[:])  # a slice has all of them
         super().record(record)
-        if _state.get()[:1] == (self,):
+        if self in _state.get():
             _state.get()[1].append(record)
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        work = super().call_model(request)
+        classes = [cls.__name__ for cls in type(self).__mro__]
+        task = crc32(self.messages[0].text.encode())
+        name = f"model {request.purpose} for task {task:08x} by {classes}"
         reply: AssistantMessage = await self._once(
-            _reserve_step(), f"model {request.purpose}", work
+            _reserve_step(), name, super().call_model, request
         )
         return reply
 
@@ -104,49 +113,43 @@ class Durable(Loop):
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
         may_run = [tool.idempotent for tool in self.toolset() if tool.name == call.name]
         if start:
-            await start.run_async({"name": f"start {call.name}"}, lambda: may_run.append(True))
-        work = super().call_tool(call) if any(may_run) or not start else self._leave_unknown(call)
-        result: ToolMessage = await self._once(end, call.name, work)
+            await start.run_async({"name": f"start {call.name}"}, may_run.append, True)
+        work = super().call_tool if any(may_run) or not start else self._leave_unknown
+        result: ToolMessage = await self._once(end, call.name, work, call)
         return result
 
     async def _leave_unknown(self, call: ToolCall) -> ToolMessage:
         self.record(ToolStart(call.id))
         return ToolMessage(call.id, call.name, OUTCOME_UNKNOWN, True)
 
-    async def _once(self, step: Any, name: str, work: Coroutine[Any, Any, Record]) -> Any:
+    async def _once(self, step: Any, name: str, work: Any, given: Any) -> Any:
         """What the work gives. Played again, it is not done: the log gets what it got before."""
         if step is None:
-            return await work
-        made, state = list[Record](), _dbos().workflow_id
+            return await work(given)
+        made = list[Any]()
 
         async def once() -> Any:
-            nonlocal state
-            state = ""
             _state.set((self, made))
-            given, stop = "", None
             try:
-                given = dump_record(await work).decode()
-            except Stop as end:
-                stop = end
-            return [dump_record(record).decode() for record in made], given, stop
+                made.append(await work(given))
+            except Stop as stop:
+                made.append(stop)
+            return [each if isinstance(each, Stop) else dump_record(each) for each in made]
 
-        try:
-            lines, given, stop = await step.run_async({"name": name, "preemptible": True}, once)
-        finally:
-            work.close()
-        _state.set(state)
+        *lines, end = await step.run_async({"name": name, "preemptible": True}, once)
+        _state.set(() if made else (_dbos().workflow_id,))
         for line in lines[len(made) :]:
             self.record(load_record(line))
-        if stop:
-            raise stop
-        return load_record(given)
+        if isinstance(end, Stop):
+            raise end
+        return load_record(end)
 
 
-class _Unreplayed(tuple[Listener, ...]):
+class _Unreplayed(tuple[Any, ...]):
     """Listeners that hear nothing of what is played again."""
 
     def __iter__(self) -> Any:
-        return iter(()) if _state.get() == _dbos().workflow_id else super().__iter__()
+        return iter(()) if _dbos().workflow_id in _state.get() else super().__iter__()
 
 
 def _reserve_step() -> Any:
@@ -159,4 +162,4 @@ def _dbos() -> Any:
     try:
         return import_module("dbos").DBOS
     except ImportError:
-        raise ImportError("Durable needs DBOS: pip install 'dbos>=3.4,<4'") from None
+        raise ImportError("Durable needs DBOS: pip install 'agentloop-micro[durable]'") from None

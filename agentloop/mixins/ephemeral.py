@@ -28,6 +28,7 @@ from ..tokens import message_tokens
 
 MOST_LOST = 0.1  # of what no pruning would have cost
 SMALLEST_CACHED = 1_024  # tokens of a request
+PLACEHOLDER_TOKENS = 23  # about
 
 
 class Ephemeral(Loop):
@@ -63,7 +64,7 @@ def prune(
     has the place of the reply whose request was the first without it.
     """
     sizes: list[int] = []  # of each record as the model sees it, in tokens
-    results: dict[int, ToolMessage] = {}  # by place
+    ids: dict[int, str] = {}  # of results, by place
     newest: defaultdict[str, list[int]] = defaultdict(list)  # places of results, by tool
     stale: dict[int, int] = {}  # the other places, and the tokens that hiding saves there
     hidden: dict[int, int] = {}  # places of results, and of replies
@@ -102,15 +103,13 @@ def prune(
             begin, carried, saved, broken = record.keep, 0, 0, True
             seen = sum(sizes[begin:reply])
         elif isinstance(record, ToolMessage) and record.ephemeral:
-            results[at], places = record, newest[record.tool_name]
+            ids[at], places = record.tool_call_id, newest[record.tool_name]
             places.append(at)
             while len(places) > record.ephemeral:
                 place = places.pop(0)
-                gain = sizes[place] - message_tokens(placeholder(results[place]))
-                if gain > 0:
-                    stale[place] = gain
+                if sizes[place] > PLACEHOLDER_TOKENS:
+                    stale[place] = sizes[place] - PLACEHOLDER_TOKENS
         new += sizes[at]
-    ids = {at: result.tool_call_id for at, result in results.items()}
     old, _, cut = due()
     return {ids[at]: hidden[at] for at in hidden}, [ids[at] for at in old if cut]
 

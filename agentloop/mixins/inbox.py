@@ -26,11 +26,11 @@ from ..messages import (
     Message,
     Record,
     RunEnd,
-    RunStart,
     Unknown,
     UserMessage,
 )
 from ..records import from_dict, to_dict
+from ..transcript import newest_run
 
 sending = RLock()  # held while something is sent, recorded or delivered
 
@@ -63,14 +63,13 @@ class Inbox(Loop):
         `hidden`: as a reminder of the program, rather than as the user's words. OSError: the
         session's disk is full; the message is kept, so do not send it again.
         """
-        message = UserMessage(content, hidden)
         if not content or str(content).isspace():
             raise ValueError("the message is empty: say something")
         with sending:
-            data = {"type": "sent", "id": token_hex(8), "message": to_dict(message)}
-            self.record(Unknown(data))
-            marks = [type(mark) for mark in self.log if isinstance(mark, RunStart | RunEnd)]
-            if not self.running or marks[-1:] != [RunStart]:  # nobody will look any more
+            message = to_dict(UserMessage(content, hidden))
+            self.record(Unknown({"type": "sent", "id": token_hex(8), "message": message}))
+            ended = any(isinstance(record, RunEnd) for record in newest_run(self.log))
+            if ended or not self.running:  # nobody will look any more
                 self._deliver()
 
     async def context(self) -> list[Message]:

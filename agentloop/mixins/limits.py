@@ -13,10 +13,10 @@ are known from its reply: the one that reaches a limit of tokens or money may go
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -82,32 +82,29 @@ class Limits(Loop):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         if not (kind := self._reached()):
-            scope = asyncio.timeout(self._seconds_left())
-            try:
-                async with scope:
-                    return await super().call_model(request)
-            except TimeoutError:
-                if not scope.expired():  # it was the model's own
-                    raise
+            reply: AssistantMessage | None = await self._in_time(super().call_model(request))
+            if reply:
+                return reply
             kind = "seconds"
         said = ""
         if self.limit_summary and request.purpose == "step":  # not for a sub-agent's
-            messages = [*request.messages, UserMessage(LAST_WORDS, hidden=True)]
-            # With "none", Anthropic would bill the whole conversation again.
-            side = replace(request, messages=messages, tool_choice="auto", purpose="limit")
+            side = replace(
+                request,
+                messages=[*request.messages, UserMessage(LAST_WORDS, hidden=True)],
+                tool_choice="auto",  # with "none", Anthropic would bill all of it again
+                purpose="limit",
+            )
             with suppress(Exception):
-                async with asyncio.timeout(30):
-                    reply = await super().call_model(side)
+                reply = await within(30, super().call_model(side), grace=self.cancel_grace)
                 self.add(SideRequest(reply.usage, reply.model))
                 said = reply.text
         raise self._stop(kind, said)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         counted = [call for call in calls if call.name not in self.limit_exempt]
-        kind, most = "calls_per_turn", self.max_calls_per_turn or len(counted)
-        if self.max_tool_calls:  # these calls are among those spent
-            left = self.max_tool_calls - self._spent()["tool_calls"] + len(counted)
-            kind, most = ("tool_calls", left) if left <= most else (kind, most)
+        left = (self.max_tool_calls or sys.maxsize) - self._spent()["tool_calls"] + len(counted)
+        most = min(left, self.max_calls_per_turn or len(counted))
+        kind = "tool_calls" if most == left else "calls_per_turn"
         for call in (refused := counted[most:]):
             self.record(not_run(call, kind))
         result = await super().call_tools([call for call in calls if call not in refused])
@@ -118,13 +115,8 @@ class Limits(Loop):
         kind = self._reached()
         if kind == "seconds" or (kind in IN_A_TURN and call.name not in self.limit_exempt):
             return not_run(call, kind)
-        work = super().call_tool(call)
-        try:
-            return await within(self._seconds_left(), work, grace=self.cancel_grace)
-        except TimeoutError:
-            if self._reached() != "seconds":  # it was the tool's own
-                raise
-            return sealed(call_states(self.log)[call.id])
+        result: ToolMessage | None = await self._in_time(super().call_tool(call))
+        return result or sealed(call_states(self.log)[call.id])
 
     def record(self, record: Record) -> None:
         super().record(record)
@@ -140,8 +132,14 @@ class Limits(Loop):
             self.limit_exempt,
         )
 
-    def _seconds_left(self) -> float | None:
-        return self.max_seconds and self.max_seconds - self._spent()["seconds"]
+    async def _in_time(self, work: Awaitable[Any]) -> Any:
+        """What the work gives, or None if time is up before."""
+        left = self.max_seconds and self.max_seconds - self._spent()["seconds"]
+        try:
+            return await within(left, work, grace=self.cancel_grace)
+        except TimeoutError:
+            if self._reached() != "seconds":  # it was the work's own
+                raise
 
     def _reached(self) -> str | None:
         """The first limit that is reached. Of tool calls, that is one call too many."""
@@ -157,9 +155,7 @@ class Limits(Loop):
         return Stop(f"limit:{kind}", f"{text}\n\n{said or next(filter(None, replies), '')}".strip())
 
 
-def spent(
-    log: Sequence[Record], price: PriceOf | None = None, exempt: Sequence[str] = ()
-) -> dict[str, Any]:
+def spent(log: Sequence[Record], price: PriceOf | None, exempt: Sequence[str]) -> dict[str, Any]:
     """What the newest run of a log has used, by the names of the limits.
 
     A cost of None is not known. Open calls count as failures.

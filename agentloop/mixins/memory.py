@@ -10,7 +10,6 @@ log, so a summary never contains or replaces it.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,6 @@ from pydantic import PositiveInt
 from ..loop import Loop
 from ..messages import Message, UserMessage
 from ..tokens import BYTES_PER_TOKEN
-
-logger = logging.getLogger("agentloop")
 
 MEMORY_INTRO = "Keep in mind what these files say:"
 
@@ -60,8 +57,8 @@ class Memory(Loop):
         return [*messages[:at], *self._memory, *messages[at:]]
 
     def _read_files(self) -> list[UserMessage]:
-        files = [(Path(name).as_posix(), self.memory_dir / Path(name)) for name in self.memory]
-        texts = {name: read_text(path, Path(self.memory_dir)) for name, path in files}
+        folder = Path(self.memory_dir)
+        texts = {Path(name).as_posix(): read_text(folder / name, folder) for name in self.memory}
         text = memory_text(texts, self.memory_tokens)
         return [UserMessage(text, True, {"pinned": True})] if text else []
 
@@ -79,7 +76,6 @@ def read_text(path: Path, folder: Path) -> str:
             raise ValueError(f"it is a link out of {home}")
         return path.read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
-        logger.info("there is no memory file %s", path)
         return ""
     except (OSError, ValueError) as error:
         raise ValueError(f"the memory file {path} cannot be read as UTF-8 text: {error}") from error

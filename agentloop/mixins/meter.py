@@ -54,7 +54,7 @@ def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> Non
     requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
     the first message that changed; it is the same one if the tools or the tool_choice did.
     """
-    found: list[str] = []
+    found = list[str]()
     for number, (before, after) in enumerate(pairwise(requests), 2):
         at = compare(after, before).kept
         if at < len(before.messages):

@@ -75,7 +75,7 @@ class Offload(Loop):
             name = store(self._folder.path, text)
             cut = preview(text, name, self.offload_tokens)
             extra = {**(extra or {}), "offloaded": name}
-        except (OSError, ValueError) as error:
+        except OSError as error:
             logger.warning("a result of %s is cut, as it could not be kept: %s", call.name, error)
             cut = clip(text, self.offload_tokens * BYTES_PER_TOKEN)
         parts = () if isinstance(message.content, str) else message.content
@@ -97,8 +97,8 @@ async def read_offloaded(
         offset: the first character to read.
         limit: how many characters.
     """
-    results = [record.extra or {} for record in agent.log if isinstance(record, ToolMessage)]
-    names = [extra["offloaded"] for extra in results if "offloaded" in extra]
+    extras = [record.extra or {} for record in agent.log if isinstance(record, ToolMessage)]
+    names = [extra["offloaded"] for extra in extras if "offloaded" in extra]
     if name not in names:
         raise ToolError(f"There is no {name!r:.80}. There are: {names[-5:]}.")
     if (text := load(agent._folder.path, name)) is None:
@@ -131,8 +131,8 @@ def store(folder: Path, text: str) -> str:
 def load(folder: Path, name: str) -> str | None:
     """The text that was kept under a name; None if its file is gone, or no longer what it was."""
     try:
-        data = (folder / Path(name).name).read_bytes()
-    except (OSError, ValueError):
+        data = (folder / name).read_bytes()
+    except OSError:
         return None
     return data.decode() if name_for(data) == name else None
 

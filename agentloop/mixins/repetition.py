@@ -55,7 +55,7 @@ class Repetition(Loop):
 
 def turns(log: Sequence[Record], exempt: Sequence[str] = ()) -> list[str]:
     """The turns since a run or the user began anew, each as a text, exempt calls left out."""
-    made: list[str] = []
+    made = list[str]()
     for record in log:
         if isinstance(record, RunStart) or is_own(record):
             made = []

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage, UserMessage
+from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
 from ..records import dump_record
 from ..store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
-from ..transcript import usage_of
+from ..transcript import is_own, usage_of
 
 writing = threading.RLock()  # keeps the order of records that several threads make
 
@@ -65,7 +65,7 @@ class Session(Loop):
 
     def write_line(self, line: bytes) -> None:
         """Add a line to the session. OSError: it is not added; the next call tries again."""
-        if self.session_file is not None:
+        if self.session_file:
             self.session_file.append(line)
 
     def record(self, record: Record) -> None:
@@ -82,16 +82,15 @@ class Session(Loop):
             super().record(record)
             self.saved = 1
         else:
-            before = len(self.log)
             super().record(record)
-            if len(self.log) <= before:  # a run begun again has cut the log
-                self.saved = len(self.log) - 1
+            if isinstance(record, RunStart):  # one that is begun again has cut the log
+                self.saved = min(self.saved, len(self.log) - 1)
             self._save()
-        if isinstance(record, RunEnd) and self.session_file is not None:
+        if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if self.session_file is not None:
+        if self.session_file:
             self.session_file.sync()
         return await super().call_model(request)
 
@@ -109,7 +108,7 @@ class Session(Loop):
 
     def close(self) -> None:
         """Let go of the session, so that others can open it. After that nothing can be recorded."""
-        if self.session_file is not None:
+        if self.session_file:
             self.session_file.close()
 
     def __enter__(self) -> Self:
@@ -121,7 +120,7 @@ class Session(Loop):
     def _save(self) -> None:
         """Write the records that are not in the session yet: after a full disk several."""
         with writing:
-            while self.session is not None and self.saved < len(self.log):
+            while self.saved < len(self.log):
                 self.write_line(dump_record(self.log[self.saved]))
                 self.saved += 1
 
@@ -139,12 +138,12 @@ def sessions(session_dir: str | Path = SESSION_DIR) -> list[SessionInfo]:
     """The sessions of a folder, newest first. The title of an unreadable one says why it is."""
     found: list[SessionInfo] = []
     for path in Path(session_dir).expanduser().glob("*.jsonl"):
-        log, modified = list[Record](), path.stat().st_mtime
+        log = list[Record]()
         try:
             log = read_log(path)
-            prompts = (r.text for r in log if isinstance(r, UserMessage) and not r.hidden)
+            prompts = (record.text for record in log if is_own(record))
             title = " ".join(next(prompts, "").split())[:60]
         except (OSError, ValueError) as error:
             title = str(error)
-        found.append(SessionInfo(path.stem, title, modified, usage_of(log)))
+        found.append(SessionInfo(path.stem, title, path.stat().st_mtime, usage_of(log)))
     return sorted(found, key=lambda info: -info.modified)

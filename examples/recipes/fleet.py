@@ -11,9 +11,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from dbos import DBOS, DBOSClient
@@ -27,7 +27,8 @@ from agentloop.mixins.durable import Durable
 from agentloop.models.scripted import call
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
-QUEUES: dict[str, Any] = {  # of each model: runs at once, and how many start in how many seconds
+Model = Literal["small", "large"]
+QUEUES: dict[Model, Any] = {  # of each model: runs at once, and how many start in how many seconds
     "small": {"global_concurrency": 200, "worker_concurrency": 20},
     "large": {"global_concurrency": 20, "limiter": {"limit": 60, "period": 60}},
 }
@@ -46,11 +47,11 @@ def think(messages: Sequence[Message], tools: object) -> ToolCall | str:
 
 
 class Live(Loop):
-    """Writes what a run tells to its workflow's stream, while a request is under way."""
+    """Writes its events to its workflow's stream, also while a request is under way."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.told: list[Any] = []
+        self.told = list[Any]()
         self.listeners = [*self.listeners, self.told.append]
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -64,8 +65,10 @@ class Live(Loop):
             reply.cancel()
 
     async def write(self) -> None:
-        told, self.told[:] = self.told[:], []
-        await DBOS.write_stream_async("events", told)
+        told = [b"event: %s\ndata: %s\n\n" % (type(event).__name__.encode(), to_json(event))
+                for event in self.told]  # fmt: skip
+        self.told.clear()
+        await DBOS.write_stream_async("events", b"".join(told))
 
 
 class Worker(Agent, Durable, Live):  # at the right of Durable, Live is inside the steps
@@ -103,11 +106,9 @@ def client() -> DBOSClient:
 
 
 @app.post("/runs")
-async def begin(model: str, prompt: str) -> str:
-    run = await client().enqueue_async(
-        {"queue_name": model, "workflow_name": "answer"}, model, prompt
-    )
-    return run.get_workflow_id()
+async def begin(model: Model, prompt: str) -> str:
+    queued: Any = {"queue_name": model, "workflow_name": "answer"}
+    return (await client().enqueue_async(queued, model, prompt)).get_workflow_id()
 
 
 @app.get("/runs/{run}")
@@ -117,13 +118,8 @@ async def result(run: str) -> str:
 
 @app.get("/runs/{run}/events")
 async def events(run: str) -> StreamingResponse:
-    async def lines() -> AsyncIterator[bytes]:
-        async for told in client().read_stream_async(run, "events"):
-            for event in told:
-                name = type(event).__name__.removesuffix("Event").encode()
-                yield b"event: %s\ndata: %s\n\n" % (name, to_json(event))
-
-    return StreamingResponse(lines(), media_type="text/event-stream")
+    told = client().read_stream_async(run, "events")
+    return StreamingResponse(told, media_type="text/event-stream")
 
 
 @app.delete("/runs/{run}")
@@ -132,11 +128,11 @@ async def cancel(run: str) -> None:
 
 
 async def demo() -> None:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as front:
-        asked = await front.post("/runs", params={"model": "small", "prompt": "A1"})
-        print((await front.get(f"/runs/{asked.json()}/events")).text, end="")
-        print((await front.get(f"/runs/{asked.json()}")).json())
+    inside = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=inside, base_url="http://fleet") as front:
+        run = (await front.post("/runs", params={"model": "small", "prompt": "A1"})).json()
+        print((await front.get(f"/runs/{run}/events")).text, end="")
+        print((await front.get(f"/runs/{run}")).json())
 
 
 if __name__ == "__main__":

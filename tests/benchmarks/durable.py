@@ -4,6 +4,7 @@
 
 Without a URL it starts a Postgres of its own, or takes SQLite where there is none. A model that
 answers at once and a tool that does nothing leave nothing but the library, DBOS and the database.
+On Postgres it says what a row costs, too, and what 1,000 workers would need.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dbos import DBOS
+from sqlalchemy import create_engine, text
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, tool
 from agentloop.mixins.durable import Durable
@@ -23,6 +25,10 @@ from agentloop.models.scripted import call
 
 TURNS = 10
 WORKERS = (1, 2, 4)
+ROWS = 3  # a turn: its request, and two for its call
+COUNTERS = """SELECT (SELECT count(*) FROM dbos.operation_outputs), xact_commit,
+    pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'), pg_database_size(datname)
+    FROM pg_stat_database WHERE datname = current_database()"""
 
 
 @tool
@@ -94,6 +100,26 @@ def measure(url, workers, runs):
         yield factor * steps / seconds, 1000 * cpu / (factor * steps)
 
 
+def counters(url, first="SELECT 1"):
+    """Rows, transactions, bytes of write-ahead log and bytes on disk, so far."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(first))
+        found = [float(count) for count in connection.execute(text(COUNTERS)).one()]
+    engine.dispose()
+    return found
+
+
+def on_paper(rows, transactions, log, disk, workers=1_000, runs=20, seconds=5, texts=4_000):
+    """What a fleet needs in turns of some seconds, with one call each and so many bytes of text."""
+    turns = workers * runs / seconds
+    a_row = turns * ROWS / rows
+    yield f"a row: {transactions / rows:.1f} transactions, {log / rows / 1e3:.1f} KB of log, "
+    yield f"{disk / rows / 1e3:.2f} KB on disk\n{workers:,} workers: {turns * ROWS:,.0f} rows/s, "
+    yield f"{a_row * log / 1e6:,.0f} MB/s of log, {a_row * transactions:,.0f} transactions/s, "
+    yield f"{(a_row * disk + turns * texts * 4 / 3) * 86_400 / 1e12:.1f} TB/day on disk"
+
+
 def database(stack):
     from tests.mixins.test_durable import Postgres
 
@@ -116,7 +142,12 @@ def main(arguments):
             (fast, cpu), (slow, more) = measure(url, workers, runs)
             cells = f"{fast:,.0f} | {slow:,.0f} | {slow / fast:.3f} | {cpu:.2f} | {more:.2f}"
             print(f"| {workers} | {cells} | {more / cpu:.0f} |", flush=True)
+            if workers == 1 and url.startswith("postgresql"):
+                before = counters(url, "CHECKPOINT")  # after which each page is logged whole
         print(f"\n{url.partition('+')[0].partition(':')[0]}, {os.cpu_count()} cores")
+        if url.startswith("postgresql"):
+            after = counters(url)
+            print(*on_paper(*[b - a for a, b in zip(before, after, strict=True)]), sep="")
 
 
 if __name__ == "__main__":

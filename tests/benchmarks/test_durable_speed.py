@@ -19,3 +19,10 @@ def test_the_quick_mode_measures_each_number_of_workers(tmp_path):
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:5]]
     assert [row[0] for row in rows] == ["1", "2", "4"]
     assert all(float(cell.replace(",", "")) > 0 for row in rows for cell in row)
+
+
+def test_what_1000_workers_need_is_computed_from_what_a_row_costs():
+    from .durable import on_paper
+
+    needed = "".join(on_paper(1_000, 4_300, 1.2e6, 1.0e6))
+    assert "12,000 rows/s, 14 MB/s of log, 51,600 transactions/s, 2.9 TB/day" in needed

@@ -14,6 +14,7 @@ from dbos import DBOS, SetWorkflowID
 
 from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, Session, tool
 from agentloop.depends import current_agent
+from agentloop.events import TextDeltaEvent
 from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.durable import Durable
@@ -22,18 +23,19 @@ from agentloop.models.scripted import call
 from agentloop.transcript import seal
 
 QUEUE = "runs"
-folder, kill_at, notes = Path(), 0, threading.Lock()
+folder, kill_at, notes, prompt = Path(), 0, threading.Lock(), "Pay them."
 
 
 def note(line, name="effects"):
     """Add a line to a file. At the `kill_at`th effect that is no repetition, the process dies."""
     with notes, (folder / name).open("a+") as file:
-        file.seek(0)
-        before = {*file.read().splitlines()}
         file.write(line + "\n")
         file.flush()
-        if name == "effects" and line not in before and len(before) + 1 == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if kill_at and name == "effects":
+            file.seek(0)
+            *before, newest = file
+            if newest not in before and len({*before}) + 1 == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 @tool
@@ -61,6 +63,7 @@ async def delegate(n: int) -> str:
 
 async def ask(call, reason):
     """Wait until somebody allows it: for a day, and in whichever process then runs."""
+    note(f"{DBOS.workflow_id} ask leave")
     return await DBOS.recv_async("leave", timeout_seconds=86_400) == "yes"
 
 
@@ -107,8 +110,9 @@ async def work(max_requests: int | None = None) -> str:
         return " ".join("?" if "outcome is unknown" in text else text[:8] for text in results)
 
     def tell(event):
-        what = [getattr(event, name, "") for name in ("tool_call_id", "content", "result")]
-        note(" ".join([str(run), type(event).__name__, *what]), "events")
+        if not isinstance(event, TextDeltaEvent):
+            what = [getattr(event, name, "") for name in ("tool_call_id", "content", "result")]
+            note(" ".join([str(run), type(event).__name__, *what]), "events")
 
     with Worker(
         llm=ScriptedModel(*[think] * 20),
@@ -121,7 +125,7 @@ async def work(max_requests: int | None = None) -> str:
         approval_callback=ask,
         approval_timeout=100_000.0,
     ) as agent:
-        return f"{await agent.query('Pay them.')} ({agent.usage.total_tokens} tokens)"
+        return f"{await agent.query(prompt)} ({agent.usage.total_tokens} tokens)"
 
 
 def launch(where, url, executor):
@@ -148,6 +152,20 @@ def live(where, url, runs, at):
 
     asyncio.run(wait())
     os._exit(0)  # without the seconds that DBOS takes to stop its threads
+
+
+def reordered(*arguments):
+    """As `live`, after the order of the mixins has changed."""
+    global Worker
+    Worker = type("Worker", (Approval, Durable, Careful), {"approval_mode": "auto"})
+    live(*arguments)
+
+
+def reworded(*arguments):
+    """As `live`, after the prompt has changed."""
+    global prompt
+    prompt = "Pay him."
+    live(*arguments)
 
 
 def serve(where, url, executor):

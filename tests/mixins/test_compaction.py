@@ -19,7 +19,6 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.messages import SideRequest
 from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT, names_in
 from agentloop.models.scripted import call
 from agentloop.tokens import message_tokens
@@ -51,42 +50,47 @@ def reads(first, end):
     return [call("read", n=n) for n in range(first, end)]
 
 
+def make(*replies, compaction=SMALL, tools=(read,), summary="SUMMARY", window=10**6, **settings):
+    llm = play(*replies, summary=summary, window=window)
+    return Compaction(llm=llm, tools=tools, compaction=compaction, **settings)
+
+
+def summaries(agent):
+    return [record for record in agent.log if isinstance(record, Summary)]
+
+
+def asked(agent):
+    """The requests for a summary."""
+    return [each for each in agent.llm.requests if each.messages[-1].text == SUMMARY_PROMPT]
+
+
 class TestCompaction(test_loop.TestLoop):
     agent_class = Compaction
 
     async def test_near_the_window_the_conversation_is_summarized(self):
-        llm = play(call("read", n=1), call("read", n=2), "done")
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL, system_prompt="Be good.")
+        agent = make(*reads(1, 3), "done", system_prompt="Be good.")
         assert await agent.query("The task") == "done"
-        last = llm.requests[-1]
+        _, before, ask, last = agent.llm.requests
         assert shown(last)[:2] == ["Be good.", "The task"]
         assert shown(last)[2].endswith("SUMMARY")
         assert shown(last)[4].startswith("2 word"), "what was not seen yet stays word for word"
         assert len(last.messages) == 5
-
-    async def test_the_summary_request_extends_the_request_that_was_due(self):
-        llm = play(call("read", n=1), call("read", n=2), "done")
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
-        await agent.query("The task")
-        ask = llm.requests[2]
-        assert ask.messages[:3] == llm.requests[1].messages
-        assert (ask.tools, ask.tool_choice) == (llm.requests[1].tools, "auto")
+        assert ask.messages[: len(before.messages)] == before.messages, "it reads the cache"
+        assert (ask.tools, ask.tool_choice) == (before.tools, "auto")
 
     async def test_the_prompt_of_this_run_survives_every_summary_and_older_ones_do_not(self):
-        llm = play("one", "two", *(call("read", n=n) for n in range(8)), "done")
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        agent = make("one", "two", *reads(0, 8), "done")
         for prompt in ("The task", "An older question"):
             await agent.query(prompt)
         assert await agent.query("The newest question") == "done"
-        assert sum(isinstance(record, Summary) for record in agent.log) >= 3
-        assert all("The newest question" in shown(request) for request in llm.requests[2:])
-        last = shown(llm.requests[-1])
+        assert len(summaries(agent)) >= 3
+        assert all("The newest question" in shown(each) for each in agent.llm.requests[2:])
+        last = shown(agent.llm.requests[-1])
         assert [last[0], last[2]] == ["The task", "The newest question"]
         assert last[1].endswith("SUMMARY")
         assert last.count("The newest question") == last.count("The task") == 1
         assert "An older question" not in last
-        summaries = sum(isinstance(record, Summary) for record in agent.log)
-        assert_prefix_stable(llm.requests, breaks=summaries)
+        assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
 
     async def test_what_was_sent_into_the_run_survives_every_summary_in_its_order(self):
         class Steered(Inbox, Compaction):
@@ -112,30 +116,26 @@ class TestCompaction(test_loop.TestLoop):
         assert all("Leave the tests alone." in shown(request) for request in llm.requests[4:])
 
     async def test_a_prompt_that_stays_is_not_counted_as_room_that_a_summary_makes(self):
-        llm = play("one", call("add", a=1, b=1), call("add", a=1, b=2), "done")
-        agent = Compaction(llm=llm, tools=[add], compaction=SMALL)
+        agent = make("one", call("add", a=1, b=1), call("add", a=1, b=2), "done", tools=[add])
         await agent.query("The task")
         long = "word " * 700
         assert await agent.query(long) == "done"
-        assert long in shown(llm.requests[-1])
-        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
-        assert asked == []
+        assert long in shown(agent.llm.requests[-1])
+        assert asked(agent) == []
 
     @pytest.mark.parametrize(
         "summary", ["", "  ", RuntimeError("down"), AssistantMessage("cut", stop_reason="length")]
     )
     async def test_a_summary_that_comes_to_nothing_changes_nothing(self, summary, caplog):
-        llm = play(call("read", n=1), call("read", n=2), "done", summary=summary)
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        agent = make(*reads(1, 3), "done", summary=summary)
         assert await agent.query("x") == "done"
-        assert not any(isinstance(record, Summary) for record in agent.log)
-        assert len(llm.requests[-1].messages) == 5
+        assert not summaries(agent)
+        assert len(agent.llm.requests[-1].messages) == 5
         assert "summar" in caplog.text
 
     @pytest.mark.parametrize("config", [None, CompactionConfig(keep_turns=0)])
     async def test_it_summarizes_when_it_is_told_to(self, config):
-        llm = play(call("read", n=1), "one", "two")
-        agent = Compaction(llm=llm, tools=[read], compaction=config, system_prompt="Be good.")
+        agent = make(*reads(1, 2), "one", "two", compaction=config, system_prompt="Be good.")
         assert not await agent.compact(), "there is nothing yet"
         await agent.query("The task")
         events = []
@@ -143,37 +143,29 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.compact()
         [event] = [event for event in events if isinstance(event, CompactionEvent)]
         assert event.tokens_after < event.tokens_before
-        assert shown(llm.requests[2])[-1] == SUMMARY_PROMPT
+        assert len(asked(agent)) == 1
         await agent.query("More")
-        assert shown(llm.requests[-1])[:2] == ["Be good.", "The task"]
-        assert shown(llm.requests[-1])[2].endswith("SUMMARY")
-        assert shown(llm.requests[-1])[-1] == "More"
-        assert not any(text.startswith("1 word") for text in shown(llm.requests[-1]))
+        first, task, told, *_, more = shown(agent.llm.requests[-1])
+        assert [first, task, told[-7:], more] == ["Be good.", "The task", "SUMMARY", "More"]
+        assert not any(text.startswith("1 word") for text in shown(agent.llm.requests[-1]))
 
-    async def test_usage_counts_summaries_also_those_that_came_to_nothing(self):
-        paid = AssistantMessage("SUMMARY", usage=Usage(100, 10))
-        llm = play(call("read", n=1), call("read", n=2), "done", summary=paid)
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
-        assert (await agent.run("x")).usage == Usage(100, 10)
-        empty = AssistantMessage("", usage=Usage(100, 10))
-        llm = play(call("read", n=1), call("read", n=2), "done", summary=empty)
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+    @pytest.mark.parametrize("text", ["SUMMARY", ""])
+    async def test_usage_counts_summaries_also_those_that_came_to_nothing(self, text):
+        agent = make(*reads(1, 3), "done", summary=AssistantMessage(text, usage=Usage(100, 10)))
         await agent.run("x")
-        assert any(isinstance(record, SideRequest) for record in agent.log)
-        assert agent.usage.input_tokens >= 100
+        assert agent.usage.input_tokens == 100 * len(asked(agent))
 
     async def test_a_request_that_is_too_long_is_summarized_and_tried_once_more(self):
-        llm = play(call("add", a=1, b=1), ContextWindowExceeded("too long"), "done")
-        agent = Compaction(llm=llm, tools=[add])
+        script = [call("add", a=1, b=1), ContextWindowExceeded("too long"), "done"]
+        agent = make(*script, tools=[add], compaction=CompactionConfig())
         assert await agent.query("x") == "done"
-        assert any("SUMMARY" in text for text in shown(llm.requests[-1]))
+        assert any("SUMMARY" in text for text in shown(agent.llm.requests[-1]))
 
     async def test_what_the_provider_reports_counts_more_than_the_estimate(self):
         dear = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(900, 10))
-        llm = play(call("read", n=1), dear, "done")
-        agent = Compaction(llm=llm, tools=[add, read], compaction=SMALL)
+        agent = make(*reads(1, 2), dear, "done", tools=[add, read])
         assert await agent.query("x") == "done"
-        assert any(isinstance(record, Summary) for record in agent.log)
+        assert summaries(agent)
 
     @pytest.mark.parametrize(
         ("name", "wrong"),
@@ -185,9 +177,9 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize("off", [None, CompactionConfig(context_window=10, enabled=False)])
     async def test_it_can_be_turned_off(self, off):
-        llm = play(call("read", n=1), "done")
-        await Compaction(llm=llm, tools=[read], compaction=off).query("x")
-        assert len(llm.requests) == 2
+        agent = make(*reads(1, 2), "done", compaction=off)
+        await agent.query("x")
+        assert len(agent.llm.requests) == 2
 
     async def test_results_that_no_request_can_hold_do_not_wedge_the_agent(self):
         def answer(messages, tools):
@@ -207,31 +199,22 @@ class TestCompaction(test_loop.TestLoop):
 
     @pytest.mark.parametrize("summary", ["SUMMARY", ""])
     async def test_a_window_that_is_always_full_does_not_cost_a_summary_a_turn(self, summary):
-        llm = play(*(call("add", a=n, b=n) for n in range(20)), "done", summary=summary)
-        agent = Compaction(
-            llm=llm,
-            tools=[add],
-            compaction=CompactionConfig(context_window=1500),
-            system_prompt="word " * 1000,
-            max_iterations=30,
-        )
+        adds, full = [call("add", a=n, b=n) for n in range(20)], {"system_prompt": "word " * 1000}
+        config = CompactionConfig(context_window=1500)
+        agent = make(*adds, "done", summary=summary, tools=[add], compaction=config, **full)
         assert await agent.query("x") == "done"
-        assert len(llm.requests) <= 21 + 6
+        assert len(asked(agent)) <= 6
 
     async def test_a_summary_that_fails_is_tried_once_more_in_a_run_and_again_in_the_next(self):
-        llm = play(*(call("read", n=n) for n in range(9)), "done", "x", summary="")
         config = CompactionConfig(context_window=5_000, threshold_ratio=0.1)
-        agent = Compaction(llm=llm, tools=[read], compaction=config)
-        await agent.query("x")
-        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
-        assert len(asked) == 2
-        await agent.query("y")
-        asked = [r for r in llm.requests if r.messages[-1].text == SUMMARY_PROMPT]
-        assert len(asked) == 3
+        agent = make(*reads(0, 9), "done", "x", summary="", compaction=config)
+        for prompt, times in (("x", 2), ("y", 3)):
+            await agent.query(prompt)
+            assert len(asked(agent)) == times
 
     async def test_what_is_still_too_long_loses_its_oldest_turns_with_an_event(self):
-        llm = play(*reads(0, 6), "done", summary="", window=1_500)
-        agent = Compaction(llm=llm, tools=[read], system_prompt="Be good.")
+        settings = {"compaction": CompactionConfig(), "system_prompt": "Be good."}
+        agent = make(*reads(0, 6), "done", summary="", window=1_500, **settings)
         events = [event async for event in agent.query_stream("The task")]
         assert events[-1].content == "done"
         cut = [event for event in events if isinstance(event, CompactionEvent)]
@@ -239,18 +222,16 @@ class TestCompaction(test_loop.TestLoop):
         assert all(event.summary.startswith(LEFT_OUT) for event in cut)
         assert "0 word" in " ".join(message.text for message in cut[0].dropped)
         assert cut[0].tokens_before > 1_500 > cut[0].tokens_after
-        last = shown(llm.requests[-1])
+        last = shown(agent.llm.requests[-1])
         assert last[:2] == ["Be good.", "The task"]
         assert last[-1].startswith("5 word")
-        assert sum("word word" in message.text for message in agent.log if hasattr(message, "text"))
 
     async def test_an_older_summary_outlives_the_turns_that_are_left_out_later(self):
-        llm = play(*reads(0, 3), "one", *reads(3, 9), "two", window=1_500)
-        agent = Compaction(llm=llm, tools=[read], compaction=SMALL)
+        agent = make(*reads(0, 3), "one", *reads(3, 9), "two", window=1_500)
         await agent.query("The task")
         agent.compaction = CompactionConfig(model=ScriptedModel("", ""))
         await agent.query("More")
-        contents = [record.content for record in agent.log if isinstance(record, Summary)]
+        contents = [record.content for record in summaries(agent)]
         assert len(contents) > 1
         assert {content.partition("\n")[0] for content in contents} == {"SUMMARY"}
 
@@ -259,28 +240,25 @@ class TestCompaction(test_loop.TestLoop):
         async def find(n: int) -> str:
             return f'{{"order": "#W{n}", "city": "New York", "note": "{"word " * 120}"}}'
 
-        llm = play(*(call("find", n=n) for n in range(30)), "done", "and again")
-        config = CompactionConfig(keep_turns=2)
-        agent = Compaction(llm=llm, tools=[find], context_budget=1_500, compaction=config)
+        finds = [call("find", n=n) for n in range(30)]
+        agent = make(*finds, "done", tools=[find], context_budget=1_500)
         assert await agent.query("The task: use tabs.") == "done"
-        assert not any(request.messages[-1].text == SUMMARY_PROMPT for request in llm.requests)
-        last = shown(llm.requests[-1])
+        assert asked(agent) == []
+        last = shown(agent.llm.requests[-1])
         assert last[0] == "The task: use tabs."
         assert LEFT_OUT in last[1]
         assert "New York" in last[1]
         assert all(f"#W{n}" in " ".join(last) for n in range(30))
-        assert all(sum(map(message_tokens, r.messages)) < 2_000 for r in llm.requests)
-        cuts = sum(isinstance(record, Summary) for record in agent.log)
-        assert cuts < 10
-        assert_prefix_stable(llm.requests, breaks=cuts)
+        assert all(sum(map(message_tokens, r.messages)) < 2_000 for r in agent.llm.requests)
+        assert len(summaries(agent)) < 10
+        assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
         assert agent.usage == Usage()
 
     async def test_a_budget_below_what_always_stays_is_not_a_cut_a_turn(self):
-        llm = play(*(call("add", a=n, b=n) for n in range(60)), "done")
-        settings = {"system_prompt": "word " * 1_000, "context_budget": 1_000}
-        agent = Compaction(llm=llm, tools=[add], **settings)
+        settings = {"system_prompt": "word " * 1_000, "context_budget": 1_000, "tools": [add]}
+        agent = make(*[call("add", a=n, b=n) for n in range(60)], "done", **settings)
         assert await agent.query("x") == "done"
-        assert sum(isinstance(record, Summary) for record in agent.log) <= 15
+        assert len(summaries(agent)) <= 15
 
     @pytest.mark.parametrize(
         ("text", "names"),
@@ -311,23 +289,22 @@ class TestCompaction(test_loop.TestLoop):
         assert bool(asked) == counts
 
     async def test_where_nothing_is_left_to_drop_the_run_ends_with_context_overflow(self):
-        llm = play(ContextWindowExceeded("prompt is too long"))
-        agent = Compaction(llm=llm)
+        agent = make(ContextWindowExceeded("prompt is too long"))
         result = await agent.run("x")
         assert result.stop_reason == "context_overflow"
         assert "prompt is too long" in result.text
-        assert len(llm.requests) == 1
+        assert len(agent.llm.requests) == 1
         assert validate([*agent.messages, UserMessage("go on")]) == []
 
     async def test_another_model_may_write_the_summary(self):
         cheap = ScriptedModel(AssistantMessage("CHEAP", usage=Usage(50, 5)), model="cheap")
-        llm = play(call("read", n=1), call("read", n=2), "done")
-        config = CompactionConfig(context_window=1_000, model=cheap)
-        agent = Compaction(llm=llm, tools=[read], compaction=config)
+        agent = make(
+            *reads(1, 3), "done", compaction=CompactionConfig(context_window=1_000, model=cheap)
+        )
         assert await agent.query("x") == "done"
-        [summary] = [record for record in agent.log if isinstance(record, Summary)]
+        [summary] = summaries(agent)
         assert (summary.content, summary.model, summary.usage) == ("CHEAP", "cheap", Usage(50, 5))
-        assert not any(r.messages[-1].text == SUMMARY_PROMPT for r in llm.requests)
+        assert asked(agent) == []
 
     async def test_an_unknown_window_counts_as_128000_tokens_with_one_warning(self, caplog):
         @tool
@@ -335,10 +312,10 @@ class TestCompaction(test_loop.TestLoop):
             """Much."""
             return "word " * 15_000
 
-        llm = play(*(call("much") for n in range(14)), "done")
-        llm.model = "nobody-knows-it"
-        agent = Compaction(llm=llm, tools=[much])
-        assert await agent.query("x") == "done"
-        assert any(isinstance(record, Summary) for record in agent.log)
+        for config in (CompactionConfig(), CompactionConfig(context_window=9)):
+            agent = make(*[call("much")] * 14, "done", tools=[much], compaction=config)
+            agent.llm.model = f"nobody-knows-{config.context_window}"
+            assert await agent.query("x") == "done"
+            assert summaries(agent)
         assert caplog.text.count("is not known") == 1
         assert "CompactionConfig(context_window=" in caplog.text

@@ -46,6 +46,14 @@ def said(text="ok", *calls, used=None, model=None):
     return AssistantMessage(text, tuple(calls), usage=used, model=model)
 
 
+def priced(*script, model="scripted", **settings):
+    """An agent that has played this script, a run for each answer."""
+    agent = Priced(llm=ScriptedModel(*script, model=model), tools=[add], **settings)
+    while len(agent.llm.requests) < len(script):
+        agent.run_sync("x")
+    return agent
+
+
 class TestCost(test_loop.TestLoop):
     agent_class = Cost
 
@@ -70,9 +78,8 @@ def test_each_token_is_counted_once(usage, money):
 
 
 def test_what_anthropic_keeps_for_an_hour_costs_twice_the_input():
-    usage = Usage(
-        MILLION, 0, cache_write_tokens=MILLION, extra={"ephemeral_1h_input_tokens": MILLION}
-    )
+    for_an_hour = {"ephemeral_1h_input_tokens": MILLION}
+    usage = Usage(MILLION, 0, cache_write_tokens=MILLION, extra=for_an_hour)
     assert cost_of([SideRequest(usage=usage, model="big")], price_of(PRICES)) == pytest.approx(20)
 
 
@@ -82,15 +89,13 @@ def test_settings_that_are_no_prices_are_refused(bad):
         Cost(llm=ScriptedModel(), prices=bad)
 
 
-# ---- sums
+# ---- sums, and what is not known
 
 
-async def test_per_model_per_run_and_in_all():
+def test_per_model_per_run_and_in_all():
     one, two = Usage(MILLION, 0), Usage(0, MILLION, reasoning_tokens=5)
     turns = [said("", call("add", a=1, b=1), used=one, model="small"), said(used=two, model="big")]
-    agent = Priced(llm=ScriptedModel(*turns, *turns), tools=[add], prices=PRICES)
-    await agent.run("x")
-    await agent.run("y")
+    agent = priced(*turns, *turns, prices=PRICES)
     assert agent.cost == pytest.approx(102)
     assert agent.bill == Bill(4, one + two + one + two, pytest.approx(102))
     assert agent.run_bill == Bill(2, one + two, pytest.approx(51))
@@ -98,29 +103,22 @@ async def test_per_model_per_run_and_in_all():
         "small": Bill(2, one + one, pytest.approx(2)),
         "big": Bill(2, two + two, pytest.approx(100)),
     }
-    assert agent.bill.usage == agent.usage
 
 
-# ---- what is not known
-
-
-async def test_a_model_without_a_price_costs_none_and_its_tokens_count():
+def test_a_model_without_a_price_costs_none_and_its_tokens_count():
     turns = [said(used=Usage(MILLION, 7), model="small"), said(used=Usage(3, 4), model="new")]
-    agent = Priced(llm=ScriptedModel(*turns), prices=PRICES)
-    await agent.run("x")
-    assert agent.cost == pytest.approx(1.000014)
-    await agent.run("y")
-    assert agent.cost is None
-    assert agent.run_bill == Bill(1, Usage(3, 4), None)
-    assert agent.usage == Usage(MILLION + 3, 11)
-    assert agent.model_bills["small"].cost == pytest.approx(1.000014)
-    assert agent.model_bills["new"] == Bill(1, Usage(3, 4), None)
+    agent = priced(*turns, prices=PRICES)
+    new = Bill(1, Usage(3, 4), None)
+    assert agent.bill == Bill(2, Usage(MILLION + 3, 11), None)
+    assert agent.run_bill == new
+    small = Bill(1, Usage(MILLION, 7), pytest.approx(1.000014))
+    assert agent.model_bills == {"small": small, "new": new}
 
 
 # ---- sub-agents
 
 
-def with_a_helper(outcomes, prices=PRICES, bases=(Cost, Agent), **settings):
+def with_a_helper(*outcomes, bases=(Cost, Agent), **settings):
     """An agent with a tool that asks a sub-agent, which plays these outcomes."""
     small = ScriptedModel(*outcomes, model="small")
     ask = as_tool(Agent(llm=small, tools=[add]), "ask", "Ask a sub-agent.")
@@ -129,12 +127,12 @@ def with_a_helper(outcomes, prices=PRICES, bases=(Cost, Agent), **settings):
         said(used=Usage(MILLION, 0)),
     ]
     llm = ScriptedModel(*turns, model="big")
-    return type("Both", bases, {})(llm=llm, tools=[ask], prices=prices, **settings)
+    return type("Both", bases, {})(llm=llm, tools=[ask], prices=PRICES, **settings)
 
 
 async def test_requests_of_sub_agents_are_added_up():
     steps = [said("", call("add", a=1, b=1), used=Usage(MILLION, 0)), said(used=Usage(0, MILLION))]
-    agent = with_a_helper([*steps, *steps])
+    agent = with_a_helper(*steps, *steps)
     told = [event async for event in agent.query_stream("x") if isinstance(event, UsageEvent)]
     assert agent.model_bills["small"] == Bill(4, Usage(2 * MILLION, 2 * MILLION), pytest.approx(6))
     assert agent.cost == pytest.approx(26)
@@ -143,12 +141,8 @@ async def test_requests_of_sub_agents_are_added_up():
 
 
 async def test_a_limit_counts_sub_agents_and_the_same_prices():
-    agent = with_a_helper(
-        [said(used=Usage(MILLION, 0))],
-        bases=(Limits, Cost, Agent),
-        max_cost=11,
-        limit_price=price_of(PRICES),
-    )
+    settings = {"bases": (Limits, Cost, Agent), "max_cost": 11, "limit_price": price_of(PRICES)}
+    agent = with_a_helper(said(used=Usage(MILLION, 0)), **settings)
     result = await agent.run("x")
     assert result.stop_reason == "limit:cost"
     assert agent.cost == pytest.approx(11)
@@ -159,32 +153,50 @@ async def test_a_limit_counts_sub_agents_and_the_same_prices():
 
 
 @pytest.fixture
-def _no_network(monkeypatch):
+def prices_of_genai(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("the network was asked for")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return pytest.importorskip("genai_prices")
 
 
-@pytest.mark.usefixtures("_no_network")
-class TestGenaiPrices:
-    def test_without_the_package_no_price_is_known(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "genai_prices", None)
-        agent = Priced(llm=ScriptedModel(said(used=Usage(9, 1)), model="gpt-5-mini"))
-        agent.run_sync("x")
-        assert agent.cost is None
-        assert agent.model_bills == {"gpt-5-mini": Bill(1, Usage(9, 1), None)}
+def test_without_the_package_no_price_is_known(monkeypatch):
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    agent = priced(said(used=Usage(9, 1)), model="gpt-5-mini")
+    assert agent.model_bills == {"gpt-5-mini": Bill(1, Usage(9, 1), None)}
 
-    def test_its_prices_are_used_where_none_are_given(self):
-        pytest.importorskip("genai_prices")
-        used = Usage(MILLION // 10, 0, cached_input_tokens=MILLION // 20)
-        agent = Priced(llm=ScriptedModel(said(used=used), model="gpt-5-mini"))
-        agent.run_sync("x")
-        plain = genai_price("gpt-5-mini", Usage(MILLION // 20, 0))
-        assert plain
-        assert 0 < agent.cost - plain < plain, "cached tokens are cheaper"
-        assert agent.cost < genai_price("gpt-5-mini", Usage(MILLION // 10, 0))
+
+@pytest.mark.usefixtures("prices_of_genai")
+def test_its_prices_are_used_where_none_are_given():
+    used = Usage(MILLION // 10, 0, cached_input_tokens=MILLION // 20)
+    costs = [priced(said(used=used), model=f"{by}gpt-5-mini").cost for by in ("", "openai/")]
+    assert costs[0] == costs[1], "a provider's name in front is no part of a model's"
+    plain = genai_price("gpt-5-mini", Usage(MILLION // 20, 0))
+    assert plain
+    assert 0 < costs[0] - plain < plain, "cached tokens are cheaper"
+
+
+@pytest.mark.usefixtures("prices_of_genai")
+def test_max_cost_alone_is_enough():
+    for tokens, reason in [(10, "completed"), (1_000_000, "limit:cost")]:
+        replies = [said("", call("add", a=1, b=2), used=Usage(tokens, 100)), "done"]
+        llm = ScriptedModel(*replies, model="claude-sonnet-4-5")
+        agent = Limits(llm=llm, tools=[add], max_cost=0.05)
+        assert agent.run_sync("go").stop_reason == reason
+
+
+async def test_a_local_model_of_a_known_name_has_no_price():
+    pytest.importorskip("genai_prices")
+    choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
+    reply = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
+    async with FaultServer([send(answer(reply))]) as server:
+        agent = Priced(llm=ChatOpenAI("gpt-4o", base_url=server.url))
+        await agent.run("go")
+        await agent.llm.aclose()
+    assert agent.usage.total_tokens == 1100
+    assert agent.cost is None
 
 
 # ---- totals are sums over the log
@@ -198,13 +210,7 @@ models = st.sampled_from(["big", "small", "new", None])
 requests = (
     st.builds(AssistantMessage, st.text(), usage=usages, model=models)
     | st.builds(SideRequest, usage=usages, model=models)
-    | st.builds(
-        Summary,
-        content=st.text(),
-        keep=st.just(0),
-        usage=usages,
-        model=st.sampled_from(["big", "new"]),
-    )
+    | st.builds(Summary, st.text(), st.just(0), usages, st.sampled_from(["big", "new"]))
 )
 
 
@@ -220,35 +226,3 @@ def test_totals_are_the_sums_over_the_log(log):
     parts = agent.model_bills.values()
     assert sum((part.usage for part in parts), Usage()) == agent.usage
     assert sum(part.requests for part in parts) == len(asked)
-
-
-async def test_max_cost_alone_is_enough():
-    pytest.importorskip("genai_prices")
-    for tokens, reason in [(10, "completed"), (1_000_000, "limit:cost")]:
-        replies = [said("", call("add", a=1, b=2), used=Usage(tokens, 100)), "done"]
-        llm = ScriptedModel(*replies, model="claude-sonnet-4-5")
-        agent = Limits(llm=llm, tools=[add], max_cost=0.05)
-        assert (await agent.run("go")).stop_reason == reason
-
-
-async def test_a_model_with_its_providers_name_in_front_has_a_price():
-    pytest.importorskip("genai_prices")
-    names = ("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5")
-    agents = [
-        Priced(llm=ScriptedModel(said("ok", used=Usage(1000, 100)), model=name)) for name in names
-    ]
-    for agent in agents:
-        await agent.run("go")
-    assert agents[0].cost == agents[1].cost
-
-
-async def test_a_local_model_of_a_known_name_has_no_price():
-    pytest.importorskip("genai_prices")
-    choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
-    reply = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
-    async with FaultServer([send(answer(reply))]) as server:
-        agent = Priced(llm=ChatOpenAI("gpt-4o", base_url=server.url))
-        await agent.run("go")
-        await agent.llm.aclose()
-    assert agent.usage.total_tokens == 1100
-    assert agent.cost is None

@@ -7,11 +7,13 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ worker = pytest.importorskip("tests.doubles.durable_worker")
 forked = multiprocessing.get_context("forkserver")  # which imports DBOS once
 forked.set_forkserver_preload([worker.__name__])
 KILLS = int(os.environ.get("AGENTLOOP_KILLS", "20"))  # 200 take some minutes
-EFFECTS = 22  # of a run that nobody kills
+EFFECTS = 23  # of a run that nobody kills
 ENDED = re.compile(r"(\?|paid 0) saw 0( (\?|paid \d)){7} Not run: \(\d+ tokens\)")
 
 
@@ -121,8 +123,8 @@ def test_a_run_that_is_killed_at_any_step_goes_on_from_there(tmp_path, whole, fi
 def test_runs_side_by_side_that_are_killed_again_and_again_end_right(tmp_path, seed):
     chance, at, runs = random.Random(seed), 0, ["one", "two", "three"]
     for _ in range(5):
-        at += chance.randint(1, EFFECTS)
-        live(tmp_path, at, runs)
+        at += chance.randint(1, len(runs) * EFFECTS // 5)
+        assert not live(tmp_path, at, runs)
     assert live(tmp_path, 0, runs)
     for run in runs:
         check(tmp_path, 5, run=run)
@@ -161,6 +163,35 @@ def test_errors_say_what_is_wrong_and_a_cancelled_run_can_be_resumed(tmp_path):
     assert errors[-1] == "done"
     with pytest.raises(Exception, match="unable to open database"):
         dbos.DBOSClient(system_database_url=url(tmp_path / "none")).check_connection()
+
+
+@pytest.mark.parametrize("change", [worker.reordered, worker.reworded])
+def test_a_run_that_another_program_plays_again_ends_with_an_error_that_names_both(
+    tmp_path, change
+):
+    assert not live(tmp_path, 5)
+    assert live(tmp_path, work=change)
+    with pytest.raises(Exception, match="'Worker'.* was recorded when .*'Worker'.* was expected"):
+        result(url(tmp_path))
+
+
+def test_a_newer_schema_works_unless_it_lacks_what_is_needed(tmp_path, whole):
+    shutil.copy(whole / "dbos.sqlite", tmp_path)
+    for change, error in (
+        ("UPDATE dbos_migrations SET version = 999", ""),
+        ("ALTER TABLE workflow_status RENAME COLUMN output TO outcome", "no such column: .*output"),
+    ):
+        with closing(sqlite3.connect(tmp_path / "dbos.sqlite")) as database:
+            database.execute(change)
+            database.commit()
+        with pytest.raises(Exception, match=error) if error else nullcontext():
+            assert result(url(tmp_path))
+
+
+def test_without_dbos_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dbos", None)
+    with pytest.raises(ImportError, match=r"pip install 'agentloop-micro\[durable\]'"):
+        Durable(llm=ScriptedModel("x")).run_sync("x")
 
 
 def test_a_workflow_tool_that_runs_beside_others_is_refused():
@@ -267,6 +298,7 @@ def test_four_workers_of_which_one_is_killed_every_second_end_all_runs(tmp_path,
                 fleet.kill("abcd"[kills % 4])
                 fleet.start("abcd"[kills % 4])
                 kills += 1
+        print(f"{kills} kills, {len(fleet.runs)} runs")
         fleet.check(kills)
 
 

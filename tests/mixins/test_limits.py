@@ -58,6 +58,10 @@ def price(model, usage):
     return usage.total_tokens / 10
 
 
+def limited(*script, tools=(add,), **settings):
+    return Limited(llm=ScriptedModel(*script), tools=tools, **settings)
+
+
 def results(agent):
     return [m for m in agent.messages if isinstance(m, ToolMessage)]
 
@@ -73,47 +77,30 @@ class TestEveryLimit(test_loop.TestLoop):
 # ---- each limit at its edge, over all ways to run
 
 
-EDGES = [
-    *[("requests", most, most) for most in (1, 2, 5)],
-    *[
-        ("tokens", most, requests)
-        for most, requests in [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)]
-    ],
-    *[("cost", most, n) for most, n in [(0.5, 1), (1, 1), (1.01, 2), (2, 2)]],
+EDGES = [  # the limit, and the requests and the calls until then
+    *[("requests", most, most, most) for most in (1, 2, 5)],
+    *[("tokens", most, n, n - 1) for most, n in [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)]],
+    *[("cost", most, n, n - 1) for most, n in [(0.5, 1), (1, 1), (1.01, 2), (2, 2)]],
+    *[("tool_calls", most, most + 1, most) for most in (1, 3, 4)],
 ]
 
 
-@pytest.mark.parametrize(("limit", "most", "requests"), EDGES)
-async def test_requests_tokens_and_cost(limit, most, requests):
-    settings = {f"max_{limit}": most, "limit_price": price}
-    agent = Limited(llm=ScriptedModel(again), tools=[add], **settings)
+@pytest.mark.parametrize(("limit", "most", "requests", "ran"), EDGES)
+async def test_each_limit_at_its_edge(limit, most, requests, ran):
+    agent = limited(again, **{f"max_{limit}": most, "limit_price": price})
     result = await agent.run("x")
     assert result.stop_reason == f"limit:{limit}"
     assert len(agent.llm.requests) == len(results(agent)) == requests
-    ran = sum(isinstance(record, ToolStart) for record in agent.log)
-    assert ran == requests - (limit != "requests"), "a result that nobody would see is not made"
-    assert is_closed(agent)
-
-
-@pytest.mark.parametrize("most", [1, 3, 4])
-async def test_tool_calls(most):
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_tool_calls=most)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:tool_calls"
-    assert len(agent.llm.requests) == most + 1, "the model may answer after the last call"
-    assert [m.is_error for m in results(agent)] == [False] * most + [True]
+    assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
     assert is_closed(agent)
 
 
 async def test_calls_per_turn():
     calls = [call("add", a=i, b=0) for i in range(10)]
-    agent = Limited(llm=ScriptedModel(calls, "ok"), tools=[add], max_calls_per_turn=4)
-    result = await agent.run("x")
-    assert (result.text, result.stop_reason) == ("ok", "completed")
+    agent = limited(calls, "ok", max_calls_per_turn=4)
+    assert (await agent.run("x")).text == "ok"
     texts = shown(agent.llm.requests[1])[2:]
-    assert texts[:4] == ["0", "1", "2", "3"]
-    assert len(texts) == 10
-    assert all(text.startswith("Not run: the limit of calls_per_turn") for text in texts[4:])
+    assert texts == ["0", "1", "2", "3"] + [NOT_RUN.format("calls_per_turn")] * 6
 
 
 # ---- what counts
@@ -121,8 +108,7 @@ async def test_calls_per_turn():
 
 async def test_a_success_or_another_tool_ends_no_streak_but_its_own():
     bad, good = call("fail"), call("add", a=1, b=1)
-    llm = ScriptedModel(bad, good, bad, good, bad, "never")
-    agent = Limited(llm=llm, tools=[fail, add], max_tool_failures=3)
+    agent = limited(bad, good, bad, good, bad, "x", tools=[fail, add], max_tool_failures=3)
     assert (await agent.run("x")).stop_reason == "limit:tool_failures"
 
     flaky = iter([False, False, True] * 2)
@@ -132,34 +118,35 @@ async def test_a_success_or_another_tool_ends_no_streak_but_its_own():
         """Work now and then."""
         assert next(flaky)
 
-    llm = ScriptedModel(*[call("sometimes")] * 6, "ok")
-    assert await Limited(llm=llm, tools=[sometimes], max_tool_failures=3).query("x") == "ok"
+    agent = limited(*[call("sometimes")] * 6, "ok", tools=[sometimes], max_tool_failures=3)
+    assert await agent.query("x") == "ok"
 
 
-async def test_a_done_tool_runs_at_the_limit_and_is_not_counted():
-    for limit in ({"max_tokens": 15}, {"max_tool_calls": 1}, {"max_requests": 2}):
-        turns = [reply(call("add", a=1, b=1)), reply(call("done", message="fine"))]
-        agent = Limited(llm=ScriptedModel(*turns), tools=[add], require_done_tool=True, **limit)
-        result = await agent.run("x")
-        assert (result.text, result.stop_reason) == ("fine", "done"), limit
+ADD, DONE = call("add", a=1, b=1), call("done", message="fine")
 
 
-async def test_done_is_not_believed_beside_calls_that_did_not_run():
-    turns = [[call("add", a=1, b=1), call("add", a=2, b=2), call("done", message="all added")]]
-    agent = Limited(
-        llm=ScriptedModel(*turns), tools=[add], require_done_tool=True, max_tool_calls=1
-    )
-    assert (await agent.run("x")).stop_reason == "limit:tool_calls"
-    llm = ScriptedModel(*turns, call("add", a=2, b=2), call("done", message="now"))
-    agent = Limited(llm=llm, tools=[add], require_done_tool=True, max_calls_per_turn=1)
-    assert await agent.query("x") == "now"
-    turns = [reply(call("add", a=1, b=1), call("done", message="added"))]
-    agent = Limited(llm=ScriptedModel(*turns), tools=[add], require_done_tool=True, max_tokens=10)
-    assert (await agent.run("x")).stop_reason == "limit:tokens"
+@pytest.mark.parametrize(
+    ("turns", "limit", "stop_reason"),
+    [
+        *[
+            ([reply(ADD), reply(DONE)], limit, "done")
+            for limit in ({"max_tokens": 15}, {"max_tool_calls": 1}, {"max_requests": 2})
+        ],
+        ([[ADD, ADD, DONE]], {"max_tool_calls": 1}, "limit:tool_calls"),
+        ([[ADD, ADD, DONE], ADD, DONE], {"max_calls_per_turn": 1}, "done"),
+        ([reply(ADD, DONE)], {"max_tokens": 10}, "limit:tokens"),
+    ],
+)
+async def test_done_is_not_counted_and_not_believed_beside_calls_that_did_not_run(
+    turns, limit, stop_reason
+):
+    agent = limited(*turns, require_done_tool=True, **limit)
+    assert (await agent.run("x")).stop_reason == stop_reason
+    assert len(agent.llm.requests) == len(turns)
 
 
 async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on():
-    agent = Limited(llm=ScriptedModel(again), tools=[add], max_requests=2)
+    agent = limited(again, max_requests=2)
     for prompt in ("x", None, "y", None):
         result = await agent.run(prompt)
         assert (result.stop_reason, result.usage.total_tokens) == ("limit:requests", 20)
@@ -169,38 +156,16 @@ async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on():
 # ---- side requests
 
 
-def summarizing(messages, tools):
-    if messages[-1].text == SUMMARY_PROMPT:
-        return "SUM"
-    return AssistantMessage("word " * 400, (call("add", a=1, b=len(messages)),))
-
-
 @pytest.mark.parametrize("most", [1, 4, 5, 8])
-@pytest.mark.parametrize("order", ["first", "last"])
-async def test_summaries_count_wherever_the_mixin_stands(order, most):
-    bases = (Limits, Agent) if order == "first" else (Agent, Limits)
-    agent = type("Both", bases, {})(
-        llm=ScriptedModel(summarizing),
-        tools=[add],
-        max_requests=most,
-        compaction=CompactionConfig(context_window=1500),
-    )
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:requests"
-    assert len(agent.llm.requests) == most
-    if most > 4:
-        assert any(isinstance(record, Summary) for record in agent.log)
-    assert is_closed(agent)
-
-
-@pytest.mark.parametrize("most", [1, 4, 5, 8])
-async def test_a_summary_that_fails_counts_too(most):
+@pytest.mark.parametrize("bases", [(Limits, Agent), (Agent, Limits)])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_summaries_count_wherever_the_mixin_stands(bases, most, fails):
     def model(messages, tools):
         if messages[-1].text == SUMMARY_PROMPT:
-            raise RuntimeError("down")
-        return summarizing(messages, tools)
+            return RuntimeError("down") if fails else "SUM"
+        return AssistantMessage("word " * 400, (call("add", a=1, b=len(messages)),))
 
-    agent = Limited(
+    agent = type("Both", bases, {})(
         llm=ScriptedModel(model),
         tools=[add],
         max_requests=most,
@@ -208,6 +173,7 @@ async def test_a_summary_that_fails_counts_too(most):
     )
     assert (await agent.run("x")).stop_reason == "limit:requests"
     assert len(agent.llm.requests) == most
+    assert most < 5 or fails != any(isinstance(record, Summary) for record in agent.log)
     assert is_closed(agent)
 
 
@@ -218,10 +184,10 @@ async def test_what_a_tool_spends_keeps_the_next_call_from_running():
         agent.record(SideRequest(Usage(40, 10), "small"))
         return "asked"
 
-    agent = Limited(llm=ScriptedModel([call("ask")] * 4), tools=[ask], max_tokens=100)
+    agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
     assert (await agent.run("x")).stop_reason == "limit:tokens"
     assert [m.text for m in results(agent)] == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
-    assert spent(agent.log)["requests"] == 3
+    assert spent(agent.log, None, ())["requests"] == 3
 
 
 # ---- tokens and money that are not what one expects
@@ -229,12 +195,11 @@ async def test_what_a_tool_spends_keeps_the_next_call_from_running():
 
 @pytest.mark.parametrize("price", [None, lambda model, usage: None])
 async def test_where_no_price_is_known_the_run_ends_after_one_request(price):
-    llm = ScriptedModel(again)
-    agent = Limited(llm=llm, tools=[add], max_cost=1000, limit_price=price)
+    agent = limited(again, max_cost=1000, limit_price=price)
     result = await agent.run("x")
     assert result.stop_reason == "limit:cost"
     assert "cost None" in result.text
-    assert len(llm.requests) == 1
+    assert len(agent.llm.requests) == 1
     assert is_closed(agent)
 
 
@@ -250,11 +215,11 @@ async def test_a_model_that_hangs_is_stopped():
         finally:
             stopped.append(True)
 
-    agent = Limited(llm=ScriptedModel(hang, "ok"), max_seconds=0.05)
+    agent = limited(hang, "ok", max_seconds=0.05)
     result = await agent.run("x")
     assert result.stop_reason == "limit:seconds"
     assert stopped == [True]
-    assert spent(agent.log)["requests"] == 0
+    assert spent(agent.log, None, ())["requests"] == 0
     assert (await agent.run()).text == "ok", "run() goes on"
 
 
@@ -265,7 +230,7 @@ async def test_tools_that_hang_are_stopped_and_others_keep_their_results():
         await asyncio.Event().wait()
 
     calls = [call("hang"), call("add", a=1, b=1), call("hang")]
-    agent = Limited(llm=ScriptedModel(calls, "ok"), tools=[hang, add], max_seconds=0.05)
+    agent = limited(calls, "ok", tools=[hang, add], max_seconds=0.05)
     result = await agent.run("x")
     assert result.stop_reason == "limit:seconds"
     assert [m.text for m in results(agent)] == [OUTCOME_UNKNOWN, "2", OUTCOME_UNKNOWN]
@@ -280,8 +245,8 @@ async def test_a_timeout_of_the_model_or_the_tool_itself_is_theirs(where):
         """Be late."""
         raise TimeoutError("mine")
 
-    llm = ScriptedModel(TimeoutError("mine") if where == "model" else call("late"))
-    agent = Limited(llm=llm, tools=[late], max_seconds=1000, on_tool_error="raise")
+    script = TimeoutError("mine") if where == "model" else call("late")
+    agent = limited(script, tools=[late], max_seconds=1000, on_tool_error="raise")
     with pytest.raises(TimeoutError, match="mine"):
         await agent.run("x")
 
@@ -290,23 +255,22 @@ async def test_a_timeout_of_the_model_or_the_tool_itself_is_theirs(where):
 
 
 @pytest.mark.parametrize(
-    ("limit", "requests"),
+    "limit",
     [
-        ({"max_requests": 2}, 2),
-        ({"max_tokens": 15}, 2),
-        ({"max_cost": 1.5, "limit_price": price}, 2),
-        ({"max_tool_calls": 1}, 2),
+        {"max_requests": 2},
+        {"max_tokens": 15},
+        {"max_cost": 1.5, "limit_price": price},
+        {"max_tool_calls": 1},
     ],
 )
-async def test_a_last_summary_is_one_more_request(limit, requests):
-    llm = ScriptedModel(again)
-    agent = Limited(llm=llm, tools=[add], limit_summary=True, **limit)
+async def test_a_last_summary_is_one_more_request(limit):
+    agent = limited(again, limit_summary=True, **limit)
     events = [event async for event in agent.query_stream("x")]
-    assert len(llm.requests) == requests + 1
-    last = llm.requests[-1]
+    *_, before, last = requests = agent.llm.requests
+    assert len(requests) == 2 + 1
     assert (last.messages[-1].text, last.tool_choice) == (LAST_WORDS, "auto")
-    assert_prefix_stable(llm.requests)
-    assert last.messages[: len(llm.requests[-2].messages)] == llm.requests[-2].messages
+    assert_prefix_stable(requests)
+    assert last.messages[: len(before.messages)] == before.messages
     assert [tool.name for tool in last.tools] == ["add"]
     assert events[-1].content.endswith("I have added.")
     assert isinstance(agent.log[-2], SideRequest)
@@ -319,7 +283,7 @@ async def test_a_last_summary_that_fails_changes_nothing_else(failure):
     def model(messages, tools):
         return failure if messages[-1].text == LAST_WORDS else again(messages, tools)
 
-    agent = Limited(llm=ScriptedModel(model), tools=[add], max_requests=1, limit_summary=True)
+    agent = limited(model, max_requests=1, limit_summary=True)
     result = await agent.run("x")
     assert result.stop_reason == "limit:requests"
     assert result.text.endswith("step 1")
@@ -332,13 +296,7 @@ async def test_a_request_that_hung_is_asked_for_a_summary_that_forces_no_tool():
             await asyncio.Event().wait()
         return "Nothing yet."
 
-    agent = Limited(
-        llm=ScriptedModel(model),
-        tools=[add],
-        tool_choice="required",
-        limit_summary=True,
-        max_seconds=0.05,
-    )
+    agent = limited(model, tool_choice="required", limit_summary=True, max_seconds=0.05)
     result = await agent.run("x")
     assert (result.stop_reason, result.text.split("\n\n")[1]) == ("limit:seconds", "Nothing yet.")
     assert [request.tool_choice for request in agent.llm.requests] == ["required", "auto"]
@@ -348,6 +306,3 @@ async def test_a_request_that_hung_is_asked_for_a_summary_that_forces_no_tool():
 def test_a_limit_that_is_none_says_so(most):
     with pytest.raises(ValueError, match="max_requests"):
         Limits(llm=ScriptedModel(), max_requests=most)
-
-
-# ---- the count
