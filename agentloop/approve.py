@@ -4,26 +4,30 @@ Copy with: tools.py and what it names.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .depends import Function
+from .errors import ToolError
 from .tools import call_function
 from .waiting import within
 
 logger = logging.getLogger("agentloop")
 
+Approve = Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None
 
-async def is_approved(
-    approve: Function | None, name: str, arguments: dict[str, Any], *, seconds: float
-) -> bool:
-    """Whether `approve(name, arguments)` says True in time. True if there is nobody to ask.
 
-    Anything else denies: an error, another value, a late answer.
+async def check_approval(
+    approve: Approve, name: str, arguments: dict[str, Any], *, seconds: float
+) -> None:
+    """Go on if `approve(name, arguments)` says True in time, or if there is nobody to ask.
+
+    ToolError: it says anything else, raises, or takes too long.
     """
-    return approve is None or await ask(approve, name, arguments, seconds=seconds) is True
+    if approve and await ask(approve, name, arguments, seconds=seconds) is not True:
+        raise ToolError(f"Denied: this {name} was not approved. Do not just try it again.")
 
 
-async def ask(function: Function, *args: Any, seconds: float) -> Any:
+async def ask(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
     """What a function answers in time, or None; it has a second to stop after that."""
     try:
         return await within(seconds, call_function(function, *args), grace=1)

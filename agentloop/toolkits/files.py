@@ -16,14 +16,13 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 from typing import Any
 
-from ..approve import is_approved
+from ..approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, in_thread, tool
 
@@ -56,7 +55,7 @@ class Workspace:
         self,
         root: str | Path = ".",
         *,
-        approve: Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None = None,
+        approve: Approve = None,
         approve_timeout: float = 300.0,
     ) -> None:
         self.root = Path(root).resolve()
@@ -112,7 +111,9 @@ class Workspace:
     ) -> str:
         """Searches text files for a regular expression: a line of "path:line:text" for each match.
 
-        A search that takes 20 seconds is stopped: then search less, or more simply.
+        Skips .git, node_modules, .venv and the like, unless `path` is in them; other files that git
+        ignores are searched. A search that takes 20 seconds is stopped: then search less, or more
+        simply.
 
         Args:
             pattern: The regular expression. It is matched line by line.
@@ -184,8 +185,7 @@ class Workspace:
         """
         try:
             target = Path(os.path.realpath(self.root / path))
-            foreign = path.startswith("~") or ("\\" in path and os.sep == "/")
-            if foreign or not target.is_relative_to(self.root):
+            if path[:1] == "~" or "\\" in path or not target.is_relative_to(self.root):
                 raise ToolError(f"{path!r:.200} leads out of the workspace. {RULE}")
             if not (new or target.exists()):
                 raise ToolError(f"There is no {self._name(target)}. Look for it with glob. {RULE}")
@@ -225,13 +225,8 @@ class Workspace:
             raise ToolError(f"{name} is git's own: it can be read, and not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
-        if not await is_approved(
-            self.approve, tool, {"path": name, **arguments}, seconds=self.approve_timeout
-        ):
-            raise ToolError(
-                f"Denied: this {tool} was not approved, and nothing was changed. Do not just try "
-                "it again."
-            )
+        asked = {"path": name, **arguments}
+        await check_approval(self.approve, tool, asked, seconds=self.approve_timeout)
         if os.path.realpath(target) != str(target) or self._load(target) != before:
             raise ToolError(f"{name} has just changed on disk: read it again.")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -247,33 +242,24 @@ class Workspace:
             self.seen[target] = hash(data)
 
     async def _search(self, path: str, glob: str, pattern: str = "") -> str:
-        """The first lines that a search prints. Its process is killed when they are enough."""
+        """The first lines that a search finds, in a process that can be killed."""
         with self._at(path) as target:
             start = self._name(target)
-            code = f"{inspect.getsource(_find)}\nimport json, sys\nsys.tracebacklimit = 0\n"
-            code += "_find(*json.loads(sys.argv[1]))"
-            given = json.dumps([start, glob or "*", pattern, SKIPPED.split(",")])
-            command = [sys.executable, "-I", "-S", "-Xutf8", "-c", code, given]
+            given = json.dumps([start, glob or "*", pattern, SKIPPED.split(","), MAX_FOUND + 1])
+            command = [sys.executable, "-I", "-S", "-Xutf8", "-c", SEARCH, given]
             process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         try:
-            lines = await in_thread(_first_lines, process)
+            output, _ = await in_thread(process.communicate)
         finally:
             process.kill()
+        lines = re.findall(r"[^\r\n]+", output.decode(errors="replace"))
         if len(lines) > MAX_FOUND:
             lines[-1] = f"[There are more than these {MAX_FOUND}: be more specific.]"
         return "\n".join(lines) or f"There is nothing like {pattern or glob!r:.200} in {start}."
 
 
-def _first_lines(process: Popen[bytes]) -> list[str]:
-    """The lines that a process prints, one more than are shown."""
-    with process:
-        raw = list(islice(process.stdout or (), MAX_FOUND + 1))
-        process.kill()
-    return [line.decode(errors="replace").rstrip("\r\n") for line in raw]
-
-
-def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> None:
-    """Prints the files below `start` that match `glob`, or their lines that match `pattern`.
+def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[str]:
+    """The files below `start` that match `glob`, or their lines that match `pattern`.
 
     Follows no link. Runs where it can be killed: a regular expression may take for ever.
     """
@@ -299,7 +285,7 @@ def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> None:
             if not wanted.fullmatch(name if pattern else path.relative_to(start).as_posix()):
                 continue
             if not pattern:
-                print(name)
+                yield name
             elif os.path.isfile(path) and not os.path.islink(path):
                 with suppress(OSError), path.open(newline="\n", errors="replace") as lines:
                     for number, line in enumerate(lines, 1):
@@ -307,4 +293,11 @@ def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> None:
                             break
                         if match := regex.search(text := line.rstrip("\r\n")):
                             text = text[max(0, match.start() - 100) :][:300]
-                            print(f"{name}:{number}:{text}")
+                            yield f"{name}:{number}:{text}"
+
+
+SEARCH = (
+    "from __future__ import annotations\nimport itertools, json, sys\nsys.tracebacklimit = 0\n"
+    f"{inspect.getsource(_find)}\n*given, most = json.loads(sys.argv[1])\n"
+    "print(*itertools.islice(_find(*given), most), sep='\\n')"
+)

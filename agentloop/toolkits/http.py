@@ -1,6 +1,6 @@
 """Tools from a JSON config, each an HTTP request; and `web_fetch`, which reads a page.
 
-Copy with: tools.py and what it names. Needs httpx.
+Copy with: environment.py, tools.py and what they name. Needs httpx.
 
     loader = ConfigToolLoader.load_from_file("desk.json")
     agent = Agent(
@@ -19,22 +19,21 @@ variable of the environment, read when the config is loaded: nothing shows its v
 from __future__ import annotations
 
 import html
-import json
-import os
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import parse_qs, quote, quote_plus, urlsplit
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ..depends import Overrides
+from ..environment import fill_in, mask
 from ..errors import ToolError
 from ..results import as_text, describe_error
-from ..tools import NO_OVERRIDES, FunctionTool, Tool, in_thread
+from ..tools import NO_OVERRIDES, Tool, in_thread, tool
 
 if TYPE_CHECKING:
     import httpx
@@ -45,14 +44,13 @@ PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
 # Public by the registries, and yet not: Azure's metadata; NAT64 and 6to4, which lead elsewhere.
 NOT_PUBLIC = [ip_network(net) for net in ("168.63.129.16/32", "64:ff9b::/32", "2002::/16")]
 MAX_BYTES = 1_000_000  # of a response
-FETCH_SECONDS = 30.0
 
 
 # ---- the config
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+class _Strict(BaseModel, extra="forbid", hide_input_in_errors=True):
+    pass
 
 
 class BasicSettings(_Strict):
@@ -71,9 +69,9 @@ class ActionBook(_Strict):
 
 
 class Endpoint(_Strict):
-    """A request. Its host is fixed, and no user stands in front of it."""
+    """A request. The host of its url is fixed. No user stands before it, and no query behind it."""
 
-    url: str = Field(pattern=r"^https?://[^/?#@{}\\\s]+([/?]|$)")
+    url: str = Field(pattern=r"^https?://[^/?#@{}\\\s]+(/[^?#]*)?$")
     method: str = Field("GET", pattern="^(GET|POST|PUT|PATCH|DELETE)$")
     headers: dict[str, str] = {}
     body: Any = None
@@ -98,19 +96,13 @@ class ConfigToolLoader:
     """Reads a config. ValueError names the file, the key and what to do."""
 
     def __init__(self, text: str, source: str | Path = "config") -> None:
-        self.source, self.secrets = source, set[str]()
-
-        def value(place: re.Match[str]) -> str:
-            if place[1] not in os.environ:
-                raise ValueError(f"{place[0]}: set {place[1]} in the environment")
-            secret = os.environ[place[1]].strip()
-            if len(secret) > 5:  # a very short one may be part of words
-                self.secrets.add(secret)
-            return json.dumps(secret)[1:-1]
-
+        self.source = source
         try:
-            text = re.sub(r"\$\{(\w+)\}", value, AUTOFILL.sub(r'"\1": "{=\1}"', text))
+            text, self.secrets = fill_in(AUTOFILL.sub(r'"\1": "{=\1}"', text))
             self.config = Config.model_validate_json(text)
+            used = {name for book in self.config.action_books for name in book.tools}
+            if unknown := used - {tool.name for tool in self.config.tools}:
+                raise ValueError(f"action_books: tools: declare {unknown} under tools")
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from None
 
@@ -142,64 +134,62 @@ class HTTPTool(Tool):
     def __init__(
         self, config: ToolConfig, context: Mapping[str, Any], loader: ConfigToolLoader
     ) -> None:
-        seconds, self.template = config.endpoint.timeout, config.endpoint.model_dump()
-        super().__init__(config.name, config.description, config.parameters, timeout=seconds)
-        self.secrets, own = loader.secrets, {*self.parameters.get("properties", ())}
+        endpoint, own = config.endpoint, {*config.parameters.get("properties", ())}
+        super().__init__(
+            config.name, config.description, config.parameters, timeout=endpoint.timeout
+        )
+        self.endpoint, self.secrets = endpoint, loader.secrets
         self.given = {name: context[name] for name in {*context} - own}
         self.given |= {f"={name}": value for name, value in context.items()}
-        for name in {*PLACE.findall(json.dumps(self.template))} - own - {*self.given}:
+        for name in {*PLACE.findall(endpoint.model_dump_json())} - own - {*self.given}:
             raise ValueError(
                 f"{loader.source}: {config.name}: {{{name}}} is no parameter: declare it, or give "
                 f"it with get_tools(context_vars={{{name.strip('=')!r}: ...}})"
             )
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
+        return await send(self.request(args), self.secrets)
+
+    def request(self, args: dict[str, Any]) -> httpx.Request:
+        """The request with its places filled in. ToolError: a value would make another path."""
+        import httpx
+
         values = {**args, **self.given}
-        [filled] = fill(self.template, values)
-        url = address(self.template["url"], values, filled["query_params"])
+
+        def encode(place: re.Match[str]) -> str:
+            text = as_text(values.get(place[1]))
+            if {"", ".", ".."} & {*re.split(r"[/\\]", text)}:
+                raise ToolError(f"{place[1]}: the address needs a value for it, and not a path")
+            return quote(text, safe="")
+
+        filled = fill(self.endpoint.model_dump(), values)
+        url = httpx.URL(PLACE.sub(encode, self.endpoint.url), params=filled["query_params"])
         headers = {name: as_text(value) for name, value in filled["headers"].items()}
-        content = {"headers": headers, "json": filled.get("body")}
-        return await send(filled["method"], url, self.secrets, **content)
+        return httpx.Request(filled["method"], url, headers=headers, json=filled.get("body"))
 
 
-def fill(template: Any, values: Mapping[str, Any]) -> list[Any]:
-    """The template with its places filled in, in one pass: [it], or [] if one has no value."""
+def fill(template: Any, values: Mapping[str, Any]) -> Any:
+    """The template with its places filled in, in one pass, without what needs a missing value."""
+
+    def is_known(each: Any) -> bool:
+        return not isinstance(each, str) or {*PLACE.findall(each)} <= values.keys()
+
     kind = template.__class__
     if kind is dict:
-        return [{key: value for key, each in template.items() for value in fill(each, values)}]
+        return {key: fill(each, values) for key, each in template.items() if is_known(each)}
     if kind is list:
-        return [[value for each in template for value in fill(each, values)]]
+        return [fill(each, values) for each in template if is_known(each)]
     if kind is not str:
-        return [template]
-    try:
-        if whole := PLACE.fullmatch(template):
-            return [values[whole[1]]]
-        return [PLACE.sub(lambda place: as_text(values[place[1]]), template)]
-    except KeyError:
-        return []
-
-
-def address(template: str, values: Mapping[str, Any], query: dict[str, Any]) -> httpx.URL:
-    """The address, filled in. ToolError: a value would make another path of it."""
-    import httpx
-
-    def encode(place: re.Match[str]) -> str:
-        text = as_text(values.get(place[1]))
-        if {"", ".", ".."} & {*re.split(r"[/\\]", text)}:
-            raise ToolError(f"{place[1]}: the address needs a value for it, and not a path")
-        return quote(text, safe="")
-
-    url = urlsplit(template)
-    [params] = fill(parse_qs(url.query, True), values)
-    return httpx.URL(
-        f"{url.scheme}://{url.netloc}{PLACE.sub(encode, url.path)}", params=params | query
-    )
+        return template
+    if whole := PLACE.fullmatch(template):
+        return values[whole[1]]
+    return PLACE.sub(lambda place: as_text(values[place[1]]), template)
 
 
 # ---- requests
 
 
-async def send(method: str, url: httpx.URL, secrets: Iterable[str] = (), **content: Any) -> str:
+async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     """The status and the body, as text. ToolError: there is no response, or it is no good one.
 
     The request goes to an address that was checked: nobody looks up the name again. Secrets are
@@ -207,14 +197,14 @@ async def send(method: str, url: httpx.URL, secrets: Iterable[str] = (), **conte
     """
     import httpx
 
-    host, data = url.raw_host.decode(), bytearray()
+    host, data = request.url.raw_host.decode(), bytearray()
     try:
         found = await in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
         addresses = [str(each[4][0]) for each in found]
         if not (PRIVATE_NAME.fullmatch(host) or all(map(is_public, addresses))):
             raise PermissionError(f"a private address, {addresses}, is refused")
-        request = httpx.Request(method, url, extensions={"sni_hostname": host}, **content)
-        request.url = url.copy_with(host=addresses[0])  # its Host header is the name
+        request.extensions["sni_hostname"] = host
+        request.url = request.url.copy_with(host=addresses[0])  # its Host header is the name
         request.headers["Accept-Encoding"] = "identity"
         request.headers.setdefault("User-Agent", "agentloop")
         async with httpx.AsyncHTTPTransport() as transport:
@@ -237,10 +227,7 @@ async def send(method: str, url: httpx.URL, secrets: Iterable[str] = (), **conte
         good, text = response.is_success, f"{status}\n{text}"  # no redirect is followed
     except (httpx.HTTPError, OSError, UnicodeError) as error:
         good, text = False, f"{host}: {describe_error(error)}"
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        as_json, as_repr = json.dumps(secret)[1:-1], repr(secret)[1:-1]
-        for form in (secret, quote(secret, safe=""), quote_plus(secret), as_json, as_repr):
-            text = text.replace(form, "***")
+    text = mask(text, secrets)
     if good:
         return text
     raise ToolError(text)
@@ -259,13 +246,17 @@ def web_fetch(allow: Sequence[str]) -> Tool:
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
     async def web_fetch(url: str) -> str:
-        page = httpx.URL(url)
-        if page.scheme not in ("http", "https") or page.netloc not in hosts:
+        page = httpx.Request("GET", url)
+        if page.url.scheme not in ("http", "https") or page.url.netloc not in hosts:
             raise ToolError(f"{url!r:.200} is no http(s) address of {', '.join(allow)}")
-        return await send("GET", page)
+        return await send(page)
 
-    text = f"Fetches a web page as text, from {', '.join(allow)}"
-    return FunctionTool(web_fetch, text, timeout=FETCH_SECONDS, idempotent=True, read_only=True)
+    return tool(
+        f"Fetches a web page as text, from {', '.join(allow)}",
+        timeout=30,
+        idempotent=True,
+        read_only=True,
+    )(web_fetch)
 
 
 def text_of_page(page: str) -> str:

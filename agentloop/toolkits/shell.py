@@ -19,19 +19,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from ..approve import is_approved
+from ..approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, in_thread, tool
 from ..waiting import within
 
-COMMAND_DENIED = "Denied: this command was not approved, and was not run. Do not just try it again."
 MAX_OUTPUT = 30_000  # bytes of a command's output that are kept: half from its start, half its end
 MAX_TIMEOUT = 3600.0
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe
@@ -75,7 +73,7 @@ class Shell:
         root: str | Path = ".",
         *,
         allow: Sequence[str] | None = None,
-        approve: Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None = None,
+        approve: Approve = None,
         approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
@@ -109,8 +107,7 @@ class Shell:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
         arguments = {"command": command, "timeout": timeout}
-        if not await is_approved(self.approve, "bash", arguments, seconds=self.approve_timeout):
-            raise ToolError(COMMAND_DENIED)
+        await check_approval(self.approve, "bash", arguments, seconds=self.approve_timeout)
         with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
             folder = Path(temporary, "folder")
             output, code = await self._run(command, timeout, folder)
@@ -127,15 +124,11 @@ class Shell:
 
     def check(self, command: str) -> None:
         """ToolError unless the patterns allow a command."""
-        if self.allow is None or command in self.allow:
+        allow = self.allow
+        if allow is None or command in allow:
             return
-        if not PLAIN_COMMAND.fullmatch(command):
-            problem = "it has more in it than plain words"
-        elif not any(fnmatchcase(command, pattern) for pattern in self.allow):
-            problem = "it matches none of them"
-        else:
-            return
-        raise ToolError(f"Not run: allowed are only {list(self.allow)}, and {problem}.")
+        if not (PLAIN_COMMAND.fullmatch(command) and any(fnmatchcase(command, p) for p in allow)):
+            raise ToolError(f"Not run: allowed are only {[*allow]}, a * being plain words.")
 
     async def _run(self, command: str, timeout: float, folder: Path) -> tuple[str, int | None]:
         """What a command prints, and its exit code: None if it was killed when its time was over.

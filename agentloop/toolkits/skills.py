@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from ..arguments import parse_arguments
 from ..errors import ToolError
-from ..front_matter import EACH_NAME, read_front_matter
+from ..front_matter import EACH_NAME, read_folder
 from ..loop import Loop
 from ..messages import AssistantMessage, Record, ToolCall, ToolMessage
 from ..tools import Tool, tool
@@ -54,11 +54,10 @@ def discover_skills(folder: str | Path) -> list[Skill]:
     ValueError names a file that is none, the key and what to do.
     """
     found: list[Skill] = []
-    for file in sorted(Path(folder).resolve(strict=True).glob("*/SKILL.md")):
-        fields, _ = read_front_matter(find(file.parent, file.name), "name", "description")
-        allowed = fields.get("allowed-tools", fields.get("allowed_tools"))
+    for path, about, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
+        allowed = about.get("allowed-tools", about.get("allowed_tools"))
         names = None if allowed is None else tuple(EACH_NAME.findall(allowed))
-        found.append(Skill(fields["name"], fields["description"], file.parent, names))
+        found.append(Skill(about["name"], about["description"], path.parent, names))
     return found
 
 
@@ -141,11 +140,10 @@ def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
 
     ValueError names a file that is none, and what to do.
     """
-    commands: dict[str, SlashCommand] = {}
-    for path in sorted(Path(folder).resolve(strict=True).glob("*.md")):
-        fields, text = read_front_matter(path)
-        commands[path.stem] = SlashCommand(fields.get("description", ""), text)
-    return commands
+    return {
+        path.stem: SlashCommand(about.get("description", ""), text)
+        for path, about, text in read_folder(folder, "*.md")
+    }
 
 
 def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:

@@ -8,7 +8,8 @@ Copy with: the core, front_matter.py.
 Each call runs a fork of its agent, with an empty log, so calls run side by side. Each request of a
 sub-agent passes through its parent's `call_model`: limits are asked before it. After it, the parent
 records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
-its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them.
+its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them, and nobody
+but an `approval_callback` of its own can answer what it asks.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace, new_class
-from typing import Annotated, Any, Literal, cast
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import SubAgentEvent
-from ..front_matter import EACH_NAME, read_front_matter
+from ..front_matter import EACH_NAME, read_folder
 from ..loop import ChatModel, Loop, Request
-from ..messages import AssistantMessage, Result, SideRequest, ToolCall
+from ..messages import AssistantMessage, SideRequest, ToolCall
 from ..runs import ANSWERED
 from ..tools import Tool, find_tool, tool
 
-SIDE_BY_SIDE = 4  # sub-agents of one agent
+SIDE_BY_SIDE = 4  # sub-agents of one run
 DEEPEST = 3  # of sub-agents in sub-agents
 TASK = "Gives a task to a sub-agent, which sees nothing but the prompt. There are:"
+NOBODY = "It asks for approval and nobody can answer: give it an approval_callback."
 
-Parent = Annotated[Loop, Depends(current_agent)]
+Parent = Annotated[Any, Depends(current_agent)]
 Call = Annotated[ToolCall, Depends(current_call)]
 
 
@@ -61,22 +63,20 @@ class AgentDefinition:
 
 def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
     """The tool `task`, which starts a sub-agent by name: a fork of the template, as defined."""
-    agents = {
-        each.name: template.fork(
+    agents, listed = dict[str, Loop](), TASK
+    for each in definitions:
+        agents[each.name] = template.fork(
             at=0,
             system_prompt=each.system_prompt,
             tools=template.tools if each.tools is None else each.tools,
             llm=each.model or template.llm,
         )
-        for each in definitions
-    }
+        listed += f"\n- {each.name}: {each.description}"
 
     async def task(agent: str, prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agents[agent], prompt, agent, parent, call)
 
-    literal: Any = Literal
-    task.__annotations__["agent"] = literal[tuple(agents)]
-    listed = "\n".join([TASK, *(f"- {each.name}: {each.description}" for each in definitions)])
+    task.__annotations__["agent"] = Literal[*agents]
     return tool(listed)(task)
 
 
@@ -90,46 +90,41 @@ def discover_agents(
     key and what to do.
     """
     found: list[AgentDefinition] = []
-    known = {"inherit": None, **models}
-    for path in sorted(Path(folder).resolve(strict=True).glob("*.md")):
-        fields, text = read_front_matter(path, "name", "description")
-        names, model = fields.get("tools"), fields.get("model", "inherit")
+    for path, about, text in read_folder(folder, "*.md", "name", "description"):
+        names, known = about.get("tools"), {"inherit": None, **models}
         try:
-            llm, chosen = known[model], None
-            if names is not None:
-                chosen = [find_tool(name, tools) for name in EACH_NAME.findall(names)]
+            model = known[about.get("model", "inherit")]
+            given = [find_tool(name, tools) for name in EACH_NAME.findall(names or "")]
         except (ToolError, KeyError) as error:
             raise ValueError(f"{path}: tools, model: {error} (models: {[*known]})") from None
-        found.append(AgentDefinition(fields["name"], fields["description"], text, chosen, llm))
+        own = None if names is None else given
+        found.append(AgentDefinition(about["name"], about["description"], text, own, model))
     return found
 
 
-async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
+async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Any, call: ToolCall) -> str:
     """The answer of a fork of `agent` to a prompt. ToolError: it ended without one."""
     if (depth := getattr(parent, "depth", 0) + 1) > DEEPEST:
         raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
-
-    def tell(event: Any) -> None:
-        parent.emit(SubAgentEvent(name, call.id, event))
-
     child: Any = agent.fork(at=0)
     child.__class__ = counted(type(agent))
-    child.parent, child.depth = parent, depth
-    child.listeners = [*agent.listeners, *[tell] * parent.listened]
-    slots = _slots.setdefault(asyncio.get_running_loop(), WeakKeyDictionary())
+    child.parent, child.depth, child.listeners = parent, depth, [*agent.listeners]
+    if parent.listened:
+        child.listeners.append(lambda event: parent.emit(SubAgentEvent(name, call.id, event)))
     fire_hooks: Any = getattr(parent, "fire_hooks", None)
-    async with slots.setdefault(parent, asyncio.Semaphore(SIDE_BY_SIDE)):
+    async with _slots.setdefault(parent._run.task, asyncio.Semaphore(SIDE_BY_SIDE)):
         if fire_hooks:
             await fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
-        result: Result = await child.run(prompt)
+        result = await child.run(prompt)
         if fire_hooks:
             await fire_hooks("SubagentStop", {"agent_type": name})
-    if result.stop_reason not in ANSWERED:
-        raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
-    return result.text
+    if result.stop_reason in ANSWERED:
+        return str(result)
+    said = NOBODY if result.pending else result.text
+    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {said}")
 
 
-_slots: WeakKeyDictionary[Any, WeakKeyDictionary[Loop, asyncio.Semaphore]] = WeakKeyDictionary()
+_slots = WeakKeyDictionary[Any, asyncio.Semaphore]()  # by the task of the parent's run
 
 
 class Counted(Loop):
@@ -156,7 +151,6 @@ class Counted(Loop):
 
 
 @cache
-def counted(cls: type[Loop]) -> type[Counted]:
+def counted(cls: type[Loop]) -> Any:
     """The class with `Counted` next to its base, where all of its requests pass."""
-    bases = (Counted,) if cls is Loop else (cls, Counted)
-    return cast(type[Counted], new_class(cls.__name__, bases))
+    return type(cls.__name__, (Counted,) if cls is Loop else (cls, Counted), {})

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Message, Record, Result, ToolMessage
@@ -54,7 +52,7 @@ class Todo(Loop):
         open on it.
     """
 
-    todo_reminder: PositiveInt = 10
+    todo_reminder: int = 10
 
     def toolset(self) -> Sequence[Tool]:
         return [*super().toolset(), todos]
@@ -69,7 +67,7 @@ class Todo(Loop):
     async def finish(self, result: Result) -> Result | None:
         answer, run = await super().finish(result), newest_run(self.log)
         left = open_items(run)  # after an older run, the user may have asked something else
-        told = any(getattr(record, "extra", None) == GUARD for record in run)
+        told = GUARD in [getattr(record, "extra", None) for record in run]
         if answer and left and not told and answer.stop_reason in ("completed", "done"):
             self.tell(STILL_OPEN.format(left), **GUARD)
             return None
@@ -78,9 +76,11 @@ class Todo(Loop):
 
 def open_items(log: Sequence[Record]) -> str:
     """What is open, or in progress, on the newest list in a log, a line each."""
-    results = [record for record in log if isinstance(record, ToolMessage) and not record.is_error]
-    lists = [result.text for result in results if result.tool_name == "todos"]
-    return "\n".join(re.findall(r"(?m)^\[(?:open|in_progress)\].*", "".join(lists[-1:])))
+    text = ""
+    for record in log:
+        if isinstance(record, ToolMessage) and record.tool_name == "todos" and not record.is_error:
+            text = record.text
+    return "\n".join(re.findall(r"(?m)^\[(?:open|in_progress)\].*", text))
 
 
 def steps_without(log: Sequence[Record], text: str) -> int:

@@ -26,9 +26,25 @@ RESULTS = {
     "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
     "image": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
     "structured": {"content": [], "structuredContent": {"n": 1}},
+    "svg": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/svg+xml"}]},
+    "sound": {"content": [{"type": "audio", "data": PIXEL, "mimeType": "audio/wav"}]},
+    "huge": {"content": [{"type": "image", "data": "AAAA" * 2_000_000, "mimeType": "image/png"}]},
+    "long": {"content": [{"type": "text", "text": "x" * 2_000_000}]},
+    "blob": {"content": [{"type": "resource", "resource": {"uri": "a://b", "blob": PIXEL}}]},
+    "picture": {
+        "content": [
+            {
+                "type": "resource",
+                "resource": {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"},
+            }
+        ]
+    },
+    "nested": {"content": [{"type": "resource", "resource": {"uri": "a://b", "text": "in it"}}]},
+    "empty": {"content": [], "isError": True},
     "link": {"content": [{"type": "resource_link", "uri": "file:///a.txt", "name": "a"}]},
     "error": {"content": [{"type": "text", "text": "no such file"}], "isError": True},
-    "env": {"content": [{"type": "text", "text": ",".join(sorted(os.environ))}]},
+    "env": {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]},
+    "args": {"content": [{"type": "text", "text": " ".join(sys.argv[3:])}], "isError": True},
 }
 
 
@@ -65,6 +81,7 @@ if mode == "mute":
 if mode == "stubborn":
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
+if mode in ("stubborn", "leaves"):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     with open(pids, "a") as file:
         print(child.pid, file=file)

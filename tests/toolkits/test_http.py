@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, quote_plus, unquote
 
 import pytest
 from hypothesis import given
@@ -96,23 +96,19 @@ def resolver(monkeypatch):
     return answers
 
 
-def config(url, properties=("x", "y"), **endpoint):
+def made(url, *properties, context={}, **endpoint):  # noqa: B006
     parameters = {"type": "object", "properties": {name: {} for name in properties}}
     endpoint = {"url": url, **endpoint}
-    return {
-        "tools": [{"name": "t", "description": "T", "parameters": parameters, "endpoint": endpoint}]
-    }
-
-
-def made(url, *properties, context={}, **endpoint):  # noqa: B006
-    [tool] = ConfigToolLoader(json.dumps(config(url, properties, **endpoint))).get_tools(context)
-    return tool
+    tool = {"name": "t", "description": "T", "parameters": parameters, "endpoint": endpoint}
+    [made] = ConfigToolLoader(json.dumps({"tools": [tool]})).get_tools(context)
+    return made
 
 
 async def failure(tool, args):
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(args)
-    return str(caught.value)
+    agent = Agent(llm=ScriptedModel(call(tool.name, **args), "ok"), tools=[tool])
+    await agent.run("x")
+    assert agent.messages[2].is_error
+    return agent.messages[2].text
 
 
 # ---- the format
@@ -159,46 +155,44 @@ async def test_a_place_keeps_the_type_and_one_without_a_value_drops_its_key(serv
     assert server.got[-1][0] == "PUT /?x=2&x=z HTTP/1.1"
 
 
+ENDPOINT = "https://api.example.com/contacts/{tenantId}"
+BAD_URLS = [
+    "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/", "https://h{path}",
+    "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\\\@g/", "https://h/?a={x}", "https://h/#a",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("old", "new", "words"),
     [
-        (lambda c: c["tools"][0]["endpoint"].pop("url"), r"tools.0.endpoint.url\n.*Field required"),
-        (lambda c: c["tools"][0]["endpoint"].update(timeout=0), "endpoint.timeout\n.*greater"),
-        (lambda c: c["tools"][0]["endpoint"].update(metod="GET"), "endpoint.metod\n.*permitted"),
-        (lambda c: c["tools"][0].update(name="save contact"), "tools.0.name\n.*match"),
-        (lambda c: c["tools"][0]["endpoint"].update(headers={"X": 1}), "endpoint.headers"),
-        (lambda c: c["tools"][0]["endpoint"].update(url="https://h/${NO_KEY}"), "set NO_KEY in"),
-        *[
-            (lambda c, url=url: c["tools"][0]["endpoint"].update(url=url), "url\n.*pattern")
-            for url in (
-                "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/",
-                "https://h{path}", "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\@g/",
-            )
-        ],
+        ('"url": ', '"method": "GET", "ur": ', r"tools.0.endpoint.url\n.*Field required"),
+        ('"timeout": 30', '"timeout": 0', "endpoint.timeout\n.*greater"),
+        ('"timeout": 30', '"timeou": 30', "endpoint.timeou\n.*permitted"),
+        ('"name": "save_contact"', '"name": "save contact"', "tools.0.name\n.*match"),
+        ('"Bearer ${CRM_KEY}"', "1", "endpoint.headers"),
+        ("{tenantId}", "${NO_KEY}", "set 'NO_KEY' in"),
+        ('["save_contact"]', '["save_kontact"]', "action_books: tools: .*save_kontact"),
+        ('"tools": [{', '"tools": [}', "Invalid JSON: .*line 4 column 12"),
+        *[(ENDPOINT, url, "endpoint.url\n.*pattern") for url in BAD_URLS],
     ],
-)  # fmt: skip
-def test_a_broken_config_is_refused_with_file_key_and_remedy(tmp_path, monkeypatch, change, words):
+)
+def test_a_broken_config_is_refused_with_file_key_and_remedy(
+    tmp_path, monkeypatch, old, new, words
+):
     monkeypatch.setenv("CRM_KEY", KEY)
-    data = json.loads(CONFIG)
-    change(data)
     path = tmp_path / "desk.json"
-    path.write_text(json.dumps(data))
+    assert old in CONFIG
+    path.write_text(CONFIG.replace(old, new))
     with pytest.raises(ValueError, match=f"(?s)desk.json: .*{words}") as caught:
         ConfigToolLoader.load_from_file(path)
     assert KEY not in str(caught.value)
 
 
-def test_what_is_no_json_and_what_nothing_fills_in_are_refused(tmp_path):
-    path = tmp_path / "desk.json"
-    path.write_text('{"tools": [}')
-    with pytest.raises(ValueError, match=r"(?s)desk.json: .*Invalid JSON: .*line 1 column 12"):
-        ConfigToolLoader.load_from_file(path)
-    for body in ("{z}", {"z": "todo_autofill_by_system"}):
-        with pytest.raises(ValueError, match=r"context_vars={'z': ...}"):
-            made("https://h/", "x", body=body)
-    # what the system fills in is never the model's to fill in
-    with pytest.raises(ValueError, match=r"context_vars={'x': ...}"):
-        made("https://h/", "x", body={"x": "todo_autofill_by_system"})
+@pytest.mark.parametrize("body", ["{z}", {"z": "todo_autofill_by_system"}])
+def test_what_nothing_fills_in_is_refused(body):
+    """What the system fills in is never the model's to fill in, be it a parameter or not."""
+    with pytest.raises(ValueError, match=r"config: t: .*context_vars={'z': ...}"):
+        made("https://h/", "x" if body == "{z}" else "z", body=body)
 
 
 # ---- what the model fills in
@@ -209,34 +203,28 @@ NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${
 
 @given(st.sampled_from(NASTY) | st.text(max_size=20))
 def test_a_value_stays_in_its_place(value):
-    tool = made(
-        "https://h.example/a/{x}/b-{x}?q={x}",
-        "x",
-        body={"k": "{x}", "t": "<{x}>"},
-        query_params={"r": "{x}"},
-        context={"y": "context"},
-    )
-    values = {**tool.given, "x": value}
-    [filled] = http.fill(tool.template, values)
-    assert filled["body"] == {"k": value, "t": f"<{value}>"}
+    body = {"k": "{x}", "t": "<{x}>"}
+    places = {"body": body, "query_params": {"r": "{x}", "{x}": "1"}, "headers": {"{x}": "1"}}
+    tool = made("https://h.example/a/{x}/b-{x}", "x", context={"y": "context"}, **places)
     try:
-        url = http.address(tool.template["url"], values, filled["query_params"])
+        request = tool.request({"x": value})
     except ToolError:
         assert {*value.replace("\\", "/").split("/")} & {"", ".", ".."}
         return
-    parts = urlsplit(str(url))
-    assert (url.scheme, url.netloc) == ("https", b"h.example")
-    path = parts.path.split("/")
-    assert [unquote(each) for each in path] == ["", "a", value, f"b-{value}"]
-    assert parse_qs(parts.query, True, errors="strict") == {"q": [value], "r": [value]}
-    assert parts.fragment == ""
+    assert json.loads(request.content) == {"k": value, "t": f"<{value}>"}
+    assert (request.url.scheme, request.url.netloc) == ("https", b"h.example")
+    path, _, query = request.url.raw_path.decode().partition("?")
+    assert [unquote(each) for each in path.split("/")] == ["", "a", value, f"b-{value}"]
+    assert parse_qs(query, True, errors="strict") == {"r": [value], "{x}": ["1"]}
+    assert request.headers["{x}"] == "1"  # a name has no places, and this one is none
+    assert request.url.fragment == ""
 
 
 @pytest.mark.parametrize("value", ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None])
 async def test_what_would_be_another_path_is_refused(server, value):
     tool = made(f"{server.url}/a/{{x}}/b", "x")
-    assert "x: the address needs a value" in await failure(tool, {"x": value})
-    assert "x: the address needs a value" in await failure(tool, {})
+    for args in ({"x": value}, {}):
+        assert "x: the address needs a value" in await failure(tool, args)
     assert server.connections == 0
 
 
@@ -245,8 +233,6 @@ async def test_a_header_takes_no_line_end_and_no_other_alphabet(server):
     for value in ("a\r\nX-Admin: 1", "a\nb", "\x00"):
         assert "Illegal header value" in await failure(tool, {"x": value})
     assert "ascii" in await failure(tool, {"x": "é"})
-    named = made(server.url, "x", headers={"X-{x}": "1"})  # a place in a name is none
-    assert "Illegal header name" in await failure(named, {"x": "Admin"})
     assert server.got == []
     await tool.execute({"x": "7"})
     assert server.got[0][1]["x-tenant"] == "t-7"
@@ -264,57 +250,42 @@ async def test_the_model_fills_in_its_parameters_only_and_in_one_pass(server, mo
 # ---- secrets
 
 
-async def test_a_secret_is_hidden_however_it_comes_back(server, monkeypatch):
-    secret = 'pa"ss w\\ord'
-    monkeypatch.setenv("CRM_KEY", secret)
-    tool = made(server.url + "/x", "x", query_params={"key": "${CRM_KEY}"})
-    said = [secret, json.dumps(secret), repr(secret), "pa%22ss+w%5Cord", "pa%22ss%20w%5Cord"]
-    server.reply(body="\n".join(said).encode())
-    assert "ord" not in await tool.execute({"x": "1"})
-
-
-async def test_a_secret_is_sent_and_never_shown(server, monkeypatch, caplog):
+async def test_a_secret_is_sent_and_never_shown_however_it_comes_back(server, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv("CRM_KEY", KEY + "\n")
-    tool = made(
-        server.url + "/${CRM_KEY}",
-        "x",
-        headers={"Authorization": "Bearer ${CRM_KEY}", "X-T": "{x}"},
-        query_params={"key": "${CRM_KEY}"},
-    )
-    server.reply(body=f"you sent {KEY} and k-12345%2F67%2B89".encode())
-    said = await tool.execute({"x": "1"})
-    assert said == "200 OK \nyou sent *** and ***"
-    assert server.got[0][0] == "GET /k-12345/67+89?key=k-12345%2F67%2B89 HTTP/1.1"
-    assert server.got[0][1]["authorization"] == f"Bearer {KEY}"
-    server.reply("401 No", body=f"{KEY} is wrong".encode())
-    said += await failure(tool, {"x": "1"})
-    server.answer = b""
-    said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
-    shown = said + repr(tool) + caplog.text
-    assert "*** is wrong" in said
-    assert "k-12345" not in shown
+    for secret in (KEY, 'pa"ss w\\ord'):
+        monkeypatch.setenv("CRM_KEY", secret + "\n")
+        headers = {"Authorization": "Bearer ${CRM_KEY}", "X-T": "{x}"}
+        tool = made(server.url, "x", headers=headers, query_params={"key": "${CRM_KEY}"})
+        forms = [secret, json.dumps(secret), repr(secret), quote(secret, ""), quote_plus(secret)]
+        server.reply(body="\n".join(forms).encode())
+        said = await tool.execute({"x": "1"})
+        assert said.count("***") == len(forms)
+        first, sent, _ = server.got[-1]
+        assert sent["authorization"] == f"Bearer {secret}"
+        assert quote_plus(secret) in first.replace("%20", "+")
+        server.reply("401 No", body=f"{secret} is wrong".encode())
+        said += await failure(tool, {"x": "1"})
+        assert "*** is wrong" in said
+        server.answer = b""
+        said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
+        shown = said + repr(tool) + caplog.text
+        assert not [form for form in (*forms, secret[:5]) if form in shown]
 
 
 # ---- the network
 
 
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        *[(each, True) for each in ("93.184.216.34", "2606:2800:220:1::1", "8.8.8.8")],
-        *[(each, False) for each in [
-            "127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1",
-            "169.254.169.254", "100.64.0.1", "100.100.100.200", "168.63.129.16", "192.0.0.1",
-            "198.18.0.1", "203.0.113.9", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1",
-            "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::",
-            "2001:0:7f00:1::", "2001:db8::1", "100::1",
-        ]],
-    ],
-)  # fmt: skip
-def test_which_addresses_are_public(address, public):
-    assert is_public(address) is public
+PUBLIC = "93.184.216.34 2606:2800:220:1::1 8.8.8.8"
+PRIVATE = """
+    127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
+    100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
+    fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
+    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
+
+
+def test_which_addresses_are_public():
+    assert all(map(is_public, PUBLIC.split()))
+    assert not [each for each in PRIVATE.split() if is_public(each)]
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
@@ -363,7 +334,9 @@ async def test_tls_asks_for_the_name_and_checks_its_certificate(tmp_path, resolv
     assert len(server.got) == 1
 
 
-async def test_no_redirect_is_followed_and_no_cookie_is_kept(server):
+async def test_no_redirect_is_followed_no_cookie_kept_and_no_proxy_used(server, monkeypatch):
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with serving() as inner:
         server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
         tool = made(server.url)
@@ -371,12 +344,6 @@ async def test_no_redirect_is_followed_and_no_cookie_is_kept(server):
         await failure(tool, {})
         assert inner.connections == 0
     assert "cookie" not in server.got[1][1]
-
-
-async def test_the_environments_proxy_is_not_used(server, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    assert await made(server.url).execute({}) == "200 OK \n{}"
 
 
 async def test_a_response_is_readable_and_has_an_end(server):
@@ -432,32 +399,17 @@ async def test_a_page_is_fetched_as_text(server):
     assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://evil.com/",
-        "http://good.com.evil.com/",
-        "http://good.com@evil.com/",
-        "http://good.com:8080/",
-        "http://good.com\\@evil.com/",
-        "http://good.com./",
-        "ftp://good.com/",
-        "file:///etc/passwd",
-        "//good.com/",
-        "good.com",
-        "http://127.0.0.1/",
-        "http://2130706433/",
-        "http://0x7f.1/",
-        "http://[::1]/",
-        "http://evil.com#good.com",
-        "http://sub.good.com/",
-        "http://169.254.169.254/latest",
-    ],
-)
+NOT_GOOD = r"""
+    https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
+    http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
+    good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
+    http://evil.com#good.com http://169.254.169.254/latest"""
+
+
+@pytest.mark.parametrize("url", NOT_GOOD.split())
 async def test_only_the_hosts_that_are_allowed_are_fetched(resolver, url):
-    assert "is no http(s) address of good.com" in await failure(
-        web_fetch(["good.com"]), {"url": url}
-    )
+    fetch = web_fetch(["good.com"])
+    assert "is no http(s) address of good.com" in await failure(fetch, {"url": url})
     assert resolver["asked"] == []
 
 

@@ -98,16 +98,16 @@ class TestBash:
         assert await sh.bash("pwd") == str(sh.root)
 
     async def test_variables_that_look_like_secrets_are_dropped(self, sh, monkeypatch):
-        for name in (
-            *("OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "MYSQL_PWD", "aws_secret_access"),
-            *("GOOGLE_APPLICATION_CREDENTIALS", "SSH_AUTH_SOCK", "GITHUB_PAT", "PGPASSFILE"),
-        ):
+        names = (
+            "OPENAI_API_KEY GITHUB_TOKEN DB_PASSWORD MYSQL_PWD aws_secret_access PGPASSFILE PGPW "
+        )
+        names += (
+            "GOOGLE_APPLICATION_CREDENTIALS SSH_AUTH_SOCK GITHUB_PAT DB_PW PW A_JWT CLIENT_PEM "
+        )
+        for name in (names + "BEARER AZURE_SAS DB_DSN").split():
             monkeypatch.setenv(name, "sk-very-secret")
-        monkeypatch.setenv("DATABASE_URL", "postgres://me:sk-very-secret@host/db")
-        for number, value in enumerate(SECRETS):
+        for number, value in enumerate([*SECRETS, "postgres://me:sk-very-secret@host/db"]):
             monkeypatch.setenv(f"HARMLESS_NAME_{number}", value)
-        for name in ("PGPW", "DB_PW", "PW", "A_JWT", "CLIENT_PEM", "BEARER", "AZURE_SAS", "DB_DSN"):
-            monkeypatch.setenv(name, "sk-very-secret")
         monkeypatch.setenv("HARMLESS", "value")
         monkeypatch.setenv("HARMLESS_PATH", "/opt/sk-learn-environment/bin:/home/me@host/x")
         sh.env["TEST_TOKEN"] = "given"
@@ -188,29 +188,27 @@ OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">"
 
 
 class TestAllow:
-    @pytest.mark.parametrize(
-        "command",
-        [
-            *("ls; touch ran", "ls\ntouch ran", "ls\r\ntouch ran", "ls && touch ran"),
-            *("ls & touch ran", "ls | tee ran", "ls $(touch ran)", "ls `touch ran`"),
-            *('ls "$(touch ran)"', "ls <(touch ran)", "ls > ran", "ls a >> ran"),
-            *("ls ${x:=$(touch ran)}", "ls $'\\n' touch ran", "ls a\\\ntouch ran"),
-            *("ls\0; touch ran", "ls\u2028touch ran", "touch ran", " touch ran"),
-            *("LS=1 touch ran", "lsx; touch ran", ""),
-        ],
-    )
-    async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh, command):
+    async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh):
         sh.allow = ["ls", "ls *"]
-        assert "Not run" in await refused(sh.bash(command))
+        for command in (
+            *("ls; touch ran", "ls\ntouch ran", "ls\r\ntouch ran", "ls && touch ran", ""),
+            *("ls & touch ran", "ls | tee ran", "ls $(touch ran)", "ls `touch ran`", "touch ran"),
+            *('ls "$(touch ran)"', "ls <(touch ran)", "ls > ran", "ls a >> ran", " touch ran"),
+            *(
+                "ls ${x:=$(touch ran)}",
+                "ls $'\\n' touch ran",
+                "ls a\\\ntouch ran",
+                "lsx; touch ran",
+            ),
+            *("ls\0; touch ran", "ls\u2028touch ran", "LS=1 touch ran"),
+        ):
+            assert "Not run" in await refused(sh.bash(command))
         assert os.listdir(sh.root) == []
 
-    async def test_a_command_of_plain_words_runs(self, sh):
-        sh.allow = ["ls", "echo *"]
+    async def test_plain_words_run_and_operators_only_as_they_are_in_the_list(self, sh):
+        sh.allow = ["ls", "echo *", "echo a | wc -c", "echo *|*"]
         assert await sh.bash("ls") == "[No output.]"
         assert await sh.bash("echo 'a b' --x=1,2 ./c") == "a b --x=1,2 ./c"
-
-    async def test_a_whole_command_with_operators_has_to_be_in_the_list_as_it_is(self, sh):
-        sh.allow = ["echo a | wc -c", "echo *|*"]
         assert (await sh.bash("echo a | wc -c")).strip() == "2"
         assert "plain words" in await refused(sh.bash("echo a | wc -l"))
 
@@ -236,32 +234,15 @@ class TestAllow:
             Shell(allow=["*"]).check(before + operator + after)
 
 
-async def nobody(name, arguments):
-    await asyncio.Event().wait()
+async def test_it_is_asked_with_the_exact_arguments_and_only_true_is_a_yes(sh):
+    asked = []
 
+    async def approve(name, arguments):
+        asked.append((name, arguments))
+        return len(asked) == 1 or "yes"
 
-def raising(name, arguments):
-    raise RuntimeError("no terminal")
-
-
-class TestApproval:
-    @pytest.mark.parametrize(
-        "approve",
-        [raising, nobody, lambda n, a: None, lambda n, a: 1, lambda n, a: "y", lambda: True],
-    )
-    async def test_anything_but_true_denies_and_nothing_runs(self, sh, approve):
-        sh.approve, sh.approve_timeout = approve, 0.05
-        assert "Denied" in await refused(sh.bash("touch ran"))
-        assert os.listdir(sh.root) == []
-
-    async def test_it_is_asked_with_the_exact_arguments(self, sh):
-        asked = []
-
-        async def approve(name, arguments):
-            asked.append((name, arguments))
-            return True
-
-        sh.approve = approve
-        await sh.bash(" touch  ran ")
-        assert asked == [("bash", {"command": " touch  ran ", "timeout": 120.0})]
-        assert os.listdir(sh.root) == ["ran"]
+    sh.approve = approve
+    await sh.bash(" touch  ran ")
+    assert "this bash was not approved" in await refused(sh.bash("touch again"))
+    assert asked[0] == ("bash", {"command": " touch  ran ", "timeout": 120.0})
+    assert os.listdir(sh.root) == ["ran"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from agentloop import Agent, ScriptedModel, ToolError, ToolMessage, assert_prefix_stable, tool
+from agentloop import Agent, ScriptedModel, ToolMessage, assert_prefix_stable, tool
 from agentloop.models.scripted import call
 from agentloop.toolkits.skills import (
     Skill,
@@ -96,9 +96,10 @@ async def test_no_path_and_no_link_leads_out_of_a_skills_folder(folder):
     for text in refused:
         assert "is no file in pdf" in text or "null" in text
     (folder / "evil").mkdir()
-    (folder / "evil" / "SKILL.md").symlink_to(folder / "README.md")
-    with pytest.raises(ToolError, match=r"'SKILL.md' is no file in evil"):
-        discover_skills(folder)
+    (folder / "outside.md").write_text("---\nname: evil\ndescription: Evil\n---\nSecret.")
+    (folder / "evil" / "SKILL.md").symlink_to(folder / "outside.md")
+    [text] = results(await use(folder, call("skill", name="evil"), "ok"))
+    assert text.startswith("'SKILL.md' is no file in evil")
 
 
 async def test_an_active_skill_denies_other_tools_and_the_request_stays_the_same(folder):

@@ -21,6 +21,7 @@ from agentloop import (
 )
 from agentloop.events import SubAgentEvent
 from agentloop.messages import RunEnd, SideRequest
+from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import (
@@ -136,10 +137,8 @@ async def test_an_agent_of_any_class_is_a_sub_agent_and_is_none_by_that(cls):
     template = sub(lambda m, t: used("found"), cls=cls)
     boss = boss_of(as_tool(template, "research", "Research"))
     await boss.query("x")
-    assert boss.usage.total_tokens == 110
-    assert type(template) is cls
     assert await template.query("directly") == "found"
-    assert boss.usage.total_tokens == 110
+    assert (boss.usage.total_tokens, type(template)) == (110, cls)
 
 
 async def test_a_cancel_reaches_down_and_the_call_says_so():
@@ -208,12 +207,18 @@ async def test_depth_is_limited_and_the_model_reads_that():
 async def test_an_end_without_an_answer_is_an_error_that_the_model_reads():
     refused = sub(AssistantMessage("I cannot.", stop_reason="refused"))
     broken = sub(RuntimeError("no model here"))
-    tools = as_tool(refused, "a", "A"), as_tool(broken, "b", "B")
-    boss = boss_of(*tools, script=[[call("a", prompt="x"), call("b", prompt="x")], "done"])
+    asking = sub(call("note"), cls=type("Asking", (Approval, Agent), {}))
+    tools = [
+        as_tool(each, name, name)
+        for name, each in zip("abc", (refused, broken, asking), strict=True)
+    ]
+    boss = boss_of(*tools, script=[[call(name, prompt="x") for name in "abc"], "done"])
     await boss.query("x")
     assert results(boss) == [
         "a ended without an answer: refused. I cannot.",
         "RuntimeError: no model here",
+        "c ended without an answer: needs_approval. It asks for approval and nobody can answer: "
+        "give it an approval_callback.",
     ]
 
 
