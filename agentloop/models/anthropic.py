@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ..errors import BadResponse
-from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
     ImagePart,
@@ -26,24 +25,26 @@ from ..messages import (
     ToolCall,
     ToolChoice,
     ToolMessage,
-    Usage,
 )
-from .http import HTTPModel, as_json, count, given, loaded, obj
+from ..tools import Tool
+from .http import Accumulator, HTTPModel
 from .wire import (
     JSON,
-    Accumulator,
     attachment,
+    given,
+    grow,
     in_turns,
-    put_back,
+    kept_blocks,
+    loaded,
+    obj,
+    plain_text,
+    read_usage,
     rewrite_schema,
     stop_reason,
     wire_id,
     wire_name,
     write_content,
 )
-
-if TYPE_CHECKING:
-    from ..tools import Tool
 
 ANTHROPIC_STOP_REASONS = {
     "end_turn": "end",
@@ -55,6 +56,19 @@ ANTHROPIC_STOP_REASONS = {
     "compaction": "pause",  # with pause_after_compaction
     "model_context_window_exceeded": "context_overflow",
 }
+CHOICES: dict[str, JSON] = {
+    "auto": {"type": "auto"},
+    "required": {"type": "any"},
+    "none": {"type": "none"},
+}
+# what is read from the cache or written to it is part of the input
+ANTHROPIC_USAGE = (
+    "input_tokens + cache_read_input_tokens + cache_creation_input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "thinking_tokens",
+)
 NEEDED = {"text": "text", "thinking": "signature"}  # what a block has, or it is not sent
 ID = "[a-zA-Z0-9_-]{1,64}"
 # all keywords of a schema but those that structured outputs take, and a mark for one.
@@ -64,6 +78,49 @@ NOT_IN_OUTPUT = (
     "description|default|propertyName)$).*"
 )
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
+
+
+# ---- the reply
+
+
+def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
+    return "".join([block.get(kind) or "" for block in blocks if block["type"] == kind])
+
+
+class AnthropicChunks(Accumulator):
+    """A streamed reply, put together from its events."""
+
+    def add(self, event: JSON) -> None:
+        blocks, usage = self.data.setdefault("content", []), self.data.setdefault("usage", {})
+        kind = event.get("type")
+        piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
+        if kind == "content_block_start":
+            blocks.append(piece)
+        elif kind == "content_block_delta":
+            block = blocks[-1]  # they come one by one
+            if "citation" in piece:
+                piece = {"citations": [piece["citation"]]}
+            new = {n: value for n, value in piece.items() if n not in ("type", "estimated_tokens")}
+            grow(block, new, new)
+            arguments = piece.get("partial_json", "")
+            self.call(arguments, block.get("name", ""), block.get("id", ""))
+        else:  # message_start, message_delta
+            # counts are totals so far; those that an event leaves out stay as they were
+            usage |= given(obj(event.get("usage") or piece.get("usage")))
+            self.data |= piece | {"content": blocks, "usage": usage}
+        self.complete |= kind == "message_stop" or bool(piece.get("stop_reason"))
+        self.text(piece.get("text", ""))
+        self.thinking(piece.get("thinking", ""))
+
+    def reply(self) -> JSON:
+        for block in self.data["content"]:
+            if text := block.pop("partial_json", "").strip():
+                # cut off, it stays text for a call of ours, and no server tool takes that
+                block["input"] = loaded(text) or (text if block["type"] == "tool_use" else {})
+        return self.data
+
+
+# ---- the model
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -89,6 +146,7 @@ class ChatAnthropic(HTTPModel):
     key_variable = "ANTHROPIC_API_KEY"
     url_variable = "ANTHROPIC_BASE_URL"
     default_url = "https://api.anthropic.com"
+    chunks = AnthropicChunks
 
     def headers(self) -> dict[str, str]:
         return given(
@@ -116,13 +174,15 @@ class ChatAnthropic(HTTPModel):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
             thinking = None  # another provider began this turn
-        own: list[JSON] = [
+        declared: list[JSON] = [
             {"name": t.name, "description": t.description, "input_schema": t.parameters}
             for t in tools
         ]
-        declared = [*own, *self.provider_tools]
+        declared += self.provider_tools
         schema = self.output_schema and rewrite_schema(self.output_schema, NOT_IN_OUTPUT, _close)
-        form: JSON = {"type": "json_schema", "schema": schema}
+        choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
+        if self.parallel_tool_calls is not None and tool_choice != "none":
+            choice = choice | {"disable_parallel_tool_use": not self.parallel_tool_calls}
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -132,46 +192,37 @@ class ChatAnthropic(HTTPModel):
             "thinking": thinking,
             "stream": stream or None,
             "tools": declared or None,
-            "tool_choice": self._tool_choice(tool_choice) if declared else None,
+            "tool_choice": choice if declared and choice != CHOICES["auto"] else None,
             "container": _find_container(messages) if self.provider_tools else None,
-            "output_config": {"format": form} if schema else None,
+            "output_config": schema and {"format": {"type": "json_schema", "schema": schema}},
         }
         if self.cache:
-            mark_for_cache(body, None if self.cache is True else self.cache)
+            mark_for_cache(body, self.cache)
         return given(body)
-
-    def _tool_choice(self, choice: ToolChoice) -> JSON | None:
-        kinds = {"auto": "auto", "required": "any", "none": "none"}
-        out: JSON = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
-        if self.parallel_tool_calls is None or choice == "none":
-            return None if choice == "auto" else out
-        return out | {"disable_parallel_tool_use": not self.parallel_tool_calls}
 
     def read(self, data: JSON) -> AssistantMessage:
         blocks = [*map(given, data["content"])]
         if not all(isinstance(block.get("type"), str) for block in blocks):
             raise BadResponse("malformed: a block without a type")
         calls = tuple(  # a block keeps their place, the message has the rest
-            ToolCall(str(block.pop("id", "")), block.pop("name"), as_json(block.pop("input", None)))
+            ToolCall(
+                str(block.pop("id", "")), block.pop("name"), plain_text(block.pop("input", None))
+            )
             for block in blocks
             if block["type"] == "tool_use"
         )
-        stop = stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls)
         container = obj(data.get("container")) or None
         # most replies need no blocks of their own: the message says it all
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         raw = given({"provider": "anthropic", "content": blocks, "container": container})
         return AssistantMessage(
-            content=_join(blocks, "text") or obj(data.get("stop_details")).get("explanation", ""),
+            content=_anthropic_text(blocks) or obj(data.get("stop_details")).get("explanation", ""),
             tool_calls=calls,
-            thinking=_join(blocks, "thinking") or None,
-            usage=read_anthropic_usage(obj(data.get("usage"))),
-            stop_reason=stop,
+            thinking=_anthropic_text(blocks, "thinking") or None,
+            usage=read_usage(data.get("usage"), ANTHROPIC_USAGE),
+            stop_reason=stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls),
             raw=None if is_plain else raw,
         )
-
-    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
-        return AnthropicChunks(on_delta)
 
 
 # ---- the request
@@ -204,11 +255,8 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    raw = obj(message.raw)
-    sent: list[JSON] = raw["content"] if raw.get("provider") == "anthropic" else []
-    blocks = put_back(sent, [block["type"] == "tool_use" for block in sent], calls)
-    if not blocks or _join(blocks, "text") != message.content:
-        blocks = [*write_content(message.content, _write_part), *calls]
+    blocks = kept_blocks(message, "content", "anthropic", "tool_use", calls, _anthropic_text)
+    blocks = blocks or write_content(message.content, _write_part) + calls
     # no blank text, even the API's own, and no thought cut off before its signature
     return [b for b in blocks if (b.get(NEEDED.get(b["type"], "type")) or "").strip()]
 
@@ -236,14 +284,14 @@ def _write_part(part: Part) -> JSON | None:
     return given({"type": name, "source": source, "title": getattr(part, "name", None)})
 
 
-def mark_for_cache(body: JSON, ttl: str | None = None) -> None:
+def mark_for_cache(body: JSON, cache: bool | str = True) -> None:
     """Ask to cache the request up to its tools, system prompt, last and last but one user message.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
     exceeds: the last but one is where the request before this one ended, so it hits exactly.
     Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
-    mark = {"cache_control": given({"type": "ephemeral", "ttl": ttl})}
+    mark = {"cache_control": {"type": "ephemeral"} | ({} if cache is True else {"ttl": cache})}
     users = [m["content"] for m in body["messages"] if m["role"] == "user"]
     for blocks in (body.get("tools"), body["system"], *users[-2:]):
         if blocks:
@@ -276,61 +324,3 @@ def _may_think(messages: Sequence[JSON]) -> bool:
         elif kind != "tool_result":
             break
     return "thinking" in first
-
-
-# ---- the reply
-
-
-def _join(blocks: Sequence[JSON], kind: str) -> str:
-    return "".join([block.get(kind) or "" for block in blocks if block["type"] == kind])
-
-
-def read_anthropic_usage(counts: JSON) -> Usage | None:
-    """Tokens: those read from the cache or written to it are part of the input."""
-    fields = (
-        "input_tokens",
-        "output_tokens",
-        "cache_read_input_tokens",
-        "cache_creation_input_tokens",
-    )
-    fresh, output, read, written = (count(counts.get(field)) for field in fields)
-    thinking = count(obj(counts.get("output_tokens_details")).get("thinking_tokens"))
-    # how many were written for how long
-    extra = obj(counts.get("cache_creation")) or None
-    usage = Usage(fresh + read + written, output, read, written, thinking, extra)
-    return usage if counts else None
-
-
-class AnthropicChunks(Accumulator):
-    """A streamed reply, put together from its events."""
-
-    def add(self, event: JSON) -> None:
-        blocks, usage = self.data.setdefault("content", []), self.data.setdefault("usage", {})
-        kind = event.get("type")
-        piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
-        if kind == "content_block_start":
-            blocks.append(piece)
-        elif kind == "content_block_delta":
-            block = blocks[-1]  # they come one by one
-            if "citation" in piece:
-                piece = {"citations": [piece["citation"]]}
-            for name in piece.keys() - {"type", "estimated_tokens"}:
-                value = piece[name]
-                grows = isinstance(value, str | list) and block.get(name)
-                block[name] = block[name] + value if grows else value
-            arguments = piece.get("partial_json", "")
-            self.call(arguments, block.get("name", ""), block.get("id", ""))
-        else:  # message_start, message_delta
-            # counts are totals so far; those that an event leaves out stay as they were
-            usage |= given(obj(event.get("usage") or piece.get("usage")))
-            self.data |= piece | {"content": blocks, "usage": usage}
-        self.complete |= kind == "message_stop" or bool(piece.get("stop_reason"))
-        self.text(piece.get("text", ""))
-        self.thinking(piece.get("thinking", ""))
-
-    def reply(self) -> JSON:
-        for block in self.data["content"]:
-            if text := block.pop("partial_json", "").strip():
-                # cut off, it stays text for a call of ours, and no server tool takes that
-                block["input"] = loaded(text) or (text if block["type"] == "tool_use" else {})
-        return self.data

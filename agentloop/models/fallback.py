@@ -13,7 +13,7 @@ import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
@@ -38,10 +38,11 @@ class Fallback:
         cooldown: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not models:
-            raise ValueError("Fallback needs models to choose from")
-        self.models, self.errors, self.cooldown, self.clock = models, errors, cooldown, clock
-        self._down_until: dict[int, float] = {}  # by the model's number
+        if not models or not all(hasattr(model, "ainvoke") for model in models):
+            raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
+        self.models: tuple[Any, ...] = models
+        self.errors, self.cooldown, self.clock = errors, cooldown, clock
+        self._down_until: dict[int, float] = {}  # by the model's id
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self.models))})"
@@ -49,21 +50,21 @@ class Fallback:
     @property
     def model(self) -> str:
         """The name of the model that is asked first at the moment."""
-        return self.models[self._order()[0]].model
+        return self._order()[0].model
 
     def with_output(self, schema: dict[str, Any]) -> Self:
         """A copy whose answers follow the schema, from the models that have that."""
-        twin, models = copy.copy(self), cast("tuple[Any, ...]", self.models)
+        twin = copy.copy(self)
         twin.models = tuple(
             model.with_output(schema) if hasattr(model, "with_output") else model
-            for model in models
+            for model in self.models
         )
         return twin
 
-    def _order(self) -> list[int]:
-        """The numbers of the models: those that were down lately are asked last."""
-        now, numbers = self.clock(), range(len(self.models))
-        return sorted(numbers, key=lambda number: self._down_until.get(number, now) > now)
+    def _order(self) -> list[ChatModel]:
+        """The models: those that were down lately are asked last."""
+        now = self.clock()
+        return sorted(self.models, key=lambda model: self._down_until.get(id(model), now) > now)
 
     async def ainvoke(
         self,
@@ -85,21 +86,20 @@ class Fallback:
             if on_delta:
                 on_delta(delta)
 
-        numbers = self._order()
+        models = self._order()
         while True:
-            number = numbers.pop(0)
-            model = self.models[number]
+            model = models.pop(0)
             try:
                 reply = await model.ainvoke(
-                    messages, tools, tool_choice=tool_choice, on_delta=show if on_delta else None
+                    messages, tools, tool_choice=tool_choice, on_delta=on_delta and show
                 )
                 return reply if reply.model else replace(reply, model=model.model)
             except ModelError as error:
-                for note in notes:
-                    error.add_note(note)
                 if is_down := isinstance(error, self.errors):
-                    wait = max(self.cooldown, error.retry_after or 0.0)
-                    self._down_until[number] = self.clock() + wait
-                if shown or not (is_down and numbers):
+                    pause = max(self.cooldown, error.retry_after or 0.0)
+                    self._down_until[id(model)] = self.clock() + pause
+                if shown or not (is_down and models):
+                    for note in notes:
+                        error.add_note(note)
                     raise
                 notes.append(f"before it, {model!r}: {type(error).__name__}: {error}")

@@ -8,16 +8,14 @@ Source: https://ai.google.dev/api/generate-content
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ..errors import BadResponse
-from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
     Message,
@@ -27,23 +25,24 @@ from ..messages import (
     ToolCall,
     ToolChoice,
     ToolMessage,
-    Usage,
 )
-from .http import HTTPModel, as_json, count, given, obj, objects, text_in
+from ..tools import Tool
+from .http import Accumulator, HTTPModel
 from .wire import (
     JSON,
-    Accumulator,
     attachment,
+    given,
     in_turns,
-    put_back,
+    kept_blocks,
+    obj,
+    objects,
+    plain_text,
+    read_usage,
     rewrite_schema,
     stop_reason,
     wire_name,
     write_content,
 )
-
-if TYPE_CHECKING:
-    from ..tools import Tool
 
 REFUSED = (
     "SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY "
@@ -58,10 +57,83 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED.split(), "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
+# Gemini counts cached tokens as part of the prompt, but thoughts on top of the reply
+GOOGLE_USAGE = (
+    "promptTokenCount + toolUsePromptTokenCount",
+    "candidatesTokenCount + thoughtsTokenCount",
+    "cachedContentTokenCount",
+    "",  # it reports no cache writes
+    "thoughtsTokenCount",
+)
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|discriminator"  # in a schema
 EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, who has to begin
 PATH = re.compile(r"\[\d+\]|[^.\[\]'\"$]+")  # $.a[0].b -> a, [0], b
 UNSIGNED = "skip_thought_signature_validator"  # what the API takes for a call that it did not make
+
+
+# ---- the reply
+
+
+def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
+    return "".join([p.get("text") or "" for p in parts if bool(p.get("thought")) == thought])
+
+
+def _listed(value: JSON) -> Any:
+    return [*value.values()] if "[0]" in value else value
+
+
+@dataclass
+class GoogleChunks(Accumulator):
+    """A streamed reply: each chunk is a reply of its own, with the next parts."""
+
+    def __post_init__(self) -> None:
+        self.data = {"candidates": [{}], "usageMetadata": {}, "promptFeedback": {}}
+        self._parts: list[JSON] = []
+
+    def add(self, event: JSON) -> None:
+        [whole] = self.data["candidates"]
+        for name in ("usageMetadata", "promptFeedback"):
+            self.data[name] |= obj(event.get(name))  # counts are totals so far
+        for candidate in objects(event.get("candidates"))[:1]:
+            whole |= given(candidate)
+            for part in map(given, obj(candidate.get("content")).get("parts") or []):
+                show = self.thinking if part.get("thought") else self.text
+                show(part.get("text", ""))
+                last = self._parts[-1] if self._parts else {}
+                if "functionCall" in part:
+                    self._add_call(part)
+                elif {*part} == {*last} <= {"text", "thought"}:
+                    last["text"] += part["text"]  # a part with a signature stays as it is
+                else:
+                    self._parts.append(part)
+        blocked = self.data["promptFeedback"].get("blockReason")
+        self.complete = bool(whole.get("finishReason") or blocked)
+
+    def _add_call(self, part: JSON) -> None:
+        """Take a whole call, or with streamFunctionCallArguments (Vertex AI) its next piece."""
+        piece = part["functionCall"]
+        pieces, shown = piece.pop("partialArgs", ()), plain_text(piece.get("args"))
+        if "name" in piece:
+            self._parts.append(part)
+        call = self._parts[-1]["functionCall"]
+        for each in pieces:
+            *path, name = PATH.findall(each["jsonPath"])
+            holder = call.setdefault("args", {})
+            for key in path:
+                holder = holder.setdefault(key, {})
+            text: str | None = each.get("stringValue")
+            shown += text or ""
+            other = each.get("numberValue", each.get("boolValue"))
+            holder[name] = other if text is None else holder.get(name, "") + text
+        self.call(shown, call["name"], str(call.get("id") or ""))
+
+    def reply(self) -> JSON:
+        parts = json.loads(json.dumps(self._parts), object_hook=_listed)
+        self.data["candidates"][0]["content"] = {"parts": parts}
+        return self.data
+
+
+# ---- the model
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -83,14 +155,10 @@ class ChatGoogle(HTTPModel):
     generation_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     api_version: str = "v1beta"
 
-    key_variable = "GOOGLE_API_KEY"
+    key_variable = "GOOGLE_API_KEY or GEMINI_API_KEY"
     url_variable = "GOOGLE_GEMINI_BASE_URL"
     default_url = "https://generativelanguage.googleapis.com"
-
-    def __post_init__(self) -> None:
-        if not os.environ.get(self.key_variable):
-            self.api_key = self.api_key or os.environ.get("GEMINI_API_KEY")
-        super().__post_init__()
+    chunks = GoogleChunks
 
     def headers(self) -> dict[str, str]:
         return {"x-goog-api-key": self.api_key} if self.api_key else {}
@@ -131,8 +199,8 @@ class ChatGoogle(HTTPModel):
         ]
         declared = [{"functionDeclarations": own}] if own else []
         modes = {"auto": None, "required": "ANY", "none": "NONE"}
-        names = [] if tool_choice in modes else [tool_choice]
-        calling = {"mode": modes.get(tool_choice, "ANY"), "allowedFunctionNames": names or None}
+        names = None if tool_choice in modes else [tool_choice]
+        calling = {"mode": modes.get(tool_choice, "ANY"), "allowedFunctionNames": names}
         # Gemini wants to be told of tools of both kinds, Vertex AI does not know the word
         are_both = bool(self.provider_tools) and "publishers" not in self.api_version
         tool_config = {
@@ -153,24 +221,25 @@ class ChatGoogle(HTTPModel):
         candidate = obj((data.get("candidates") or [None])[0])
         feedback = obj(data.get("promptFeedback"))
         sent: list[JSON] = obj(candidate.get("content")).get("parts") or []
-        finish = text_in(candidate.get("finishReason"))
-        if not (sent or finish) and "blockReason" in feedback:
-            finish = "SAFETY"
+        finish = plain_text(candidate.get("finishReason"))
+        if not sent and "blockReason" in feedback:
+            finish = finish or "SAFETY"
         # a malformed reply is one by chance: the next try may be whole
         if finish == "MALFORMED_RESPONSE" or not (sent or finish):
             raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
         parts = [part for part in map(given, sent) if part not in ({}, {"text": ""})]
         # then no call runs, and each gets an error result for the model to read
-        broken = text_in(candidate.get("finishMessage", finish)) if finish in MENDABLE else ""
+        broken = plain_text(candidate.get("finishMessage", finish)) if finish in MENDABLE else ""
         if broken and not any("functionCall" in part for part in parts):
             parts.append({"functionCall": {"name": finish.lower()}})
         calls = tuple(
             ToolCall(
                 str(call.get("id") or ""),
                 call["name"],
-                broken or as_json(call.pop("args", None)) or "{}",
+                broken or plain_text(call.pop("args", None)) or "{}",
             )
-            for call in (part["functionCall"] for part in parts if "functionCall" in part)
+            for part in parts
+            if (call := part.get("functionCall"))
         )
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         raw: Any = {"provider": "google", "parts": parts}
@@ -182,13 +251,10 @@ class ChatGoogle(HTTPModel):
             content=_google_text(parts),
             tool_calls=calls,
             thinking=_google_text(parts, True) or None,
-            usage=read_google_usage(obj(data.get("usageMetadata"))),
+            usage=read_usage(data.get("usageMetadata"), GOOGLE_USAGE),
             stop_reason=stop,
             raw=raw,
         )
-
-    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
-        return GoogleChunks(on_delta)
 
 
 # ---- the request
@@ -222,16 +288,12 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
 @lru_cache(1000)
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
     """The parts that the API sent, or those of the text and the calls if one has changed them."""
-    calls = [
-        {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}
+    own: list[JSON] = [
+        {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}}
         for call in message.tool_calls
     ]
-    raw = obj(message.raw)
-    sent: list[JSON] = raw.get("parts", []) if raw.get("provider") == "google" else []
-    own: list[JSON] = [{"functionCall": call} for call in calls]
-    parts = put_back(sent, ["functionCall" in part for part in sent], own)
-    if not parts or _google_text(parts) != message.content:
-        parts = write_content(message.content, _write_google_part) + own
+    parts = kept_blocks(message, "parts", "google", "functionCall", own, _google_text)
+    parts = parts or write_content(message.content, _write_google_part) + own
     # only the first of parallel calls has to have one
     first = next((part for part in parts if "functionCall" in part), JSON())
     first.setdefault("thoughtSignature", UNSIGNED)
@@ -261,77 +323,3 @@ def _write_subschema(schema: JSON) -> JSON:
     if isinstance(schema.get("$ref"), str) and any(not key.startswith("$") for key in schema):
         schema["anyOf"] = [{"$ref": schema.pop("$ref")}, *schema.get("anyOf", ())]
     return schema
-
-
-# ---- the reply
-
-
-def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
-    return "".join([p.get("text") or "" for p in parts if bool(p.get("thought")) == thought])
-
-
-def read_google_usage(counts: JSON) -> Usage | None:
-    """Tokens: Gemini counts cached ones as part of the prompt, but thoughts on top of the reply."""
-    names = ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent")
-    prompt, tools, reply, thoughts, cached = (
-        count(counts.get(f"{name}TokenCount")) for name in names
-    )
-    usage = Usage(prompt + tools, reply + thoughts, cached, reasoning_tokens=thoughts)
-    return usage if counts else None
-
-
-@dataclass
-class GoogleChunks(Accumulator):
-    """A streamed reply: each chunk is a reply of its own, with the next parts."""
-
-    def __post_init__(self) -> None:
-        self._parts: list[JSON] = []
-        self._candidate: JSON = {}
-        self._rest: JSON = {"usageMetadata": {}, "promptFeedback": {}}
-
-    def add(self, event: JSON) -> None:
-        for name, known in self._rest.items():
-            known |= obj(event.get(name))  # counts are totals so far
-        for candidate in objects(event.get("candidates"))[:1]:
-            self._candidate |= given(candidate)
-            for part in map(given, obj(candidate.get("content")).get("parts") or []):
-                show = self.thinking if part.get("thought") else self.text
-                show(part.get("text", ""))
-                last = self._parts[-1] if self._parts else {}
-                if "functionCall" in part:
-                    self._add_call(part)
-                elif part.keys() == last.keys() and part.keys() in ({"text"}, {"text", "thought"}):
-                    last["text"] += part["text"]  # a part with a signature stays as it is
-                else:
-                    self._parts.append(part)
-        blocked = self._rest["promptFeedback"].get("blockReason")
-        self.complete = bool(self._candidate.get("finishReason") or blocked)
-
-    def _add_call(self, part: JSON) -> None:
-        """Take a whole call, or with streamFunctionCallArguments (Vertex AI) its next piece."""
-        piece = part["functionCall"]
-        pieces, shown = piece.pop("partialArgs", ()), as_json(piece.get("args"))
-        if "name" in piece:
-            self._parts.append(part)
-        call = self._parts[-1]["functionCall"]
-        for each in pieces:
-            *path, name = PATH.findall(each["jsonPath"])
-            holder = call.setdefault("partialArgs", {})
-            for key in path:
-                holder = holder.setdefault(key, {})
-            text: str | None = each.get("stringValue")
-            shown += text or ""
-            other = each.get("numberValue", each.get("boolValue"))
-            holder[name] = other if text is None else holder.get(name, "") + text
-        self.call(shown, call["name"], str(call.get("id") or ""))
-
-    def reply(self) -> JSON:
-        for part in self._parts:
-            if tree := obj(part.get("functionCall")).pop("partialArgs", None):
-                part["functionCall"]["args"] = json.loads(json.dumps(tree), object_hook=_listed)
-        content = {"content": {"parts": self._parts}}
-        return self._rest | {"candidates": [self._candidate | content]}
-
-
-def _listed(value: JSON) -> Any:
-    return [*value.values()] if "[0]" in value else value

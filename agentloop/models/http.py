@@ -3,8 +3,8 @@
 Copy with: models/wire.py, errors.py, events.py and what they name.
 
 A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
-(the request), `read` (the reply), and `accumulator` (a streamed reply, put together into what
-`read` takes, so that both ways give the same message). Everything else is here, once.
+(the request), `read` (the reply), and `chunks` (a streamed reply, put together into what `read`
+takes, so that both ways give the same message). Everything else is here, once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import os
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from functools import lru_cache, partialmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic_core import from_json, to_json
 
@@ -37,25 +37,39 @@ from ..errors import (
     RateLimited,
     ServerError,
 )
-from ..events import OnDelta, failed_attempt
+from ..events import (
+    Delta,
+    OnDelta,
+    TextDeltaEvent,
+    ThinkingDeltaEvent,
+    ToolCallDeltaEvent,
+    failed_attempt,
+)
 from ..messages import AssistantMessage, Message, SideRequest, ToolChoice, clean_text
-from .wire import JSON, Accumulator, EventParser
+from ..tools import Tool
+from .wire import JSON, loaded, obj
 
 if TYPE_CHECKING:
     import httpx  # it takes 60 ms to import, so whoever makes no request goes without
 
-    from ..tools import Tool
 
 logger = logging.getLogger("agentloop")
 
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
+NO_SERVER = "no server listens there: start one (`ollama serve`, say), or set base_url="
 # Not to be tried again. OpenAI, Anthropic: the account is empty, though it is a 429. Then: what a
 # model has written and would write again, too deep or with numbers too long for JSON.
-HOPELESS = "insufficient_quota|spend_limit|malformed: |recursion|depth exceeded|integer string conv"
+HOPELESS = (
+    "insufficient_quota|spend_limit|malformed: |recursion|depth exceeded|integer string conv|"
+    "no server listens"
+)
+# identity: a few kilobytes of a compressed reply can hold gigabytes
+HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+OF_OUR_CLIENTS = {"accept": "*/*", "user-agent": "agentloop"}
 PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
 
 
 class Secret(str):
@@ -66,6 +80,63 @@ class Secret(str):
 
     def __reduce__(self) -> Any:
         return str, ()
+
+
+# ---- streams
+
+
+class EventParser:
+    """The data of server-sent events, out of bytes that were cut anywhere.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+
+    _line = b""  # the unfinished one
+    _data = b""  # of the unfinished event
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        *lines, self._line = (self._line + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
+                self._data += value.strip()
+            elif self._data and not line.strip():
+                yield self._data
+                self._data = b""
+
+
+@dataclass
+class Accumulator(ABC):
+    """Puts one streamed reply together, and shows its pieces to a listener."""
+
+    on_delta: OnDelta | None = None
+    shown: bool = False  # a reply that showed pieces of calls alone is tried again
+    complete: bool = False
+    """True when the reply's end was seen."""
+    body: bytearray = field(default_factory=bytearray)
+    """What the server sent in this attempt, streamed or not."""
+    data: JSON = field(default_factory=JSON)
+    """What there is of the reply so far."""
+
+    @abstractmethod
+    def add(self, event: JSON) -> None:
+        """Take the next event, and show what is in it."""
+
+    def reply(self) -> JSON:
+        """`data`, in the form that `HTTPModel.read` takes."""
+        return self.data
+
+    def _show(self, kind: Callable[..., Delta], piece: str, *more: str) -> None:
+        if piece and self.on_delta:
+            self.shown |= not more
+            self.on_delta(kind(clean_text(piece), *more))
+
+    text = partialmethod(_show, TextDeltaEvent)
+    thinking = partialmethod(_show, ThinkingDeltaEvent)
+    call = partialmethod(_show, ToolCallDeltaEvent)  # (piece, tool, call_id)
+
+
+# ---- the model
 
 
 @dataclass(repr=False, eq=False)
@@ -94,12 +165,14 @@ class HTTPModel(ABC):
     dump: Callable[[str, str], None] | None = None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    chunks: type[Accumulator] = field(init=False)
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
 
     def __post_init__(self) -> None:
-        self.api_key = Secret(self.api_key or os.environ.get(self.key_variable, ""))
+        keys = map(os.environ.get, self.key_variable.split(" or "))
+        self.api_key = Secret(self.api_key or next(filter(None, keys), ""))
         url = self.base_url or os.environ.get(self.url_variable) or self.default_url
         self.base_url = re.sub(r"/+(\?|$)", r"\1", url)
         if not re.match(
@@ -113,7 +186,6 @@ class HTTPModel(ABC):
             raise ValueError(
                 f"{type(self).__name__} needs api_key=, or {self.key_variable} in the environment"
             )
-
         if self.client is not None and not hasattr(self.client, "aclose"):
             raise TypeError(f"{self!r}: client is an httpx.AsyncClient, not {self.client!r:.80}")
 
@@ -126,7 +198,7 @@ class HTTPModel(ABC):
         twin.output_schema = schema
         return twin
 
-    # ---- five things that a provider says
+    # ---- what a provider says, beside its `chunks`
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
@@ -150,10 +222,6 @@ class HTTPModel(ABC):
     def read(self, data: JSON) -> AssistantMessage:
         """The message in a reply. BadResponse: there is none."""
 
-    @abstractmethod
-    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
-        """A new one, for one attempt."""
-
     # ---- one request
 
     async def ainvoke(
@@ -171,7 +239,7 @@ class HTTPModel(ABC):
         try:
             async with asyncio.timeout(self.timeout):
                 while True:
-                    parts = self.accumulator(on_delta)
+                    parts = self.chunks(on_delta)
                     try:
                         return await self._attempt(content, parts)
                     except PASSING as error:
@@ -194,32 +262,43 @@ class HTTPModel(ABC):
         path = self.path(bool(parts.on_delta))
         version = re.match("(/v1[a-z]*)?", path)  # which the base URL may have, too
         url = httpx.URL(base.removesuffix(version[0] if version else "") + path)
+        if query:
+            url = url.copy_merge_params(query)
         auth: Any = httpx.USE_CLIENT_DEFAULT
         if url.userinfo:  # httpx would log it
             auth, url = (url.username, url.password), url.copy_with(userinfo=b"")
+        idle = await _idle_clients()
+        # one client for one request at a time: httpx is slow at many in one client
+        client = self.client or (idle.pop() if idle else _new_client())
+        # a client of one's own adds its headers and cookies; ours has cookies of other models
+        build, more = (
+            (self.client.build_request, {}) if self.client else (httpx.Request, OF_OUR_CLIENTS)
+        )
         response = None
         try:
-            async with (
-                self._lend() as client,
-                client.stream(
+            response = await client.send(
+                build(
                     "POST",
                     url,
-                    params=query or None,
                     content=content,
-                    # identity: a few kilobytes of compressed reply can hold gigabytes
                     # self.headers(): in no local of ours, for a traceback may show those
-                    headers={"content-type": "application/json", "accept-encoding": "identity"}
-                    | self.headers(),
-                    auth=auth,
-                    timeout=httpx.Timeout(self.read_timeout, connect=self.connect_timeout),
-                ) as response,
-            ):
+                    headers=HEADERS | more | self.headers(),
+                    extensions={
+                        "timeout": httpx.Timeout(
+                            self.read_timeout, connect=self.connect_timeout
+                        ).as_dict()
+                    },
+                ),
+                auth=auth,
+                stream=True,
+            )
+            async with aclosing(response):
                 message = self.read(await self._whole(response, parts))
-                if not message.raw:
-                    return message
-                # what JSON cannot hold again, no later request could: half a character, say
-                kept = from_json(clean_text(json.dumps([message.raw], ensure_ascii=False)))
-                return replace(message, raw=kept[0])
+            if not message.raw:
+                return message
+            # what JSON cannot hold again, no later request could: half a character, say
+            kept = from_json(clean_text(json.dumps([message.raw], ensure_ascii=False)))
+            return replace(message, raw=kept[0])
         except BaseException as error:
             # An answer that says no is not paid for, and neither is a connection that broke early.
             too_late = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
@@ -228,20 +307,22 @@ class HTTPModel(ABC):
                 with suppress(*UNREADABLE):
                     used = self.read(obj(loaded(parts.body)) or parts.reply()).usage
                 failed_attempt.get()(SideRequest(used, self.model))
-            if isinstance(error, httpx.HTTPStatusError):  # raised by a hook of one's own client
-                raise self._error(error.response, str(error)) from None
-            if isinstance(error, httpx.HTTPError):
-                raise ConnectionFailed(
-                    self._hide(f"{url.netloc.decode()}: {type(error).__name__}: {error}")[:500]
-                ) from None
-            if response and isinstance(error, UNREADABLE):
+            # a hook of one's own client may have raised it
+            response = getattr(error, "response", response)
+            if response and isinstance(error, (httpx.HTTPStatusError, *UNREADABLE)):
                 raise self._error(
                     response,
                     f"{response.headers.get('content-type', 'no content type')}: {error!r}: "
                     f"{parts.body.decode(errors='replace')}",
                 ) from None
+            if isinstance(error, httpx.HTTPError):
+                nobody = isinstance(error, httpx.ConnectError) and url.host in LOOPBACK
+                said = NO_SERVER if nobody else f"{type(error).__name__}: {error}"
+                raise ConnectionFailed(self._hide(f"{url.netloc.decode()}: {said}")[:500]) from None
             raise
         finally:
+            if client is not self.client:
+                idle.append(client)
             if self.dump:
                 self.dump(*(self._hide(b.decode(errors="replace")) for b in (content, parts.body)))
 
@@ -281,10 +362,7 @@ class HTTPModel(ABC):
         return parts.reply()
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        found: Any = json.loads(content)
-        if not isinstance(found, dict):
-            raise BadResponse("not a JSON object")
-        data = obj(found)
+        data = obj(json.loads(content))
         # Responses has an event that is an error itself, and one with a failed response in it
         flat = data if data.get("type") == "error" else obj(data.get("response")).get("error")
         if error := data.get("error") or flat:
@@ -314,23 +392,9 @@ class HTTPModel(ABC):
 
     # ---- connections
 
-    @asynccontextmanager
-    async def _lend(self) -> AsyncGenerator[httpx.AsyncClient, None]:
-        """A client of this event loop, for one request: httpx is slow at many in one client."""
-        if self.client:
-            yield self.client
-            return
-        idle = await anext(_pools.setdefault(asyncio.get_running_loop(), _clients()))
-        client = idle.pop() if idle else _new_client()
-        client.cookies.clear()  # which another model's requests may have brought
-        try:
-            yield client
-        finally:
-            idle.append(client)
-
     async def aclose(self) -> None:
         """Close this event loop's connections that are idle. The loop's own end does so, too."""
-        idle = await anext(_pools.setdefault(asyncio.get_running_loop(), _clients()))
+        idle = await _idle_clients()
         while idle:
             await idle.pop().aclose()
 
@@ -341,12 +405,21 @@ class HTTPModel(ABC):
         await self.aclose()
 
 
-async def _clients() -> AsyncGenerator[list[Any], None]:
+# All models share them. A model of its own pool, when forgotten in a circle of references, would be
+# collected together with open connections.
+_pools: dict[Any, AsyncGenerator[list[Any], None]] = {}
+
+
+async def _idle_clients() -> list[Any]:
+    return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_clients()))
+
+
+async def _keep_clients() -> AsyncGenerator[list[Any], None]:
     """One event loop's idle clients.
 
     An event loop closes its open async generators before it ends, and so these clients.
     """
-    idle: list[httpx.AsyncClient] = []
+    idle: list[Any] = []
     try:
         while True:
             yield idle
@@ -356,17 +429,11 @@ async def _clients() -> AsyncGenerator[list[Any], None]:
             await client.aclose()
 
 
-# All models share them. A model of its own pool, when forgotten in a circle of references, would be
-# collected together with open connections.
-_pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[list[Any], None]] = {}
-
-
 def _new_client() -> httpx.AsyncClient:
     import httpx
 
     return httpx.AsyncClient(
         verify=_ssl_context(),
-        headers={"user-agent": "agentloop"},
         limits=httpx.Limits(keepalive_expiry=60),
         mounts={f"all://{host}": None for host in LOOPBACK},
     )
@@ -377,48 +444,6 @@ def _ssl_context() -> Any:
     import httpx
 
     return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.1
-
-
-# ---- JSON from outside, where anything may be anything
-
-
-def obj(value: Any) -> JSON:
-    """The value if it is an object, else an empty one."""
-    return cast(JSON, value) if isinstance(value, dict) else {}
-
-
-def objects(value: Any) -> list[JSON]:
-    """The objects in a list, but for empty ones; no object if it is no list."""
-    return [*filter(obj, cast("Sequence[Any]", value))] if isinstance(value, list) else []
-
-
-def text_in(value: Any) -> str:
-    """The value if it is text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def count(value: Any) -> int:
-    """The value if it is a token count, else 0."""
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def as_json(arguments: Any) -> str:
-    """A call's arguments: JSON text, or what some servers send instead: an object, or nothing."""
-    if isinstance(arguments, str):
-        return arguments
-    return "" if arguments is None else json.dumps(arguments, ensure_ascii=False)
-
-
-def given(fields: Mapping[str, Any]) -> JSON:
-    """The fields that are not None."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def loaded(text: str | bytes | bytearray) -> Any:
-    """The value that the JSON stands for; None if it is no JSON."""
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    return None
 
 
 # ---- errors, as pure functions

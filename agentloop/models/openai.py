@@ -11,13 +11,12 @@ Source: https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadResponse, ModelError
-from ..events import OnDelta
 from ..messages import (
     AssistantMessage,
     Message,
@@ -26,27 +25,33 @@ from ..messages import (
     ToolChoice,
     ToolMessage,
 )
-from .http import HTTPModel, as_json, given, loaded, obj, objects, text_in
+from ..tools import Tool
+from .http import Accumulator, HTTPModel
 from .responses import (
     ResponsesEvents,
     join_details,
-    read_openai_usage,
     read_responses,
+    write_items,
     write_openai_schema,
     write_part,
-    write_responses,
 )
-from .wire import JSON, Accumulator, stop_reason, wire_id, wire_name
+from .wire import (
+    JSON,
+    given,
+    loaded,
+    obj,
+    objects,
+    plain_text,
+    read_usage,
+    stop_reason,
+    wire_id,
+    wire_name,
+)
 
 if TYPE_CHECKING:
     import httpx
 
-    from ..tools import Tool
-
-SENT = (
-    *("model", "temperature", "max_completion_tokens", "max_tokens", "reasoning_effort"),
-    *("reasoning_summary", "prompt_cache_key"),
-)
+NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI refuses to include the reasoning of these models
 OPENAI_STOP_REASONS = {
     "stop": "end",
     "eos": "end",  # Together
@@ -58,11 +63,19 @@ OPENAI_STOP_REASONS = {
     "sensitive": "refused",  # Z.AI
     "guardrail_intervened": "refused",  # Bedrock
 }
+OPENAI_USAGE = (
+    "prompt_tokens | input_tokens",  # of Chat Completions, of Responses
+    "completion_tokens | output_tokens",
+    "cached_tokens | num_cached_tokens | prompt_cache_hit_tokens",  # OpenAI, Mistral, DeepSeek
+    "cache_write_tokens",
+    "reasoning_tokens",
+)
 # OpenRouter, Z.AI, DeepSeek
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek and vLLM; OpenRouter; Mistral
 # for the server alone; the last two hold signatures, of OpenRouter and of Gemini
 OPAQUE = (*THOUGHTS[:2], "reasoning_details", "extra_content")
+GROWING = ("content", "refusal", *THOUGHTS)  # from chunk to chunk
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -74,9 +87,8 @@ class ChatOpenAI(HTTPModel):
     thinking.
 
     `max_completion_tokens` bounds the output with its reasoning. Older servers only know
-    `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes.
-    `system_role` is "developer" for models that want it so. `strict` asks for arguments that
-    follow the schema exactly, for every tool whose schema allows it.
+    `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes. `strict` asks
+    for arguments that follow the schema exactly, for every tool whose schema allows it.
     """
 
     temperature: float | None = None
@@ -87,7 +99,6 @@ class ChatOpenAI(HTTPModel):
     prompt_cache_key: str | None = None
     parallel_tool_calls: bool | None = None
     strict: bool = False
-    system_role: str = "system"
     api: str | None = None
 
     key_variable = "OPENAI_API_KEY"
@@ -100,6 +111,7 @@ class ChatOpenAI(HTTPModel):
         self.api = self.api or ("responses" if at_openai else "chat")
         if self.api not in ("responses", "chat"):
             raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
+        self.chunks = OpenAIChunks if self.api == "chat" else ResponsesEvents
 
     @property
     def _owner(self) -> str:
@@ -119,30 +131,57 @@ class ChatOpenAI(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        body: JSON = {name: getattr(self, name) for name in SENT}
-        if self.output_schema:
-            form = {"name": "answer"} | write_openai_schema("schema", self.output_schema, True)
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
-        written = [write_openai_tool(tool, self.strict) for tool in tools]
-        body["tools"] = [*written, *self.provider_tools] or None
-        if tools:
-            body["parallel_tool_calls"] = self.parallel_tool_calls
-        if tools and tool_choice != "auto":
-            named: Any = {"type": "function", "function": {"name": tool_choice}}
-            body["tool_choice"] = tool_choice if tool_choice in ("required", "none") else named
-        if stream:
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
-        if self.api == "chat":
-            body["messages"] = write_openai_messages(messages, self.system_role, self._owner)
-            return given(body)
-        return write_responses(body, messages, self.system_role, self._owner)
+        is_chat = self.api == "chat"
+
+        def function(about: JSON) -> JSON:
+            return {"type": "function"} | ({"function": about} if is_chat else about)
+
+        # strict is what Responses does unless told otherwise
+        plain: JSON = {} if is_chat else {"strict": False}
+        named = [
+            {"name": tool.name, "description": tool.description}
+            | plain
+            | write_openai_schema("parameters", tool.parameters, self.strict)
+            for tool in tools
+        ]
+        choice = tool_choice if tools and tool_choice != "auto" else None
+        is_word = choice in (None, "required", "none")
+        schema = self.output_schema
+        form = schema and {"name": "answer"} | write_openai_schema("schema", schema, True)
+        body: JSON = {
+            "temperature": self.temperature,
+            "prompt_cache_key": self.prompt_cache_key,
+            "tools": [*map(function, named), *self.provider_tools] or None,
+            "parallel_tool_calls": self.parallel_tool_calls if tools else None,
+            "tool_choice": choice if is_word else function({"name": choice}),
+            "stream": stream or None,
+        }
+        if is_chat:
+            own: JSON = {
+                "messages": write_openai_messages(messages, self._owner),
+                "max_completion_tokens": self.max_completion_tokens,
+                "max_tokens": self.max_tokens,
+                "reasoning_effort": self.reasoning_effort,
+                "response_format": form and {"type": "json_schema", "json_schema": form},
+                "stream_options": {"include_usage": True} if stream else None,
+            }
+        else:
+            reasoning = {"effort": self.reasoning_effort, "summary": self.reasoning_summary}
+            own = {
+                "input": write_items(messages, self._owner),
+                "store": False,
+                "include": None
+                if re.search(NO_REASONING, self.model)
+                else ["reasoning.encrypted_content"],
+                "reasoning": given(reasoning) or None,
+                "max_output_tokens": self.max_completion_tokens or self.max_tokens,
+                "text": form and {"format": {"type": "json_schema"} | form},
+            }
+        return given({"model": self.model} | own | body)
 
     def read(self, data: JSON) -> AssistantMessage:
         read = read_openai_reply if self.api == "chat" else read_responses
-        return replace(read(data, self._owner), usage=read_openai_usage(data.get("usage")))
-
-    def accumulator(self, on_delta: OnDelta | None) -> Accumulator:
-        return OpenAIChunks(on_delta) if self.api == "chat" else ResponsesEvents(on_delta)
+        return replace(read(data, self._owner), usage=read_usage(data.get("usage"), OPENAI_USAGE))
 
     def _error(self, response: httpx.Response, said: str, word: Any = None) -> ModelError:
         error = super()._error(response, said, word)
@@ -155,9 +194,7 @@ class ChatOpenAI(HTTPModel):
 # ---- the request
 
 
-def write_openai_messages(
-    messages: Sequence[Message], system_role: str, owner: str = ""
-) -> list[JSON]:
+def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
     """Messages as Chat Completions takes them. BadRequest: a part that it cannot carry.
 
     `owner` stands for the server and the model: no other gets what is opaque.
@@ -174,8 +211,6 @@ def write_openai_messages(
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             out.insert(len(out) - bool(attached), result)
             if media:
-                note = f"\n[attached to the next user message: {len(media)}]"
-                result["content"] = (message.text + note).lstrip()
                 if not attached:
                     out.append({"role": "user", "content": attached})
                 label = f"Attached to the result of {message.tool_name}:"
@@ -183,43 +218,31 @@ def write_openai_messages(
             continue
         attached = []
         if not isinstance(message, AssistantMessage):
-            role = system_role if isinstance(message, SystemMessage) else "user"
+            role = "system" if isinstance(message, SystemMessage) else "user"
             out.append({"role": role, "content": parts or message.text})
         elif content or message.tool_calls:  # an empty reply would be refused
-            out.append(_write_openai_assistant(message, owner))
+            out.append(_write_openai_reply(message, owner))
     return out
 
 
-def _write_openai_assistant(message: AssistantMessage, owner: str) -> JSON:
+def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     out: JSON = {"role": "assistant", "content": message.content or None}
-    raw, calls = obj(message.raw), message.tool_calls
-    kept: JSON = raw if raw.get("owner") == owner else {}
-    # DeepSeek's thinking models refuse a history without it, even an empty one
-    out |= {name: kept[name] for name in OPAQUE if name in kept}
-    beside: list[JSON] = kept.get("calls", [])
-    if calls:
+    raw = obj(message.raw)
+    is_own = raw.get("owner") == owner
+    if is_own:
+        # DeepSeek's thinking models refuse a history without it, even an empty one
+        out |= {name: raw[name] for name in OPAQUE if name in raw}
+    if message.tool_calls:
         out["tool_calls"] = [
             {
+                **((is_own and call.extra) or {}),
                 "id": wire_id(call.id),
                 "type": "function",
                 "function": {"name": wire_name(call.name), "arguments": call.wire_arguments},
             }
-            | more
-            for call, more in zip(calls, chain(beside, repeat({})), strict=False)
+            for call in message.tool_calls
         ]
     return out
-
-
-def _signed(sent: JSON) -> JSON:
-    """The signature that Gemini puts beside a message, or beside a call."""
-    return {name: sent[name] for name in ("extra_content",) if name in sent}
-
-
-def write_openai_tool(tool: Tool, strict: bool) -> JSON:
-    """A tool as Chat Completions takes it."""
-    about = {"name": tool.name, "description": tool.description}
-    schema = write_openai_schema("parameters", tool.parameters, strict)
-    return {"type": "function", "function": about | schema}
 
 
 # ---- the reply
@@ -231,44 +254,38 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
         raise BadResponse(finish)
-    filtered = finish == "content_filter"  # Azure: without a message
-    message = _plain(obj(choice.get("message")) if filtered else choice["message"])
-    sent, refusal = objects(message.get("tool_calls")), message.get("refusal")
-    calls = tuple(map(_read_openai_call, sent))
-    opaque, beside = given({name: message.get(name) for name in OPAQUE}), [*map(_signed, sent)]
-    opaque |= {"calls": beside} if any(beside) else {}
-    stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
+    has_message = finish != "content_filter"  # Azure filters content without a message
+    message = _plain(choice["message"] if has_message else obj(choice.get("message")))
+    calls = tuple(map(_read_openai_call, objects(message.get("tool_calls"))))
+    opaque, refusal = given({name: message.get(name) for name in OPAQUE}), message.get("refusal")
+    is_signed = opaque or any(call.extra for call in calls)
     return AssistantMessage(
-        content=message.get("content") or refusal or "",
+        content=plain_text(message.get("content")) or refusal or "",  # Cloudflare: an object
         tool_calls=calls,
         thinking=next(filter(None, map(message.get, THOUGHTS)), None),
-        stop_reason="refused" if refusal else stop,
-        raw={"provider": "openai", "owner": owner} | opaque if opaque else None,
+        stop_reason="refused" if refusal else stop_reason(OPENAI_STOP_REASONS, finish, calls),
+        raw={"provider": "openai", "owner": owner} | opaque if is_signed else None,
+    )
+
+
+def _read_openai_call(call: JSON) -> ToolCall:
+    function, name = obj(call.get("function")), "extra_content"
+    return ToolCall(
+        plain_text(call.get("id")),
+        plain_text(function.get("name")),
+        plain_text(function.get("arguments")),
+        extra={name: call[name]} if name in call else None,  # Gemini's signature
     )
 
 
 def _plain(message: JSON) -> JSON:
-    """A message, or a piece of one, with text for content that is none.
-
-    That is a list of parts (Mistral, some of them thinking), or an object (Cloudflare).
-    """
-    content: Any = message.get("content")
-    if isinstance(content, list):
-        parts = objects(content)
-        thoughts = [part for each in parts for part in objects(each.get("thinking"))]
-        return message | {"content": _texts_in(parts), "thinking": _texts_in(thoughts)}
-    return message | {"content": as_json(content)} if isinstance(content, dict) else message
-
-
-def _texts_in(parts: Sequence[JSON]) -> str:
-    return "".join(text_in(part.get("text")) for part in parts)
-
-
-def _read_openai_call(call: JSON) -> ToolCall:
-    function = obj(call.get("function")) or call
-    return ToolCall(
-        text_in(call.get("id")), text_in(function.get("name")), as_json(function.get("arguments"))
-    )
+    """A message, or a piece of one, with text for Mistral's parts, some of them thinking."""
+    if not isinstance(message.get("content"), list):
+        return message
+    parts = objects(message["content"])
+    thoughts = [thought for part in parts for thought in objects(part.get("thinking"))]
+    texts = ("".join(plain_text(one.get("text")) for one in some) for some in (parts, thoughts))
+    return message | dict(zip(("content", "thinking"), texts, strict=True))
 
 
 @dataclass
@@ -276,50 +293,47 @@ class OpenAIChunks(Accumulator):
     """A streamed reply, put together from the chunks that servers really send."""
 
     def __post_init__(self) -> None:
-        self._message: JSON = {"tool_calls": []}
+        self.data = {"choices": [{"message": {"tool_calls": []}}]}
         self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
-        self._details: list[JSON] = []
 
     def add(self, event: JSON) -> None:
-        message = self._message
-        self.data["usage"] = event.get("usage") or self.data.get("usage")
+        if usage := event.get("usage"):
+            self.data["usage"] = usage
+        [whole] = self.data["choices"]
+        message = whole["message"]
         for choice in objects(event.get("choices")):
-            delta = _plain(obj(choice.get("delta")))
-            for name in ("content", "refusal", *THOUGHTS):
-                if (piece := delta.get(name)) is not None:
-                    message[name] = message.get(name, "") + piece
+            for name, piece in given(_plain(obj(choice.get("delta")))).items():
+                if name in GROWING:
+                    text = plain_text(piece)
+                    message[name] = message.get(name, "") + text
                     show = self.thinking if name in THOUGHTS else self.text
-                    show(piece)
-            message |= _signed(delta)
-            self._details += objects(delta.get("reasoning_details"))
-            for position, call in enumerate(objects(delta.get("tool_calls"))):
-                self._add_call(position, call)
+                    show(text)
+                elif name == "tool_calls":
+                    for position, call in enumerate(objects(piece)):
+                        self._add_call(position, call)
+                elif name == "reasoning_details":
+                    message[name] = join_details(message.get(name, []) + objects(piece))
+                else:
+                    message[name] = piece
             if finish := choice.get("finish_reason"):
-                self.complete = True
-                self.data["finish_reason"] = finish
+                self.complete, whole["finish_reason"] = True, finish
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
         index, function = delta.get("index", position), obj(delta.get("function"))
         call_id, name = delta.get("id") or "", function.get("name") or ""
-        arguments, call = as_json(function.get("arguments")), self._open.get(index)
+        arguments, call = plain_text(function.get("arguments")), self._open.get(index)
         if call and name:
-            if call_id and call["id"]:
-                is_other = call_id != call["id"]
-            else:  # Gemini gives all calls one index, and no ids
-                is_other = arguments and loaded(call["arguments"]) is not None
-            call = None if is_other else call
+            both = call_id and call["id"]  # Gemini gives all calls one index, and no ids
+            is_whole = arguments and loaded(call["function"]["arguments"]) is not None
+            if call_id != call["id"] if both else is_whole:
+                call = None
         if not call:
-            call = self._open[index] = {"id": "", "name": "", "arguments": ""}
-            self._message["tool_calls"].append(call)
-        call["id"] = call["id"] or call_id
-        if name != call["name"]:
-            call["name"] += name
-        call["arguments"] += arguments
-        call |= _signed(delta)
-        self.call(arguments, call["name"], call["id"])
-
-    def reply(self) -> JSON:
-        details = join_details(self._details) or None
-        message = self._message | given({"reasoning_details": details})
-        return {"choices": [{"message": message, **self.data}], "usage": self.data.get("usage")}
+            call = self._open[index] = {"id": "", "function": {"name": "", "arguments": ""}}
+            self.data["choices"][0]["message"]["tool_calls"].append(call)
+        known = call["function"]
+        if name != known["name"]:
+            known["name"] += name
+        known["arguments"] += arguments
+        call |= delta | {"id": call["id"] or call_id, "function": known}
+        self.call(arguments, known["name"], call["id"])

@@ -25,14 +25,17 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
-    Usage,
 )
-from .http import as_json, count, given, obj, objects, text_in
+from .http import Accumulator
 from .wire import (
     JSON,
-    Accumulator,
     attachment,
-    put_back,
+    given,
+    grow,
+    kept_blocks,
+    obj,
+    objects,
+    plain_text,
     rewrite_schema,
     stop_reason,
     wire_id,
@@ -44,8 +47,6 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
-SAME = ("model", "temperature", "prompt_cache_key", "parallel_tool_calls", "stream")
-NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI refuses to include the reasoning of these models
 PIECES_OF = {
     "output_text.delta": "text",
     "refusal.delta": "text",
@@ -57,36 +58,7 @@ PIECES_OF = {
 # ---- the request
 
 
-def write_responses(chat: JSON, messages: Sequence[Message], role: str, owner: str) -> JSON:
-    """A request for Chat Completions, but for its messages, as Responses takes it.
-
-    `role` is the system prompt's, `owner` stands for the server and the model.
-    BadRequest: a part that it cannot carry.
-    """
-    # strict is what Responses does unless told otherwise
-    plain = {"type": "function", "strict": False}
-    choice: Any = chat.get("tool_choice")
-    included = None if re.search(NO_REASONING, chat["model"]) else ["reasoning.encrypted_content"]
-    reasoning = given({"effort": chat["reasoning_effort"], "summary": chat["reasoning_summary"]})
-    form = obj(chat.get("response_format")).get("json_schema")
-    tools: list[JSON] = chat.get("tools") or []
-    return given(
-        {name: chat.get(name) for name in SAME}
-        | {
-            "input": write_items(messages, role, owner),
-            "store": False,
-            "include": included,
-            "reasoning": reasoning or None,
-            "max_output_tokens": chat["max_completion_tokens"] or chat["max_tokens"],
-            "text": form and {"format": {"type": "json_schema"} | form},
-            "tools": [plain | tool["function"] if "function" in tool else tool for tool in tools]
-            or None,
-            "tool_choice": {"type": "function"} | choice["function"] if obj(choice) else choice,
-        }
-    )
-
-
-def write_items(messages: Sequence[Message], role: str, owner: str) -> list[JSON]:
+def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
     out: list[JSON] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -99,14 +71,13 @@ def write_items(messages: Sequence[Message], role: str, owner: str) -> list[JSON
             call_id = wire_id(message.tool_call_id)
             out.append({"type": "function_call_output", "call_id": call_id, "output": content})
         else:
-            name = role if isinstance(message, SystemMessage) else "user"
-            out.append({"role": name, "content": content})
+            role = "system" if isinstance(message, SystemMessage) else "user"
+            out.append({"role": role, "content": content})
     return out
 
 
 def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
     """The items that this server and model sent, or those of the text and the calls."""
-    out: list[JSON] = [{"role": "assistant", "content": message.content}] if message.content else []
     calls: list[JSON] = [
         {
             "type": "function_call",
@@ -116,23 +87,19 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
         }
         for call in message.tool_calls
     ]
-    raw = obj(message.raw)
-    sent = objects(raw.get("output")) if raw.get("owner") == owner else []
-    items = put_back(sent, [item["type"] == "function_call" for item in sent], calls)
-    is_same = items and _text_of(items, "message") == message.content
-    return items if is_same else out + calls
+    kept = kept_blocks(message, "output", owner, "function_call", calls, _items_text)
+    said: list[JSON] = [{"role": "assistant", "content": message.content}]
+    return kept or said * bool(message.content) + calls
 
 
 def _write_input(part: Part) -> JSON:
     chat = write_part(part)
-    image, file = obj(chat.get("image_url")), obj(chat.get("file"))
-    if image:
-        shown = {"image_url": image["url"], "detail": image.get("detail", "auto")}
-        return {"type": "input_image"} | shown
-    if file and getattr(part, "url", None):
-        return {"type": "input_file", "file_url": file["file_data"]}
-    if file:
-        return {"type": "input_file"} | file
+    if image := chat.get("image_url"):
+        image = {"image_url": image["url"], "detail": image.get("detail", "auto")}
+        return {"type": "input_image"} | image
+    if file := chat.get("file"):
+        url = {"file_url": file["file_data"]} if getattr(part, "url", None) else file
+        return {"type": "input_file"} | url
     return chat | {"type": "input_text"} if "text" in chat else chat
 
 
@@ -177,16 +144,16 @@ def strict_schema(schema: JSON) -> JSON | None:
     Every parameter is required there: optional ones become nullable, and null means the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
-    schema = rewrite_schema(schema, "(?!)", _without_other_formats)
+    schema = rewrite_schema(schema, "default", _without_other_formats)
     properties = obj(schema.get("properties"))
     for name in properties.keys() - {*schema.get("required", ())}:
-        value: JSON = properties[name]
-        value.pop("default", None)
-        if {"type": "null"} not in value.get("anyOf", ()):
-            properties[name] = {"anyOf": [value, {"type": "null"}]}
-    if schema.get("additionalProperties"):
-        return None
-    schema |= {"properties": properties, "required": [*properties], "additionalProperties": False}
+        properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+    schema = {
+        "additionalProperties": False,
+        **schema,
+        "properties": properties,
+        "required": [*properties],
+    }
     return schema if _is_strict(schema) else None
 
 
@@ -199,46 +166,24 @@ def _without_other_formats(schema: JSON) -> JSON:
 
 def _is_strict(schema: JSON) -> bool:
     keys, kind, properties = schema.keys(), schema.get("type"), obj(schema.get("properties"))
-    if kind == "object":
-        required = {*schema.get("required", ())}
-        if schema.get("additionalProperties") is not False or required != properties.keys():
-            return False
+    is_closed = schema.get("additionalProperties") is False
+    if kind == "object" and not (is_closed and {*schema.get("required", ())} == properties.keys()):
+        return False
     inner = [*properties.values(), *obj(schema.get("$defs")).values(), *schema.get("anyOf", ())]
     inner += [schema.get("items")] * (kind == "array")
     is_known = all(map(STRICT_KEYWORDS.fullmatch, keys)) and keys & {"type", "anyOf", "enum"}
     return keys == {"$ref"} or (bool(is_known) and all(_is_strict(obj(each)) for each in inner))
 
 
-CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")  # -, Mistral, DeepSeek
-
-
-def read_openai_usage(usage: Any) -> Usage | None:
-    """Tokens: cached ones are part of the input, reasoning ones of the output."""
-    counts = obj(usage)
-    found = {name: n for part in (counts, *counts.values()) for name, n in obj(part).items()}
-
-    def tokens(*names: str) -> int:
-        return max(count(found.get(name)) for name in names)
-
-    read = tokens("prompt_tokens", "input_tokens")
-    written = tokens("completion_tokens", "output_tokens")
-    thinking = tokens("reasoning_tokens")
-    if tokens("total_tokens") == read + written + thinking:  # xAI counts it beside the others
-        written += thinking
-    stored = tokens("cache_write_tokens")
-    return Usage(read, written, tokens(*CACHED), stored, thinking) if counts else None
-
-
 def join_details(details: Sequence[JSON]) -> list[JSON]:
     """OpenRouter's fragments of reasoning, put together: the signature comes last, without text."""
     whole: list[JSON] = []
     for new in map(given, details):
-        last = whole[-1] if whole else {}
+        last = whole[-1] if whole else {"index": ""}
         if "data" in last | new or last.get("index") != new.get("index"):
             whole.append(new)
-            continue
-        for name, piece in new.items():
-            last[name] = last.get(name, "") + piece if name in ("text", "summary") else piece
+        else:
+            grow(last, new, ("text", "summary"))
     return whole
 
 
@@ -253,18 +198,17 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
     if not all(isinstance(item["type"], str) for item in items):
         raise BadResponse("malformed: a type is no text")  # no later request could hold it
     calls = tuple(
-        ToolCall(text_in(item.get("call_id")), item["name"], as_json(item.get("arguments")))
+        ToolCall(plain_text(item.get("call_id")), item["name"], plain_text(item.get("arguments")))
         for item in items
         if item["type"] == "function_call"
     )
     reason = obj(data.get("incomplete_details")).get("reason") or status
-    stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
     is_refusal = any("refusal" in part for item in items for part in objects(item.get("content")))
     return AssistantMessage(
-        content=_text_of(items, "message"),
+        content=_items_text(items),
         tool_calls=calls,
-        thinking=_text_of(items, "reasoning") or None,
-        stop_reason="refused" if is_refusal else stop,
+        thinking=_items_text(items, "reasoning") or None,
+        stop_reason="refused" if is_refusal else stop_reason(RESPONSES_STOP_REASONS, reason, calls),
         raw={"provider": "responses", "owner": owner, "output": items}
         if status == "completed" and _is_needed(items)
         else None,
@@ -284,7 +228,7 @@ def _is_needed(items: Sequence[JSON]) -> bool:
     return says_more and is_whole and items[-1] not in thoughts
 
 
-def _text_of(items: Sequence[JSON], kind: str) -> str:
+def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
     texts = (
         part.get("text") or part.get("refusal")
         for item in items
@@ -299,19 +243,23 @@ class ResponsesEvents(Accumulator):
     """A streamed reply: its last event has the whole, but for servers that leave out its items."""
 
     def __post_init__(self) -> None:
+        self.data = {"output": []}
         self._begun: dict[Any, JSON] = {}
-        self._items: list[JSON] = []
         self._places: dict[str, Any] = {}  # of the last piece of each kind
-        self._response: JSON = {}
 
     def add(self, event: JSON) -> None:
-        kind, at = text_in(event.get("type")).removeprefix("response."), event.get("output_index")
+        kind, at = (
+            plain_text(event.get("type")).removeprefix("response."),
+            event.get("output_index"),
+        )
         if kind in ("completed", "incomplete", "failed"):
-            self._response, self.complete = event["response"], True
+            # the backend of Codex, new-api: the last event has no items
+            items = event["response"].get("output") or self.data["output"]
+            self.data, self.complete = event["response"] | {"output": items}, True
         elif kind == "output_item.added":
             self._begun[at] = event["item"]
         elif kind == "output_item.done":
-            self._items.append(event["item"])
+            self.data["output"].append(event["item"])
         elif kind == "function_call_arguments.delta":
             call = self._begun[at]
             self.call(event["delta"], call["name"], call["call_id"])
@@ -320,7 +268,3 @@ class ResponsesEvents(Accumulator):
             gap = "" if self._places.setdefault(name, place) == place else "\n\n"
             self._places[name] = place
             getattr(self, name)(gap + event["delta"])
-
-    def reply(self) -> JSON:
-        # the backend of Codex, new-api: the last event has no items
-        return self._response | {"output": self._response.get("output") or self._items}

@@ -95,7 +95,7 @@ def validate(messages: Sequence[Message]) -> list[str]:
     problems: list[str] = []
     seen: set[str] = set()
     waiting: list[str] = []
-    for at, message in enumerate(messages):
+    for at, message in enumerate((*messages, None)):
         where = f"messages[{at}]: "
         if isinstance(message, ToolMessage):
             if waiting[:1] == [message.tool_call_id]:
@@ -105,9 +105,9 @@ def validate(messages: Sequence[Message]) -> list[str]:
             continue
         if waiting:
             problems.append(f"{where}calls without a result before it: {', '.join(waiting)}")
-            waiting = []
         if isinstance(message, SystemMessage) and at:
             problems.append(f"{where}a system message that is not the first message")
+        waiting = []
         if isinstance(message, AssistantMessage):
             if not (message.text.strip() or message.tool_calls or message.raw):
                 problems.append(f"{where}an assistant message with neither text nor calls")
@@ -116,14 +116,8 @@ def validate(messages: Sequence[Message]) -> list[str]:
                     problems.append(f"{where}call id {call.id!r} is empty or used before")
                 seen.add(call.id)
                 waiting.append(call.id)
-    if waiting:
-        problems.append(f"at the end: calls without a result: {', '.join(waiting)}")
     last = messages[-1] if messages else None
-    if not (isinstance(last, UserMessage | ToolMessage) or is_paused(last)):
+    is_paused = getattr(last, "stop_reason", None) == "pause"  # its model goes on with it
+    if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
         problems.append("the last message is not from the user or a tool")
     return problems
-
-
-def is_paused(message: Message | None) -> bool:
-    """True for a reply that its model goes on with."""
-    return isinstance(message, AssistantMessage) and message.stop_reason == "pause"

@@ -1,6 +1,8 @@
-"""What the wires of all providers share: turns, parts, names, schemas, streams.
+"""What the JSON of all wires has in common: turns, parts, names, schemas, counts.
 
-Copy with: errors.py, events.py and what they name.
+Copy with: errors.py and what it names.
+
+Pure functions. http.py is how a request travels; this is how a conversation is written and read.
 """
 
 from __future__ import annotations
@@ -9,14 +11,12 @@ import base64
 import hashlib
 import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partialmethod
-from typing import Any, TypeAlias
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
 
 from ..errors import BadRequest
-from ..events import Delta, OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from ..messages import (
     AssistantMessage,
     Content,
@@ -28,10 +28,67 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
-    clean_text,
+    Usage,
 )
 
 JSON: TypeAlias = dict[str, Any]
+
+
+# ---- JSON from outside, where anything may be anything
+
+
+def obj(value: Any) -> JSON:
+    """The value if it is an object, else an empty one."""
+    return cast(JSON, value) if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[JSON]:
+    """The objects in a list, but for empty ones; no object if it is no list."""
+    return [*filter(obj, cast("Sequence[Any]", value))] if isinstance(value, list) else []
+
+
+def plain_text(value: Any) -> str:
+    """Text as it is, and JSON for anything else: some servers send arguments as an object."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def given(fields: Mapping[str, Any]) -> JSON:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def loaded(text: str | bytes | bytearray) -> Any:
+    """The value that the JSON stands for; None if it is no JSON."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
+
+
+def read_usage(usage: Any, names: Sequence[str]) -> Usage | None:
+    """The tokens that a provider reports, or None if there are none.
+
+    `names` are the provider's, for each field of Usage: "a + b" is a sum, "a | b" the one that is
+    there. A count may stand one level deeper: "reasoning_tokens" in "completion_tokens_details".
+    """
+    parts = (*obj(usage).values(), usage)
+    found = {n: v for part in parts for n, v in obj(part).items() if isinstance(v, int)}
+    tokens: list[Any] = [
+        sum(max(0, *(found.get(n, 0) for n in each.split(" | "))) for each in field.split(" + "))
+        for field in names
+    ]
+    if found.get("total_tokens") == tokens[0] + tokens[1] + tokens[4]:
+        tokens[1] += tokens[4]  # xAI counts reasoning beside the rest
+    tokens.append(obj(obj(usage).get("cache_creation")) or None)  # Anthropic: how many for how long
+    return Usage(*tokens) if obj(usage) else None
+
+
+def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
+    """Add the next piece: text and lists with these names grow by it, all else is replaced."""
+    for name, value in piece.items():
+        old = whole.get(name)
+        whole[name] = old + value if old and name in growing else value
 
 
 # ---- the request
@@ -39,7 +96,7 @@ JSON: TypeAlias = dict[str, Any]
 
 def in_turns(
     messages: Sequence[Message],
-    write_assistant: Callable[[AssistantMessage], Sequence[JSON]],
+    write_reply: Callable[[AssistantMessage], Sequence[JSON]],
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
@@ -50,17 +107,18 @@ def in_turns(
     """
     out: list[tuple[str, list[JSON]]] = [("user", [])]
     for message in messages:
-        role, blocks = "user", list[JSON]()
+        role = "user"
         if isinstance(message, AssistantMessage):
-            role, blocks = "assistant", [*write_assistant(message)]
+            role, blocks = "assistant", write_reply(message)
         elif isinstance(message, ToolMessage):
-            blocks = [*write_result(message)]
-        elif not isinstance(message, SystemMessage):
-            blocks = write_content(message.content, write_part)
+            blocks = write_result(message)
+        else:
+            said = () if isinstance(message, SystemMessage) else message.content
+            blocks = write_content(said, write_part)
         if out[-1][0] == role:
             out[-1][1].extend(blocks)
         elif blocks or role == "user":
-            out.append((role, blocks))
+            out.append((role, [*blocks]))
     return out
 
 
@@ -70,18 +128,26 @@ def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -
     return [*filter(None, map(write_part, parts))]
 
 
-def put_back(
-    blocks: Sequence[JSON], are_calls: Sequence[bool], calls: Sequence[JSON]
+def kept_blocks(
+    message: AssistantMessage,
+    name: str,
+    owner: str,
+    mark: str,
+    calls: Sequence[JSON],
+    text_of: Callable[[Sequence[JSON]], str],
 ) -> list[JSON]:
-    """The blocks as they came, with the message's own calls in place of theirs.
+    """The blocks that a provider sent, with the message's own calls in place of theirs.
 
-    None if there are more or fewer by now.
+    They are in `raw`, under a name. A call has the mark as its type, or as one of its keys.
+    None if another provider sent them, or if the message says something else by now.
     """
-    if sum(are_calls) != len(calls):
-        return []
-    rest = iter(calls)
-    pairs = zip(blocks, are_calls, strict=True)
-    return [block | next(rest) if is_call else block for block, is_call in pairs]
+    raw, rest = obj(message.raw), iter(calls)
+    sent = objects(raw.get(name)) if owner in raw.values() else []
+    with suppress(StopIteration):  # fewer calls than there were
+        blocks = [b | next(rest) if mark in (b.get("type"), *b) else b for b in sent]
+        if not [*rest] and text_of(blocks) == message.content:
+            return blocks
+    return []
 
 
 def attachment(part: Part) -> tuple[str, str, str | None]:
@@ -123,6 +189,7 @@ def wire_name(name: str) -> str:
     return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
+@lru_cache(1024)  # every request holds all ids so far
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     """The id, or a hash of it if the provider refuses it: other servers' may be longer."""
     if re.fullmatch(allowed, call_id):
@@ -135,56 +202,5 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
     """Our word for the provider's: its own if we know none. A good end with calls is for them."""
-    found = reasons.get(word if isinstance(word, str) else "", word) or None
+    found = reasons.get(str(word), word) or None
     return "tool_calls" if calls and found in ("end", None) else found
-
-
-@dataclass
-class Accumulator(ABC):
-    """Puts one streamed reply together, and shows its pieces to a listener."""
-
-    on_delta: OnDelta | None = None
-    shown: bool = False  # a reply that showed pieces of calls alone is tried again
-    complete: bool = False
-    """True when the reply's end was seen."""
-    body: bytearray = field(default_factory=bytearray)
-    """What the server sent in this attempt, streamed or not."""
-    data: JSON = field(default_factory=JSON)
-    """What there is of the reply so far."""
-
-    @abstractmethod
-    def add(self, event: JSON) -> None:
-        """Take the next event, and show what is in it."""
-
-    def reply(self) -> JSON:
-        """`data`, in the form that `HTTPModel.read` takes."""
-        return self.data
-
-    def _show(self, kind: Callable[..., Delta], piece: str, *more: str) -> None:
-        if piece and self.on_delta:
-            self.shown |= not more
-            self.on_delta(kind(clean_text(piece), *more))
-
-    text = partialmethod(_show, TextDeltaEvent)
-    thinking = partialmethod(_show, ThinkingDeltaEvent)
-    call = partialmethod(_show, ToolCallDeltaEvent)  # (piece, tool, call_id)
-
-
-class EventParser:
-    """The data of server-sent events, out of bytes that were cut anywhere.
-
-    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-    """
-
-    _line = b""  # the unfinished one
-    _data = b""  # of the unfinished event
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        *lines, self._line = (self._line + piece).split(b"\n")
-        for line in lines:
-            name, _, value = line.partition(b":")
-            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
-                self._data += value.strip()
-            elif not line.strip() and self._data:
-                yield self._data
-                self._data = b""

@@ -111,7 +111,6 @@ OPENAI_SETTINGS = {
     "prompt_cache_key": "p",
     "parallel_tool_calls": False,
     "strict": True,
-    "system_role": "developer",
     "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
 }
 SETTINGS = {

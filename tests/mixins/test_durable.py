@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from agentloop import RunStopped, ScriptedModel, tool
+from agentloop import AssistantMessage, RunStopped, ScriptedModel, tool
+from agentloop.messages import SideRequest
 from agentloop.mixins.durable import Durable
-from agentloop.models.replay import ReplayModel
 from agentloop.store import read_log
-from agentloop.transcript import view
+from agentloop.transcript import requests_of, view
 
 from .. import some, test_loop
 from ..test_recipes import load
@@ -145,7 +145,12 @@ def test_the_session_of_a_killed_run_is_that_of_a_whole_one_and_plays_again(tmp_
         return tool("Do", name=name, parallel=name != "delegate")(run)
 
     tools = [stand_in("pay", "paid"), stand_in("look", "saw"), stand_in("delegate", "paid")]
-    agent = worker.Careful(llm=ReplayModel(tmp_path / "one.jsonl"), tools=tools)
+    script = [
+        AssistantMessage(each.content, getattr(each, "tool_calls", ()), usage=each.usage)
+        for each in requests_of(logs[0])
+        if not isinstance(each, SideRequest)
+    ]
+    agent = worker.Careful(llm=ScriptedModel(*script), tools=tools)
     assert agent.run_sync("Pay them.").text in result(url(tmp_path))
 
 

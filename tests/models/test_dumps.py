@@ -9,7 +9,9 @@ import pytest
 from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, tool
 from agentloop.cli.loopback import loopback
 from agentloop.models.replay import dump_to
+from tests.doubles.fault_server import FaultServer, fin
 from tests.doubles.openai_double import OpenAIDouble, Reply
+from tests.doubles.wires import Naps
 
 
 @tool
@@ -56,12 +58,10 @@ class TestADump:
             assert stat.S_IMODE((tmp_path / "0001-request.json").stat().st_mode) == 0o600
 
     async def test_each_attempt_is_one_and_so_is_one_without_an_answer(self, tmp_path):
-        async def no_wait(seconds):
-            return None
-
-        llm = ChatOpenAI("m", base_url="http://127.0.0.1:9/v1", max_retries=2, sleep=no_wait)
-        llm.dump = dump_to(tmp_path)
-        with pytest.raises(ModelError):
-            await llm.ainvoke([UserMessage("hi")])
+        async with FaultServer(*[[fin()]] * 3) as server:
+            llm = ChatOpenAI("m", base_url=server.url, max_retries=2, sleep=Naps())
+            llm.dump = dump_to(tmp_path)
+            with pytest.raises(ModelError):
+                await llm.ainvoke([UserMessage("hi")])
         assert len(list(tmp_path.glob("*-request.json"))) == 3
         assert (tmp_path / "0003-response.json").read_text() == ""

@@ -143,6 +143,12 @@ async def test_a_conversation_goes_on_with_another_provider(talk, pair):
     assert (first.refusals, second.refusals, second.replies) == ([], [], [])
 
 
+@pytest.mark.parametrize("models", [(), ("gpt-5-mini",), (ScriptedModel(), None)])
+def test_what_is_no_model_is_refused_at_once(models):
+    with pytest.raises(TypeError, match=r"chat models, which have ainvoke\(\)"):
+        Fallback(*models)
+
+
 def test_the_repr_shows_the_models_and_no_key():
     llm = Fallback(*[wire.model("http://x") for wire in WIRES[1:]])
     assert repr(llm) == "Fallback(ChatOpenAI('m'), ChatAnthropic('m'), ChatGoogle('gemini-3-pro'))"

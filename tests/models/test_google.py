@@ -17,7 +17,6 @@ from agentloop.messages import (
     FilePart,
     ImagePart,
     Message,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -36,7 +35,7 @@ from agentloop.transcript import with_unique_ids
 from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
 from tests.doubles.google_double import GoogleDouble
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import GOOGLE, KEY
+from tests.doubles.wires import GOOGLE
 from tests.models.asked import HI, PNG, TOOLS, conversation, sent
 
 model = GOOGLE.model
@@ -81,47 +80,6 @@ def result(call, content="1", **rest):
 
 
 # ---- the request
-
-
-async def test_the_default_request_holds_nothing_that_was_not_asked_for():
-    async with GoogleDouble(["hello"]) as server:
-        assert (await model(server).ainvoke([SystemMessage("be brief"), *HI])).text == "hello"
-    assert server.requests == [
-        {
-            "systemInstruction": {"parts": [{"text": "be brief"}]},
-            "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
-        }
-    ]
-    assert server.paths == ["/v1beta/models/gemini-3-pro:generateContent"]
-    assert server.headers[0]["x-goog-api-key"] == KEY
-
-
-async def test_settings_are_sent_when_set_even_if_they_are_zero():
-    settings = {"temperature": 0, "max_output_tokens": 9, "thinking_budget": 0}
-    more = {"include_thoughts": False, "generation_config": {"topP": 0.5}}
-    async with GoogleDouble(["a", "a"]) as server:
-        await model(server, **settings, **more, extra={"labels": {"a": "b"}}).ainvoke(HI)
-        await model(server, thinking_level="low").ainvoke(HI)
-    assert server.requests[0]["generationConfig"] == {
-        "temperature": 0,
-        "maxOutputTokens": 9,
-        "thinkingConfig": {"thinkingBudget": 0, "includeThoughts": False},
-        "topP": 0.5,
-    }
-    assert server.requests[0]["labels"] == {"a": "b"}
-    config = server.requests[1]["generationConfig"]
-    assert config == {"thinkingConfig": {"thinkingLevel": "low"}}
-
-
-async def test_tools_of_the_provider_stand_behind_the_agent_s_own():
-    web = {"googleSearch": {}}
-    body = await sent(GOOGLE, HI, TOOLS, provider_tools=[web])
-    assert ("functionDeclarations" in body["tools"][0], body["tools"][1]) == (True, web)
-    assert body["toolConfig"] == {"includeServerSideToolInvocations": True}
-    body = await sent(GOOGLE, HI, provider_tools=[web])
-    assert (body["tools"], "toolConfig" in body) == ([web], False)
-    vertex = model("http://x", api_version="v1/publishers/google", provider_tools=[web])
-    assert "toolConfig" not in vertex.body(HI, TOOLS, "auto", False)
 
 
 async def test_an_output_schema_is_sent():
@@ -433,22 +391,6 @@ def test_what_was_wrong_with_a_call_is_kept_as_its_arguments():
         assert reply.tool_calls == (ToolCall("", "malformed_function_call", message),)
 
 
-def test_tokens_are_counted_once():
-    usage = {
-        "promptTokenCount": 100,
-        "cachedContentTokenCount": 80,
-        "candidatesTokenCount": 50,
-        "thoughtsTokenCount": 30,
-        "toolUsePromptTokenCount": 7,
-        "totalTokenCount": 187,
-    }
-    read = reply_of({"text": "a"}, usageMetadata=usage).usage
-    assert read == Usage(107, 80, cached_input_tokens=80, reasoning_tokens=30)
-    assert read is not None
-    assert read.total_tokens == usage["totalTokenCount"]
-    assert reply_of({"text": "a"}, usageMetadata=None).usage is None
-
-
 def test_usage_in_a_stream_grows_and_the_last_counts():
     reply = assemble(
         part_chunk({"text": "a"}, usageMetadata={"promptTokenCount": 9, "thoughtsTokenCount": 3}),
@@ -541,20 +483,9 @@ async def test_the_double_refuses_what_the_provider_would():
         assert server.replies == ["never"]
 
 
-def test_the_key_and_the_address_come_from_the_environment(monkeypatch):
-    with pytest.raises(ValueError, match="GOOGLE_API_KEY"):
-        ChatGoogle("m")
-    monkeypatch.setenv("GEMINI_API_KEY", "second")
-    assert ChatGoogle("m").headers() == {"x-goog-api-key": "second"}
-    monkeypatch.setenv("GOOGLE_API_KEY", "first")
-    assert ChatGoogle("m").headers() == {"x-goog-api-key": "first"}
-    assert ChatGoogle("m", api_key="given").headers() == {"x-goog-api-key": "given"}
-    assert ChatGoogle("m").base_url == "https://generativelanguage.googleapis.com"
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://local/")
-    assert ChatGoogle(model="m").base_url == "http://local"
-    here = ChatGoogle("m", base_url="http://here/v1beta/?a=b")
-    assert here.path(False) == "/v1beta/models/m:generateContent"
-    assert repr(ChatGoogle("m", api_key="given")) == "ChatGoogle('m')"
+def test_vertex_knows_no_word_for_tools_of_both_kinds():
+    settings = {"api_version": "v1/publishers/google", "provider_tools": [{"googleSearch": {}}]}
+    assert "toolConfig" not in model("http://x", **settings).body(HI, TOOLS, "auto", False)
 
 
 async def test_vertex_is_another_address():

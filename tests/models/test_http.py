@@ -15,9 +15,8 @@ import pytest
 from agentloop import errors
 from agentloop.errors import BadRequest, ConnectionFailed
 from agentloop.messages import UserMessage
-from agentloop.models.http import error_class, retry_after
+from agentloop.models.http import EventParser, error_class, retry_after
 from agentloop.models.openai import ChatOpenAI
-from agentloop.models.wire import EventParser
 from tests.doubles.fault_server import FaultServer, answer, fin, send
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import OPENAI, Naps
@@ -76,12 +75,23 @@ async def test_an_empty_account_is_not_asked_again():
 # ---- connections that break
 
 
-async def test_nobody_listening_is_a_connection_failure_that_names_the_host():
+async def test_a_server_that_was_not_started_is_said_at_once_with_what_to_do():
     async with FaultServer() as server:
         port = server.port
-    llm = model(f"http://127.0.0.1:{port}/v1", max_retries=2)
-    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}"):
+    llm = model(f"http://127.0.0.1:{port}/v1")
+    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}: no server listens.*start one"):
         await ask(llm)
+    assert llm.sleep == []
+
+
+async def test_a_host_that_cannot_be_reached_is_tried_again_and_named():
+    def refuse(request):
+        raise httpx.ConnectError("All connection attempts failed")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
+        llm = model("http://models.invalid/v1", client=client, max_retries=2)
+        with pytest.raises(ConnectionFailed, match="models.invalid: ConnectError"):
+            await ask(llm)
     assert len(llm.sleep) == 2
 
 

@@ -16,12 +16,30 @@ from agentloop import (
     Overloaded,
     ScriptedModel,
     ToolCall,
+    ToolError,
     ToolMessage,
     UserMessage,
+    tool,
 )
 from agentloop.models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
-from tests.doubles.worked import add, fail, session, wrong
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@tool
+def fail() -> str:
+    """Fail."""
+    raise ToolError("no luck")
+
+
+@tool(name="add", description="Add.")
+async def wrong(a: int, b: int) -> int:
+    return a + b + 1
 
 
 def recorded(path, *script, prompts=("go",), tools=(add,), **settings):
@@ -79,7 +97,7 @@ class TestARecording:
         path = recorded(tmp_path / "r", *SCRIPT)
         llm = ReplayModel(path)
         with pytest.raises(ReplayMismatch, match=r"(?s)request 2 differs from r\n.*-3\n\+4"):
-            Agent(llm=llm, tools=[wrong()]).run_sync("go")
+            Agent(llm=llm, tools=[wrong]).run_sync("go")
         with pytest.raises(ReplayMismatch, match=r"2 of 3 requests in r .* request 2"):
             llm.assert_done()
 
@@ -100,7 +118,7 @@ class TestARecording:
     def test_what_is_to_be_ignored_may_differ(self, tmp_path):
         path = recorded(tmp_path / "r", call("add", a=1, b=2), "3.")
         llm = ReplayModel(path, ignore=r"^\d$")
-        assert Agent(llm=llm, tools=[wrong()]).run_sync("go").text == "3."
+        assert Agent(llm=llm, tools=[wrong]).run_sync("go").text == "3."
         llm.assert_done()
 
     def test_a_request_too_many_fails(self, tmp_path):
@@ -123,29 +141,10 @@ class TestARecording:
         llm.assert_done()
 
 
-# ---- sessions
-
-
-class TestASession:
-    async def test_replays_as_a_model(self, tmp_path):
-        llm = ReplayModel(await session(tmp_path, *SCRIPT, "bye", prompts=["go", "and?"]))
-        agent = Agent(llm=llm, tools=[add], system_prompt="It is not in a session.")
-        assert (await agent.run("go")).text == "18."
-        assert (await agent.run("and?")).text == "bye"
-        llm.assert_done()
-
-    async def test_another_prompt_or_result_fails(self, tmp_path):
-        path = await session(tmp_path, *SCRIPT)
-        with pytest.raises(ReplayMismatch, match="request 1 differs from s.jsonl"):
-            await Agent(llm=ReplayModel(path), tools=[add]).run("went")
-        with pytest.raises(ReplayMismatch, match="request 2 differs"):
-            await Agent(llm=ReplayModel(path), tools=[wrong()]).run("go")
-
-
-@pytest.mark.parametrize("content", [b"hello\n", b"\x89PNG\n"])
-def test_a_file_that_is_neither_is_a_clear_error(tmp_path, content):
+@pytest.mark.parametrize("content", [b"hello\n", b"\x89PNG\n", b""])
+def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path, content):
     (tmp_path / "f").write_bytes(content)
-    with pytest.raises(ValueError, match="is no session"):
+    with pytest.raises(ValueError, match="is no recording"):
         ReplayModel(tmp_path / "f")
 
 

@@ -12,11 +12,9 @@ from agentloop.messages import (
     AssistantMessage,
     FilePart,
     ImagePart,
-    SystemMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    Usage,
     UserMessage,
 )
 from agentloop.models.openai import ChatOpenAI
@@ -57,7 +55,7 @@ def reply(*items, **more):
 
 
 def write(*messages, owner="me"):
-    return write_items(messages, "system", owner)
+    return write_items(messages, owner)
 
 
 # ---- which wire is spoken
@@ -102,44 +100,11 @@ async def test_a_server_that_does_not_speak_it_says_what_to_set(api, status):
 # ---- the request
 
 
-async def test_the_default_request_stores_nothing_and_asks_for_the_reasoning():
-    async with ResponsesDouble(["hello"]) as server, model(server) as llm:
-        assert (await llm.ainvoke([SystemMessage("be brief"), *HI])).text == "hello"
-    assert server.requests == [
-        {
-            "model": "m",
-            "input": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
-            "store": False,
-            "include": ["reasoning.encrypted_content"],
-        }
-    ]
-
-
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-4.1-mini", "gpt-5-chat-latest", "ft:gpt-4o:me"])
 async def test_a_model_that_does_not_reason_is_not_asked_for_it(name):
     async with ResponsesDouble(["hello"]) as server, model(server, name) as llm:
         await llm.ainvoke(HI)
     assert "include" not in server.requests[0]
-
-
-async def test_settings_have_the_names_of_responses():
-    async with ResponsesDouble(["a", "b"]) as server:
-        settings = {
-            "temperature": 0,
-            "max_completion_tokens": 99,
-            "reasoning_effort": "low",
-            "reasoning_summary": "auto",
-            "prompt_cache_key": "p",
-            "parallel_tool_calls": False,
-        }
-        await model(server, **settings, extra={"truncation": "auto"}).ainvoke(HI, TOOLS)
-        await model(server, max_tokens=7).ainvoke(HI)
-    body = server.requests[0]
-    assert body["max_output_tokens"] == 99
-    assert body["reasoning"] == {"effort": "low", "summary": "auto"}
-    assert (body["temperature"], body["prompt_cache_key"], body["truncation"]) == (0, "p", "auto")
-    assert body["parallel_tool_calls"] is False
-    assert server.requests[1]["max_output_tokens"] == 7
 
 
 async def test_tools_say_whether_they_are_strict():
@@ -321,28 +286,6 @@ def test_a_refusal_is_the_text_of_a_refused_reply():
     part = {"type": "refusal", "refusal": "I can't."}
     message = reply(text("") | {"content": [part]})
     assert (message.text, message.stop_reason) == ("I can't.", "refused")
-
-
-@pytest.mark.parametrize(
-    ("usage", "expected"),
-    [
-        (
-            {
-                "input_tokens": 100,
-                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
-                "output_tokens": 50,
-                "output_tokens_details": {"reasoning_tokens": 40},
-                "total_tokens": 150,
-            },
-            Usage(100, 50, 60, 30, 40),
-        ),
-        (None, None),
-        ({"input_tokens": 1, "output_tokens": None}, Usage(1)),
-    ],
-)
-def test_tokens_are_counted_once(usage, expected):
-    llm = ChatOpenAI("m", base_url="http://x", api="responses")
-    assert llm.read(response(text("a"), usage=usage)).usage == expected
 
 
 def test_a_kind_that_is_no_text_is_an_error_that_trying_again_would_not_mend():

@@ -1,13 +1,15 @@
 """Usage as servers really report it, also of attempts that failed: what is not known is no 0."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from agentloop import Agent, ModelError
 from agentloop.messages import RunEnd, SideRequest, Usage
-from agentloop.models import anthropic, google, responses
+from agentloop.models import anthropic, google, openai
 from agentloop.models.fallback import Fallback
+from agentloop.models.wire import read_usage
 from agentloop.prices import cost_of
 from agentloop.transcript import requests_of
 from tests.doubles.fault_server import FaultServer, answer, chunk, fin, send, stall, stream_head
@@ -15,23 +17,66 @@ from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, WIRES
 
 JUNK = ["10", None, -5, 1.5, float("nan"), float("inf"), [], {}]
 READ = [
-    (responses.read_openai_usage, "prompt_tokens", "completion_tokens"),
-    (responses.read_openai_usage, "input_tokens", "output_tokens"),
-    (anthropic.read_anthropic_usage, "input_tokens", "output_tokens"),
-    (google.read_google_usage, "promptTokenCount", "candidatesTokenCount"),
+    (openai.OPENAI_USAGE, "prompt_tokens", "completion_tokens"),
+    (openai.OPENAI_USAGE, "input_tokens", "output_tokens"),
+    (anthropic.ANTHROPIC_USAGE, "input_tokens", "output_tokens"),
+    (google.GOOGLE_USAGE, "promptTokenCount", "candidatesTokenCount"),
 ]
 
 
 @pytest.mark.parametrize("junk", JUNK)
-@pytest.mark.parametrize(("read", "asked", "answered"), READ)
-def test_junk_counts_as_nothing(read, asked, answered, junk):
-    assert read({asked: junk, answered: 7}) == Usage(0, 7)
-    assert read({asked: 7, answered: junk}) == Usage(7, 0)
+@pytest.mark.parametrize(("names", "asked", "answered"), READ)
+def test_junk_counts_as_nothing(names, asked, answered, junk):
+    assert read_usage({asked: junk, answered: 7}, names) == Usage(0, 7)
+    assert read_usage({asked: 7, answered: junk}, names) == Usage(7, 0)
+    assert read_usage({}, names) is None
 
 
-@pytest.mark.parametrize("read", [each[0] for each in READ[1:]])
-def test_absent_usage_stays_absent(read):
-    assert read({}) is None
+REPORTED = [
+    (
+        openai.OPENAI_USAGE,  # Responses
+        {
+            "input_tokens": 100,
+            "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30},
+            "output_tokens": 50,
+            "output_tokens_details": {"reasoning_tokens": 40},
+            "total_tokens": 150,
+        },
+        Usage(100, 50, 60, 30, 40),
+    ),
+    (openai.OPENAI_USAGE, {"input_tokens": 1, "output_tokens": None}, Usage(1)),
+    (
+        anthropic.ANTHROPIC_USAGE,
+        {
+            "input_tokens": 5,
+            "cache_read_input_tokens": 80,
+            "cache_creation_input_tokens": 15,
+            "output_tokens": 50,
+            "output_tokens_details": {"thinking_tokens": 30},
+            "server_tool_use": None,
+            "cache_creation": {"ephemeral_1h_input_tokens": 12, "ephemeral_5m_input_tokens": 3},
+        },
+        Usage(100, 50, 80, 15, 30),
+    ),
+    (
+        google.GOOGLE_USAGE,
+        {
+            "promptTokenCount": 100,
+            "cachedContentTokenCount": 80,
+            "candidatesTokenCount": 50,
+            "thoughtsTokenCount": 30,
+            "toolUsePromptTokenCount": 7,
+            "totalTokenCount": 187,
+        },
+        Usage(107, 80, 80, 0, 30),
+    ),
+]
+
+
+@pytest.mark.parametrize(("names", "reported", "usage"), REPORTED)
+def test_tokens_are_counted_once(names, reported, usage):
+    found = read_usage(reported, names)
+    assert found == replace(usage, extra=reported.get("cache_creation"))
 
 
 # ---- attempts that failed

@@ -10,8 +10,9 @@ from pydantic_core import to_json
 from agentloop import errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.events import ToolCallDeltaEvent
-from agentloop.messages import ToolCall, ToolMessage, Unknown, UserMessage
+from agentloop.messages import SystemMessage, ToolCall, ToolMessage, Unknown, UserMessage
 from agentloop.models import http
+from agentloop.models.anthropic import ChatAnthropic
 from agentloop.records import dump_record
 from tests import some
 from tests.doubles.fault_server import (
@@ -27,7 +28,7 @@ from tests.doubles.fault_server import (
 )
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import KEY, WIRES
-from tests.models.asked import HI, SCHEMA, TOOLS
+from tests.models.asked import HI, SCHEMA, TOOLS, sent
 
 CALL = calls(("time", {"zone": "漢字"}, "c1"))
 
@@ -47,6 +48,170 @@ async def ask(llm, streaming=False):
 
 
 # ---- requests
+
+REQUESTS = {  # what goes where, with which header, when nothing was set
+    "openai": (
+        {
+            "model": "m",
+            "messages": [
+                {"role": "system", "content": "be brief"},
+                {"role": "user", "content": "hi"},
+            ],
+        },
+        {"authorization": f"Bearer {KEY}", "content-type": "application/json"},
+    ),
+    "responses": (
+        {
+            "model": "m",
+            "input": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+        },
+        {"authorization": f"Bearer {KEY}"},
+    ),
+    "anthropic": (
+        {
+            "model": "m",
+            "max_tokens": 16000,
+            "system": [{"type": "text", "text": "be brief"}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        },
+        {"x-api-key": KEY, "anthropic-version": "2023-06-01"},
+    ),
+    "google": (
+        {
+            "systemInstruction": {"parts": [{"text": "be brief"}]},
+            "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        },
+        {"x-goog-api-key": KEY},
+    ),
+}
+KEPT_OUT = {"authorization", "anthropic-beta", "x-api-key", "x-goog-api-key"}
+
+
+async def test_the_default_request_holds_nothing_that_was_not_asked_for(wire):
+    async with wire.double(["hello"]) as server:
+        llm = wire.model(server, **({"cache": False} if wire.name == "anthropic" else {}))
+        assert (await llm.ainvoke([SystemMessage("be brief"), *HI])).text == "hello"
+    body, headers = REQUESTS[wire.name]
+    assert server.requests == [body]
+    assert server.headers[0].items() >= headers.items()
+    assert server.headers[0].keys() & KEPT_OUT == headers.keys() & KEPT_OUT
+
+
+OF_OPENAI = {"temperature": 0, "prompt_cache_key": "p", "parallel_tool_calls": False}
+SETTINGS = [  # a wire, settings of its model, and what they are on the wire
+    (
+        "openai",
+        OF_OPENAI | {"max_completion_tokens": 9, "reasoning_effort": "low", "extra": {"seed": 4}},
+        OF_OPENAI | {"max_completion_tokens": 9, "reasoning_effort": "low", "seed": 4},
+    ),
+    (
+        "responses",
+        OF_OPENAI
+        | {"max_completion_tokens": 9, "reasoning_effort": "low", "reasoning_summary": "auto"},
+        OF_OPENAI | {"max_output_tokens": 9, "reasoning": {"effort": "low", "summary": "auto"}},
+    ),
+    (
+        "responses",
+        {"max_tokens": 7, "extra": {"truncation": "auto"}},
+        {"max_output_tokens": 7, "truncation": "auto"},
+    ),
+    (
+        "anthropic",
+        {"max_tokens": 9, "temperature": 0, "parallel_tool_calls": False, "extra": {"top_k": 4}},
+        {
+            "max_tokens": 9,
+            "temperature": 0,
+            "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+            "top_k": 4,
+        },
+    ),
+    (
+        "google",
+        {
+            "temperature": 0,
+            "max_output_tokens": 9,
+            "thinking_budget": 0,
+            "include_thoughts": False,
+            "generation_config": {"topP": 0.5},
+            "extra": {"labels": {"a": "b"}},
+        },
+        {
+            "generationConfig": {
+                "temperature": 0,
+                "maxOutputTokens": 9,
+                "thinkingConfig": {"thinkingBudget": 0, "includeThoughts": False},
+                "topP": 0.5,
+            },
+            "labels": {"a": "b"},
+        },
+    ),
+    (
+        "google",
+        {"thinking_level": "low"},
+        {"generationConfig": {"thinkingConfig": {"thinkingLevel": "low"}}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "written"), SETTINGS)
+async def test_settings_are_sent_when_set_even_if_they_are_zero(name, settings, written):
+    [wire] = [each for each in WIRES if each.name == name]
+    body = await sent(wire, HI, TOOLS, **settings)
+    assert {key: body[key] for key in written} == written
+
+
+def test_betas_and_the_version_of_anthropic_are_headers():
+    llm = ChatAnthropic("m", api_key="k", betas=["x-1", "y-2"], version="2026-10-21", thinking=0)
+    assert llm.headers()["anthropic-beta"] == "x-1,y-2"
+    assert llm.headers()["anthropic-version"] == "2026-10-21"
+    assert "thinking" not in llm.body(HI, (), "auto", False)
+
+
+ENVIRONMENT = {  # the variables of the key and of the address, and the provider's own address
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1"),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com"),
+    "google": (
+        "GEMINI_API_KEY",
+        "GOOGLE_GEMINI_BASE_URL",
+        "https://generativelanguage.googleapis.com",
+    ),
+}
+
+
+@pytest.mark.parametrize("wire", [w for w in WIRES if w.name in ENVIRONMENT], ids=lambda w: w.name)
+def test_the_key_and_the_address_come_from_the_environment(wire, monkeypatch):
+    key, address, own = ENVIRONMENT[wire.name]
+    with pytest.raises(ValueError, match=key):
+        wire.chat("m")
+    monkeypatch.setenv(key, "sk-4711")
+    assert wire.chat("m").base_url == own
+    assert "sk-4711" in " ".join(wire.chat("m").headers().values())
+    assert "given" in " ".join(wire.chat("m", api_key="given").headers().values())
+    assert repr(wire.chat("m")) == f"{wire.chat.__name__}('m')"
+    monkeypatch.setenv(address, "http://local/")
+    assert wire.chat(model="m").base_url == "http://local"
+    assert wire.chat("m", base_url="http://here").base_url == "http://here"
+
+
+OF_PROVIDERS = {
+    "openai": {"type": "web_search", "filters": {"allowed_domains": ["example.org"]}},
+    "responses": {"type": "web_search", "filters": {"allowed_domains": ["example.org"]}},
+    "anthropic": {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
+    "google": {"googleSearch": {}},
+}
+
+
+@pytest.mark.parametrize("tools", [TOOLS, ()], ids=["beside", "alone"])
+async def test_tools_of_the_provider_stand_behind_the_agent_s_own(wire, tools):
+    own = OF_PROVIDERS[wire.name]
+    body = await sent(wire, HI, tools, provider_tools=[own])
+    first, last = body["tools"][0], body["tools"][-1]
+    assert {name: last[name] for name in own} == own
+    assert (first is last) == (not tools)
+    both = {"includeServerSideToolInvocations": True} if wire.name == "google" and tools else None
+    assert (body.get("tool_choice"), body.get("toolConfig")) == (None, both)
 
 
 def test_without_tools_a_request_has_no_tool_fields(wire):
