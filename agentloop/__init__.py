@@ -52,7 +52,6 @@ from .events import (
     ToolCallDeltaEvent,
     ToolCallEvent,
     ToolResultEvent,
-    ToolsChangedEvent,
     UsageEvent,
 )
 from .loop import ChatModel, Loop, Request
@@ -85,12 +84,10 @@ from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
-from .models.replay import RecordingModel, ReplayMismatch, ReplayModel, dump_to
+from .models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from .models.scripted import ScriptedModel, call, validate
-from .prices import Price, genai_price
 from .records import dump_record, load_record
 from .tools import Tool, tool
-from .transcript import view
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
@@ -134,7 +131,6 @@ __all__ = [
     "ModelError",
     "Offload",
     "Overloaded",
-    "Price",
     "PruneEvent",
     "RateLimited",
     "RecordingModel",
@@ -168,7 +164,6 @@ __all__ = [
     "ToolMessage",
     "ToolResultEvent",
     "ToolStart",
-    "ToolsChangedEvent",
     "Usage",
     "UsageEvent",
     "UserMessage",
@@ -177,14 +172,11 @@ __all__ = [
     "current_agent",
     "current_call",
     "dump_record",
-    "dump_to",
     "every",
-    "genai_price",
     "load_record",
     "sessions",
     "tool",
     "validate",
-    "view",
 ]
 
 

@@ -3,15 +3,12 @@
 Copy with: tools.py and what it names.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .errors import ToolError
 from .tools import call_function
-from .waiting import within
-
-logger = logging.getLogger("agentloop")
+from .waiting import logger, within
 
 Approve = Callable[[str, dict[str, Any]], bool | Awaitable[bool]] | None
 

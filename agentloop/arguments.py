@@ -1,15 +1,14 @@
 """From a function's signature to a JSON schema, and from the model's text to checked arguments.
 
-Copy with: errors.py, results.py, messages.py.
+Copy with: depends.py, docstrings.py, errors.py, results.py and what they name.
 
 Models send almost the right thing: a list as a JSON string, null for what could be left out, no
 text at all. Arguments are checked first, and such habits are undone only where that failed.
 """
 
-import inspect
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
-from inspect import Parameter
+from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, Union, cast
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
@@ -19,6 +18,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails, from_json, to_json
 from typing_extensions import TypedDict
 
+from .depends import Function, injected, name_of, parameters_of, plan
+from .docstrings import parse_docstring
 from .errors import ToolError
 from .results import truncate
 
@@ -28,19 +29,19 @@ list_of: Any = list
 
 
 class Arguments:
-    """The arguments that a tool takes: their schema for the model, and the check of what it sends.
+    """The arguments that a function takes: their schema, and the check of what a model sends.
 
-    Each parameter is a property of the object that the model sends. A single parameter that is a
-    pydantic model is the whole object.
+    Each parameter is a property of the object that the model sends, unless it is injected. A single
+    parameter that is a pydantic model is the whole object.
     """
 
-    def __init__(
-        self,
-        tool: str,
-        parameters: Mapping[str, Parameter],
-        hidden: Container[str],
-        texts: Mapping[str, str],
-    ) -> None:
+    def __init__(self, function: Function) -> None:
+        tool = name_of(function)
+        self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
+        parameters = parameters_of(function)
+        self.injected = injected(parameters)
+        self.plan = plan(self.injected.values())
+        hidden = {"self", *self.injected, *getattr(function, "keywords", ())}  # of a partial
         fields: dict[str, Any] = {}
         for name, each in parameters.items():
             if name in hidden:
@@ -50,14 +51,16 @@ class Arguments:
                     f"tool {tool!r}: parameter {name!r} is {each.kind.description}; "
                     "a model can only fill in parameters that have a name of their own"
                 )
-            if each.annotation is each.empty:
+            if (kind := each.annotation) is each.empty:
                 raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation")
-            fields[name] = _with_default(each)
+            if (value := each.default) is not each.empty:
+                field = value if isinstance(value, FieldInfo) else Field(default=value)
+                kind = Annotated[kind, field]
+            fields[name] = kind
         [*names], [*kinds] = fields, fields.values()
         self._whole = names if len(names) == 1 and _is_model(kinds[0]) else []
         try:
-            accepted = kinds[0] if self._whole else _object(fields, "forbid")
-            self._adapter: TypeAdapter[Any] = TypeAdapter(accepted)
+            self._adapter = TypeAdapter[Any](kinds[0] if self._whole else _object(fields, "forbid"))
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
             raise TypeError(
@@ -74,50 +77,60 @@ class Arguments:
 
     def read(self, text: str) -> dict[str, Any]:
         """The arguments by parameter name, from a model's JSON text. Raises ToolError."""
-        value = read_object(text, self._adapter, self.schema.get("required", ()))
+        value = read_object(text, self._adapter, self.schema)
         return dict.fromkeys(self._whole, value) if self._whole else value
 
 
-def read_object(text: str, adapter: TypeAdapter[Any], required: Container[str]) -> Any:
+_made_once = cache(Arguments)
+
+
+def arguments_of(function: Function) -> Arguments:
+    """The arguments of a function. They take long to make, and many agents may each want them.
+
+    Those of a module's functions are kept. A function in a function may hold an agent: it goes.
+    """
+    lasts = "." not in getattr(function, "__qualname__", ".")
+    return _made_once(function) if lasts else Arguments(function)
+
+
+def read_object(text: str, adapter: TypeAdapter[Any], schema: Mapping[str, Any]) -> Any:
     """What an adapter makes of the JSON object that a model wrote.
 
     Raises ToolError with a line for each problem.
     """
     data = parse_arguments(text)
-    try:
-        return _check(data, adapter)
+    try:  # as JSON: strict models too take a string for a date there, and a list for a set
+        return adapter.validate_json(to_json(data))
     except ValidationError as error:
-        _repair(data, error.errors(), required)
+        _repair(data, error.errors(), schema.get("required", ()))
     try:
-        return _check(data, adapter)
+        return adapter.validate_json(to_json(data))
     except ValidationError as error:
         errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         raise ToolError("\n".join(map(_problem, errors[:MAX_ERRORS]))) from None
 
 
-def _check(data: dict[str, Any], adapter: TypeAdapter[Any]) -> Any:
-    # as JSON: strict models too take a string for a date there, and a list for a set
-    return adapter.validate_json(to_json(data))
-
-
 def type_of(schema: Any) -> Any:
     """The type that a JSON schema describes, as far as `Tool` says; what it leaves open is Any."""
-    if not isinstance(schema, dict):  # True or False
-        return Any
-    rule = cast(dict[str, Any], schema)
-    if "const" in rule or "enum" in rule:
-        return Literal[*rule.get("enum", [rule.get("const")])]
-    kind = rule.get("type")
-    if isinstance(kind, list):
-        return Union[*(type_of({**rule, "type": each}) for each in cast(list[str], kind))]
-    if kind == "array":
-        return list_of[type_of(rule.get("items"))]
-    if kind != "object":
-        return _SIMPLE.get(kind, Any)
-    properties, required = rule.get("properties", {}), rule.get("required", ())
-    fields = {name: NotRequired[type_of(each)] for name, each in properties.items()}
-    fields |= {name: type_of(properties.get(name)) for name in required}
-    return _object(fields, "forbid" if rule.get("additionalProperties") is False else "allow")
+    match schema:
+        case {"enum": choices}:
+            return Literal[*choices]
+        case {"const": choice}:
+            return Literal[choice]
+        case {"type": [*kinds]}:
+            return Union[*(type_of({**schema, "type": kind}) for kind in kinds)]
+        case {"type": "array"}:
+            return list_of[type_of(schema.get("items"))]
+        case {"type": "object"}:
+            properties, required = schema.get("properties", {}), schema.get("required", ())
+            fields = {name: NotRequired[type_of(each)] for name, each in properties.items()}
+            fields |= {name: type_of(properties.get(name)) for name in required}
+            closed = schema.get("additionalProperties") is False
+            return _object(fields, "forbid" if closed else "allow")
+        case {"type": kind}:
+            return _SIMPLE.get(kind, Any)
+        case _:
+            return Any
 
 
 def _object(fields: dict[str, Any], extra: str) -> Any:
@@ -127,8 +140,7 @@ def _object(fields: dict[str, Any], extra: str) -> Any:
 
 
 def _is_model(kind: Any) -> bool:
-    is_model = inspect.isclass(kind) and issubclass(kind, BaseModel)
-    return is_model and not issubclass(kind, RootModel)
+    return isinstance(kind, type(BaseModel)) and not issubclass(kind, RootModel)
 
 
 _SIMPLE: dict[Any, Any] = {
@@ -138,13 +150,6 @@ _SIMPLE: dict[Any, Any] = {
     "boolean": bool,
     "null": None,
 }
-
-
-def _with_default(parameter: Parameter) -> Any:
-    kind, default = parameter.annotation, parameter.default
-    if default is parameter.empty:
-        return kind
-    return Annotated[kind, default if isinstance(default, FieldInfo) else Field(default=default)]
 
 
 class _Schema(GenerateJsonSchema):
@@ -171,7 +176,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if value is None:
         return {}
     if type(value) is not dict:
-        raise ToolError(f"arguments must be a JSON object, not {_short(value)}")
+        raise ToolError(f"arguments must be a JSON object, not {value!r:.40}")
     return cast(dict[str, Any], value)
 
 
@@ -196,14 +201,5 @@ def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
     if error["type"] == "extra_forbidden":
         return f"{where!r:.80}: there is no such argument"
-    got = "" if error["type"] == "missing" else f" (got {_short(error['input'])})"
+    got = "" if error["type"] == "missing" else f" (got {error['input']!r:.40})"
     return truncate(" ".join(f"{where}: {error['msg']}{got}".split()), 300)
-
-
-def _short(value: Any) -> str:
-    """A value, named or quoted in a few characters."""
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    if isinstance(value, str):
-        return repr(truncate(value, 40))
-    return truncate(to_json(value).decode(), 40)

@@ -40,8 +40,6 @@ class Dependency:
 
 def Depends(function: Function) -> Any:
     """Marks a parameter: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`."""
-    if not callable(function):
-        raise TypeError(f"Depends takes a function, such as Depends(get_db), not {function!r:.80}")
     return Dependency(function)
 
 
@@ -157,7 +155,7 @@ def parameters_of(function: Function) -> dict[str, Parameter]:
         code = code.__init__ if inspect.isclass(code) else code.__call__
     module = getattr(inspect.unwrap(code), "__globals__", {})
     local: dict[str, Any] = {}
-    frame = inspect.currentframe() if parameters and "." in code.__qualname__ else None
+    frame = inspect.currentframe() if "." in code.__qualname__ else None
     while frame:
         local = {**frame.f_locals, **local}
         frame = frame.f_back

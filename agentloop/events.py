@@ -193,8 +193,7 @@ Listener = Callable[[Any], None]
 Delta = TextDeltaEvent | ThinkingDeltaEvent | ToolCallDeltaEvent
 OnDelta = Callable[[Delta], None]
 EventQueue = asyncio.Queue[Event]
-failed_attempt: ContextVar[Callable[[SideRequest], None]]
-failed_attempt = ContextVar("failed_attempt", default=lambda request: None)
+failed_attempt = ContextVar[Callable[[SideRequest], None]]("failed_attempt", default=lambda _: None)
 """A model tells this of an attempt that failed and may have to be paid for; the loop records it."""
 
 

@@ -5,8 +5,6 @@ Copy with: nothing else.
 It is the part of YAML that such files use: quoted values, values of several lines, lists.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

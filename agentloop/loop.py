@@ -8,19 +8,19 @@ the base. A view is built at the base and handed back to the left.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import PositiveInt, SkipValidation
+from pydantic import Field, PositiveInt, SkipValidation
 
 from .depends import current_agent, current_call
-from .errors import ToolError
+from .errors import RunStopped, ToolError
 from .events import (
     EventQueue,
+    EventStream,
     OnDelta,
     StepStartEvent,
     ToolCallEvent,
@@ -31,24 +31,22 @@ from .messages import (
     AssistantMessage,
     Extra,
     Message,
-    Record,
+    Part,
     Result,
     Stop,
     SystemMessage,
+    TaskComplete,
     ToolCall,
     ToolChoice,
     ToolMessage,
     ToolStart,
-    UserMessage,
     frozen,
 )
 from .results import as_content, describe_error
-from .runs import Prompt, Runs
+from .runs import ANSWERED, Prompt, Runs
 from .tools import Tool, by_name, find_tool
 from .transcript import WHOLE, call_states, newest_run, open_states, sealed, with_unique_ids
-from .waiting import settle, was_cancelled, within
-
-logger = logging.getLogger("agentloop")
+from .waiting import logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -56,8 +54,6 @@ OUT_OF_TURNS = (
 )
 CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pieces."
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
-MAX_NUDGES = 3
-AGAIN = {"length": 3, "pause": 10}  # how many such replies in a row a run may have
 STOPS = {  # other stop reasons of a reply become "unknown:..."
     "refused": "refused",
     "context_overflow": "context_overflow",
@@ -111,7 +107,7 @@ class Loop(Runs):
     on_tool_error: "return" lets the model read an exception; "raise" ends the run with it.
     """
 
-    llm: ChatModel
+    llm: Annotated[ChatModel, Field(description=", such as ChatOpenAI('gpt-5')")]
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # by_name says more
     system_prompt: str = ""
     max_iterations: PositiveInt = 200
@@ -159,7 +155,29 @@ class Loop(Runs):
             run.result = result
         return run.result  # a Stop or an interrupt that ended the block has set it, too
 
-    # ---- the seams, for mixins to override
+    async def query(self, prompt: str | Sequence[Part]) -> str:
+        """The answer to a prompt, as text. RunStopped: the run ended without one."""
+        result = await self.run(prompt)
+        if result.stop_reason not in ANSWERED:
+            raise RunStopped(result)
+        return result.text
+
+    def query_stream(self, prompt: Prompt = None) -> EventStream:
+        """The events of a run, as they happen; leaving the iteration cancels the run.
+
+        No tool starts before its ToolCallEvent has been dealt with: leaving there prevents it.
+        """
+        return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
+
+    def run_sync(self, prompt: Prompt = None) -> Result:
+        """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return run_to_its_end(self.run(prompt), self.cancel_grace)
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+
+    # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 
     async def context(self) -> list[Message]:
         """What the model will see. Makes no request, and twice in a row gives the same."""
@@ -195,15 +213,15 @@ class Loop(Runs):
         Whatever a call raises waits until its siblings have settled. Then a crash outranks
         another Stop, which outranks done; among equals the first call's wins.
         """
-        raised: list[BaseException] = []
+        raised: list[Any] = []
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
-            outcomes = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
-            raised += [e for e in outcomes if not isinstance(e, asyncio.CancelledError | None)]
+            failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
+            raised += [e for e in failures if not isinstance(e, asyncio.CancelledError | None)]
         if not raised:
             return None
-        first = min(raised, key=lambda error: isinstance(error, Stop) + is_done(error))
-        if is_done(first):
+        first = min(raised, key=lambda e: isinstance(e, Stop) + isinstance(e, TaskComplete))
+        if isinstance(first, TaskComplete):
             return first.result
         raise first
 
@@ -211,10 +229,9 @@ class Loop(Runs):
         """Run one call; every failure becomes an error result that the model can read."""
         given = {current_agent: lambda: self, current_call: lambda: call}
         overrides = {**given, **(self.dependency_overrides or {})}
-        ephemeral, recording = 0, False
+        recording = False
         try:
             tool = self.tool(call)
-            ephemeral = tool.ephemeral
             arguments = tool.validate(call.arguments)
             recording = True
             self.record(ToolStart(call.id))
@@ -222,7 +239,7 @@ class Loop(Runs):
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
-            return ToolMessage(call.id, call.name, content, ephemeral=ephemeral)
+            return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
             text = str(error)
         except (Stop, KeyboardInterrupt, SystemExit):
@@ -232,7 +249,7 @@ class Loop(Runs):
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
-        return ToolMessage(call.id, call.name, as_content(text, 10_000), True, ephemeral)
+        return call.answer(as_content(text, 10_000), is_error=True)
 
     async def finish(self, result: Result) -> Result | None:
         """The result that ends the run, or None to go on.
@@ -245,109 +262,85 @@ class Loop(Runs):
             return None
         return result
 
-    def record(self, record: Record) -> None:
-        """Append to the log. Synchronous, so that no cancel comes between; emits nothing."""
-        self.log.append(record)
-
     # ---- what mixins use
 
     def tool(self, call: ToolCall) -> Tool:
         """The tool that a call names, among those on offer. ToolError if there is none."""
         return find_tool(call.name, self._offered)
 
-    def nudge(self, text: str) -> None:
-        """Say something to the model as a hidden user message, so that the run goes on.
-
-        Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
-        tool since.
-        """
-        nudges, said = 0, ""
-        for record in reversed(self.log):
-            if isinstance(record, AssistantMessage):
-                said = said or record.text
-            elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
-                nudges += 1
-            elif isinstance(record, UserMessage | ToolMessage):
-                break
-        if nudges >= MAX_NUDGES:
-            raise Stop("no_progress", said)
-        self.tell(text, nudge=True)
-
     # ---- the steps of `run`
 
     async def _take_up_open_calls(self) -> None:
         """Run the calls that an earlier run left open; not those that may have run already."""
-        if not (opened := open_states(self.log)):
-            return
         runnable: list[ToolCall] = []
         again = {tool.name for tool in self._offer() if tool.idempotent}
-        for state in opened:
+        for state in open_states(self.log):
             if state.waits or (state.state == "running" and state.call.name in again):
                 runnable.append(state.call)
             else:
                 self.record(sealed(state))
-        if done := await self.call_tools(runnable):
-            raise Stop(done.stop_reason, done.text, done.value)
+        if runnable and (done := await self.call_tools(runnable)):
+            raise TaskComplete(done.text, done.value)
 
     def _offer(self) -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
         before, tools = self._offered, tuple(self.toolset())
-        old, new = by_name(before).keys(), by_name(tools).keys()
+        new = by_name(tools).keys()
         self._offered = tools
         if before and tools != before:
+            old = by_name(before).keys()
             self.emit(ToolsChangedEvent(sorted(new - old), sorted(old - new)))
         return tools
 
     def _take(self, reply: AssistantMessage) -> None:
         """Record a reply, and tell of it."""
         self.add(reply)
-        if self._run is not None and self._run.is_cancelled():
+        if self._run and self._run.is_cancelled():
             raise asyncio.CancelledError  # which the model has swallowed
 
     def _cut_short(self, reply: AssistantMessage) -> Result | None:
         """The end of a run whose reply is not whole, or None if the model is asked to go on."""
         for call in reply.tool_calls:
-            self.record(ToolMessage(call.id, call.name, CUT_OFF, is_error=True))
+            self.record(call.answer(CUT_OFF, is_error=True))
         word = reply.stop_reason or ""
-        most = AGAIN.get(word, 0) if reply.tool_calls or word == "pause" else 0
-        replies = [r.stop_reason for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
-        if most and replies[-most:] != [word] * most:
+        most = 10 if word == "pause" else 3 if word == "length" and reply.tool_calls else 0
+        words = [r.stop_reason for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
+        if most and words[-most:] != [word] * most:  # so many in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(word, f"unknown:{word}"))
 
-    async def _run_call(self, call: ToolCall) -> None:
-        """Tell of a call, run it, and record its result as soon as there is one."""
+    async def _run_call(self, call: ToolCall) -> BaseException | None:
+        """Tell of a call, run it, and record its result as soon as there is one.
+
+        Returns the exception that ends the run. A call that it has stopped before its tool began,
+        or that was cancelled, stays open: the view says what is known of it.
+        """
         run = self._run
-        if run is None or run.halted:
-            return
+        if not run or run.halted:
+            return None
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
         self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
         if run.events:
             await run.events.join()
         if run.halted:
-            return
+            return None
         start, failure = time.perf_counter(), None
         try:
             result = await self.call_tool(call)
         except BaseException as error:
-            if was_cancelled(error) or not (said := self._last_words(call, error)):
-                raise  # the call stays open: the view says what is known of it
-            result, failure = said, error
-            run.halted |= not is_done(error)
-        if self._run is not run:
-            return  # it did not stop when its run was cancelled, and was left behind
-        self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
-        if failure:
-            raise failure
-
-    def _last_words(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
-        """The result of a call that ends the run; None if it was stopped before its tool began."""
-        if not isinstance(error, Stop):
-            return ToolMessage(call.id, call.name, describe_error(error), is_error=True)
-        if not is_done(error) and call_states(self.log)[call.id].waits:
-            return None
-        return ToolMessage(call.id, call.name, error.text)
+            if was_cancelled(error):
+                raise
+            failure, stop = error, error if isinstance(error, Stop) else None
+            done = isinstance(error, TaskComplete)
+            if stop and not done and call_states(self.log)[call.id].waits:
+                return stop
+            text = stop.text if stop else describe_error(error)
+            result = call.answer(text, is_error=not stop)
+            run.halted |= not done
+        if self._run is run:  # else it did not stop when its run was cancelled, and was left behind
+            self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
+        return failure
 
     def _may_overlap(self, call: ToolCall) -> bool:
         return all(tool.parallel for tool in self._offered if tool.name == call.name)
@@ -358,7 +351,3 @@ class Loop(Runs):
         reply = await self.call_model(Request(await self.context(), self._offer()))
         self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)
         return reply.text
-
-
-def is_done(error: BaseException) -> TypeGuard[Stop]:
-    return isinstance(error, Stop) and error.reason == "done"

@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json, to_json
 
 Data = TypeVar("Data")
-Extra = Mapping[str, Any] | None  # what else is known of a record
+Extra = Mapping[str, Any] | None
 ToolChoice = str
 """`"auto"`, `"required"`, `"none"`, or the name of the tool that has to be called."""
 
@@ -28,21 +28,16 @@ def frozen(cls: type[Data]) -> type[Data]:
     return dataclass(frozen=True, slots=True)(cls)
 
 
-def no_extra() -> Any:
-    """The default of `extra`, which does not count in a hash."""
-    return field(default=None, hash=False)
-
-
 def clean_text(text: str) -> str:
     """Text that UTF-8 can carry: surrogate pairs are joined, lone surrogates become U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-class _Texts:
-    """A record whose texts are clean from the start."""
+@frozen
+class _Clean:
+    """Data whose texts are clean from the start. `extra` is what else is known of it."""
 
-    __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -51,7 +46,7 @@ class _Texts:
                 object.__setattr__(self, name, clean_text(value))
 
 
-class _Content(_Texts):
+class _Content(_Clean):
     """A message of text, or of parts. A string among the parts becomes a TextPart."""
 
     __slots__ = ()
@@ -76,21 +71,20 @@ class _Content(_Texts):
 
 
 @frozen
-class TextPart(_Texts):
+class TextPart(_Clean):
     """A piece of text."""
 
     text: str
-    extra: Extra = no_extra()
 
 
 @frozen
-class _Attachment:
+class _Attachment(_Clean):
     url: str | None = None
     data: bytes | None = field(default=None, repr=False)
     media_type: str | None = None
-    extra: Extra = no_extra()
 
     def __post_init__(self) -> None:
+        _Clean.__post_init__(self)
         if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
             raise ValueError(
                 f"{type(self).__name__} takes url=, or data= with its media_type= ('image/png')"
@@ -143,7 +137,7 @@ class Usage:
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
-    extra: Extra = no_extra()
+    extra: Extra = field(default=None, hash=False)
 
     @property
     def total_tokens(self) -> int:
@@ -160,13 +154,16 @@ class Usage:
 
 
 @frozen
-class ToolCall(_Texts):
+class ToolCall(_Clean):
     """A call that the model asks for; `arguments` is the JSON text as the model wrote it."""
 
     id: str
     name: str
     arguments: str = "{}"
-    extra: Extra = no_extra()
+
+    def answer(self, content: Content, **more: Any) -> ToolMessage:
+        """A result of this call."""
+        return ToolMessage(self.id, self.name, content, **more)
 
     @property
     def parsed(self) -> dict[str, Any] | None:
@@ -204,7 +201,6 @@ class UserMessage(_Content):
 
     content: Content
     hidden: bool = False
-    extra: Extra = no_extra()
 
 
 @frozen
@@ -223,7 +219,6 @@ class AssistantMessage(_Content):
     usage: Usage | None = None
     stop_reason: str | None = None
     raw: Any = field(default=None, hash=False, repr=False)
-    extra: Extra = no_extra()
     model: str | None = field(default=None, compare=False, repr=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
 
@@ -245,7 +240,6 @@ class ToolMessage(_Content):
     content: Content
     is_error: bool = False
     ephemeral: int = 0
-    extra: Extra = no_extra()
     seconds: float | None = field(default=None, compare=False, repr=False)
 
 
@@ -256,12 +250,11 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 @frozen
-class Mark(_Texts):
+class Mark(_Clean):
     """Something that happened. `at` is Unix time in seconds."""
 
     _: KW_ONLY
     at: float = field(default_factory=time.time)
-    extra: Extra = no_extra()
 
 
 @frozen
@@ -369,7 +362,8 @@ class Result:
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        return self.text
+        waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
+        return self.text or "\n".join(waits and [f"({self.stop_reason})", *waits, "agent.run()"])
 
 
 class Stop(Exception):

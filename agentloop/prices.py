@@ -3,19 +3,17 @@
 Copy with: messages.py, transcript.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from .messages import Usage
 from .transcript import ModelRequest
 
 # where nobody sends a bill: this machine, its network, a name without a dot
 LOCAL = r"https?://(127\.|\[::1\]|10\.|192\.168\.|[\w-]+(:\d+)?/)"
-PriceOf: TypeAlias = Callable[[str, Usage], float | None]
+PriceOf = Callable[[str, Usage], float | None]
 
 
 class Price(NamedTuple):
@@ -41,7 +39,7 @@ class Price(NamedTuple):
         return sum(money) / 1_000_000
 
 
-Prices: TypeAlias = Mapping[str, Price] | PriceOf
+Prices = Mapping[str, Price] | PriceOf
 
 
 def cost_of(requests: Iterable[ModelRequest], price: PriceOf | None) -> float | None:

@@ -43,7 +43,7 @@ def to_dict(value: Any) -> Any:
         return dict(value.data)
     if type(value) not in _FIELDS:
         return value
-    data: dict[str, Any] = dict(value.extra or {}) if hasattr(value, "extra") else {}
+    data: dict[str, Any] = dict(value.extra or {})
     if not isinstance(value, Usage | ToolCall):
         data["type"] = _tag(type(value))
     for name, default in _FIELDS[type(value)].items():

@@ -5,7 +5,7 @@ Copy with: messages.py.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -20,13 +20,11 @@ def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
     items: Sequence[Any] = value if type(value) in (list, tuple) else (value,)
     if not any(isinstance(item, Part) for item in items):
         return clip(as_text(value), limit)
-    parts: list[Part] = []
-    for item in items:
-        part: Part = item if isinstance(item, Part) else TextPart(as_text(item))
-        if isinstance(part, TextPart):
-            part = replace(part, text=clip(part.text, limit))
-        parts.append(part)
-    return tuple(parts)
+    parts = (item if isinstance(item, Part) else TextPart(as_text(item)) for item in items)
+    return tuple(
+        replace(part, text=clip(part.text, limit)) if isinstance(part, TextPart) else part
+        for part in parts
+    )
 
 
 def as_text(value: Any) -> str:
@@ -59,9 +57,11 @@ def truncate(text: str, limit: int) -> str:
 
 def describe_error(error: BaseException) -> str:
     """The type of an exception and the first line of what it says."""
-    inner: Any = getattr(error, "exceptions", ())
-    if isinstance(cast(Any, error), BaseExceptionGroup) and len(inner) == 1:
-        return describe_error(inner[0])  # the group itself says nothing
+    match error:
+        case BaseExceptionGroup(exceptions=[inner]):
+            return describe_error(inner)  # the group itself says nothing
+        case _:
+            pass
     said = _shown(str, error).strip().split("\n")[0]
     return truncate(f"{type(error).__name__}: {said}".removesuffix(": "), 500)
 

@@ -7,8 +7,6 @@ Copy with: messages.py, events.py, errors.py, transcript.py, settings.py, waitin
 
 import asyncio
 import copy
-import logging
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +14,8 @@ from typing import Any, Self, cast
 
 from pydantic import NonNegativeFloat
 
-from .errors import AgentBusy, RunStopped
-from .events import Event, EventQueue, EventStream, FinalResponseEvent, Listener, events_of
+from .errors import AgentBusy
+from .events import Event, EventQueue, FinalResponseEvent, Listener, events_of
 from .messages import (
     AssistantMessage,
     Extra,
@@ -31,25 +29,25 @@ from .messages import (
     RunStart,
     Stop,
     SystemMessage,
+    ToolMessage,
     Usage,
     UserMessage,
 )
 from .settings import Settings, check_settings, settings_of
 from .transcript import (
-    closing_results,
     newest_run,
     open_states,
     seal,
+    sealed,
     usage_of,
     view,
 )
-from .waiting import run_to_its_end
-
-logger = logging.getLogger("agentloop")
+from .waiting import logger
 
 Prompt = str | Sequence[Part] | None
 
 ANSWERED = ("completed", "done", "max_iterations")  # the ends of a run that has an answer
+MAX_NUDGES = 3
 INTERRUPTED = "The user interrupted you here."
 
 
@@ -68,7 +66,7 @@ class Run:
         return self.task.cancelling() > self.cancels
 
 
-class Runs(Settings, ABC):
+class Runs(Settings):
     """What can be run on a prompt.
 
     listeners: functions that get each event as it happens.
@@ -83,48 +81,20 @@ class Runs(Settings, ABC):
         self.log: list[Record] = vars(self).get("log", [])  # Session loads it before
         self._run: Run | None = None
 
-    @abstractmethod
-    async def run(
-        self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
-    ) -> Result:
-        """The run itself."""
-
-    @abstractmethod
-    async def finish(self, result: Result) -> Result | None:
-        """The result that ends a run."""
-
-    @abstractmethod
     def record(self, record: Record) -> None:
-        """Append to the log."""
+        """Append to the log. Synchronous, so that no cancel comes between; emits nothing."""
+        self.log.append(record)
 
-    async def query(self, prompt: str | Sequence[Part]) -> str:
-        """The answer to a prompt, as text. RunStopped: the run ended without one."""
-        result = await self.run(prompt)
-        if result.stop_reason not in ANSWERED:
-            raise RunStopped(result)
-        return result.text
-
-    def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """The events of a run, as they happen; leaving the iteration cancels the run.
-
-        No tool starts before its ToolCallEvent has been dealt with: leaving there prevents it.
-        """
-        return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
-
-    def run_sync(self, prompt: Prompt = None) -> Result:
-        """`run` for scripts. RuntimeError in a running event loop: `await agent.run(...)` there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return run_to_its_end(self.run(prompt), self.cancel_grace)
-        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+    async def finish(self, result: Result) -> Result | None:
+        """The result that ends the run, or None to go on."""
+        return result
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
 
         The model is told of it, and the note. Does nothing if no run is going on. Thread-safe.
         """
-        if (run := self._run) is not None and run.interrupt is None:
+        if (run := self._run) and run.interrupt is None:
             run.interrupt, run.halted = f"{INTERRUPTED} {note or ''}".strip(), True
             loop = run.task.get_loop()
             loop.call_soon_threadsafe(lambda: self._run is run and run.task.cancel())
@@ -188,7 +158,7 @@ class Runs(Settings, ABC):
             vars(twin).update(check_settings(type(self), same | settings))
         twin.log = self.log[:at]
         if twin.log:
-            twin.log += [*closing_results(twin.log), Fork()]
+            twin.log += [*map(sealed, open_states(twin.log)), Fork()]
         twin._run = None
         return twin
 
@@ -219,6 +189,24 @@ class Runs(Settings, ABC):
         """Put a hidden user message into the conversation."""
         self.add(UserMessage(text, hidden=True, extra=extra or None))
 
+    def nudge(self, text: str) -> None:
+        """Say something to the model as a hidden user message, so that the run goes on.
+
+        Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
+        tool since.
+        """
+        nudges, said = 0, ""
+        for record in reversed(self.log):
+            if isinstance(record, AssistantMessage):
+                said = said or record.text
+            elif isinstance(record, UserMessage) and (record.extra or {}).get("nudge"):
+                nudges += 1
+            elif isinstance(record, UserMessage | ToolMessage):
+                break
+        if nudges >= MAX_NUDGES:
+            raise Stop("no_progress", said)
+        self.tell(text, nudge=True)
+
     # ---- how a run begins and ends
 
     @asynccontextmanager
@@ -226,7 +214,7 @@ class Runs(Settings, ABC):
         self, prompt: Prompt, extra: Extra, events: EventQueue | None
     ) -> AsyncGenerator[Run]:
         """Mark where a run begins and how it ends. A Stop and an interrupt end it with a Result."""
-        if self._run is not None and self._run.is_cancelled():  # a dropped stream, on its way out
+        if self._run and self._run.is_cancelled():  # a dropped stream, on its way out
             await asyncio.wait([self._run.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
         task = cast(asyncio.Task[Any], asyncio.current_task())
@@ -248,9 +236,7 @@ class Runs(Settings, ABC):
                     raise
                 self.tell(run.interrupt)
                 run.result = Result(stop_reason="interrupted")
-            except GeneratorExit:  # the event loop is gone, and the run with it
-                raise
-            except BaseException:
+            except Exception:
                 self.record(RunEnd("error"))
                 raise
             opened, used = open_states(self.log), usage_of(newest_run(self.log))
@@ -270,17 +256,19 @@ class Runs(Settings, ABC):
             )
 
     def _begin(self, prompt: Prompt, extra: Extra) -> None:
-        last = next(reversed(self.messages), None)
+        last = self.messages[-1:]
         if prompt is None:
-            if last is None or (isinstance(last, AssistantMessage) and last.stop_reason != "pause"):
+            if not last or (
+                isinstance(last[0], AssistantMessage) and last[0].stop_reason != "pause"
+            ):
                 raise ValueError("there is nothing to go on with: give run() a prompt")
         elif not (prompt.strip() if isinstance(prompt, str) else prompt):
             raise ValueError("the prompt is empty: say what to do")
         self.record(RunStart(extra=extra))
         if prompt is None:
             return
-        for result in closing_results(self.log):
-            self.record(result)
+        for state in open_states(self.log):
+            self.record(sealed(state))
         message = UserMessage(prompt)
         if self.messages[-1:] != [message]:  # asked again after an error: it is there already
             self.record(message)

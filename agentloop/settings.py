@@ -51,18 +51,18 @@ class Settings:
 
 def check_settings(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a class: these, and the defaults of the others. Raises SettingError."""
-    try:
-        return vars(_model(cls)(**settings))
-    except ValidationError as error:
-        # What is wrong may hold a key, and is not shown. An unknown name explains a missing one.
-        wrong = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    name, said = str(wrong["loc"][0]), wrong["msg"]
-    if wrong["type"] == "extra_forbidden":
-        near = get_close_matches(name, settings_of(cls), 1, 0.7)
+    for name in settings.keys() - (known := settings_of(cls)):
+        near = get_close_matches(name, known, 1, 0.7)
         said = (
             f"do you mean {near[0]}?" if near else "no class of it has this setting: add its mixin"
         )
-    raise SettingError(f"{cls.__name__}: {name}: {said}")
+        raise SettingError(f"{cls.__name__}: {name}: {said}")
+    try:
+        return vars(_model(cls)(**settings))
+    except ValidationError as error:
+        wrong = error.errors()[0]  # it may hold a key, so it is not shown
+    name, form = str(wrong["loc"][0]), _model(cls).model_fields
+    raise SettingError(f"{cls.__name__}: {name}: {wrong['msg']}{form[name].description or ''}")
 
 
 def settings_of(cls: Any) -> list[str]:
@@ -78,7 +78,5 @@ def _model(cls: Any) -> type[BaseModel]:
         if get_origin(kind) is not ClassVar:
             default = Field(default_factory=partial(getattr, cls, name))  # validation copies it
             fields[name] = (kind, default if hasattr(cls, name) else ...)
-    config = ConfigDict(
-        strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True
-    )
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True, validate_default=True)
     return create_model(cls.__name__, __config__=config, **fields)

@@ -5,8 +5,6 @@ Copy with: tools.py and what it names.
 The estimate is one token per four bytes of UTF-8: the same on every machine and at any time.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,6 +1,6 @@
 """@tool: a function's signature becomes a schema for the model and a validated call.
 
-Copy with: arguments.py, results.py, depends.py, docstrings.py, errors.py, messages.py, waiting.py.
+Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what they name.
 
     @tool
     async def add(a: int, b: int) -> int:
@@ -28,9 +28,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from .arguments import Arguments, read_object, type_of
-from .depends import Function, Overrides, Resolver, injected, name_of, parameters_of, plan
-from .docstrings import parse_docstring
+from .arguments import arguments_of, read_object, type_of
+from .depends import Function, Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import TaskComplete
 from .waiting import cancel_this_task
@@ -69,7 +68,6 @@ class Tool:
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
-        self.ephemeral = int(self.ephemeral)  # True is 1
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
@@ -78,9 +76,8 @@ class Tool:
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments from the model's JSON text. ToolError says what is wrong with them."""
-        kind = type_of({"type": "object", **self.parameters})
-        required = self.parameters.get("required", ())
-        data: dict[str, Any] = read_object(arguments, TypeAdapter(kind), required)
+        schema = {"type": "object", **self.parameters}
+        data: dict[str, Any] = read_object(arguments, TypeAdapter(type_of(schema)), schema)
         return data
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
@@ -100,17 +97,11 @@ class FunctionTool(Tool, Generic[P, R]):
         **options: Any,
     ) -> None:
         functools.update_wrapper(self, function)
-        doc, texts = parse_docstring(getattr(function, "func", function).__doc__)  # of a partial
-        super().__init__(name or name_of(function), description or doc, **options)
+        self.function, name = function, name or name_of(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"tool {self.name!r} is a generator function; return a list instead")
-        parameters = parameters_of(function)
-        self.function = function
-        self._injected = injected(parameters)
-        self._plan = plan(self._injected.values())
-        hidden = {"self", *self._injected, *getattr(function, "keywords", ())}
-        self._arguments = Arguments(self.name, parameters, hidden, texts)
-        self.parameters = self._arguments.schema
+            raise TypeError(f"tool {name!r} is a generator function; return a list instead")
+        self.takes = takes = arguments_of(function)
+        super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -123,13 +114,13 @@ class FunctionTool(Tool, Generic[P, R]):
         return bound
 
     def validate(self, arguments: str) -> dict[str, Any]:
-        return self._arguments.read(arguments)
+        return self.takes.read(arguments)
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
-        if not self._injected:
+        if not self.takes.injected:
             return await call_function(self.function, **args)
-        async with Resolver(overrides, self._plan) as resolver:
-            given = await resolver.get_all(self._injected)
+        async with Resolver(overrides, self.takes.plan) as resolver:
+            given = await resolver.get_all(self.takes.injected)
             try:
                 return await call_function(self.function, **args, **given)
             except TaskComplete as complete:  # no failure: dependencies are not to roll back
@@ -201,7 +192,7 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     context = contextvars.copy_context()
-    outcome: Future[R] = Future()
+    outcome = Future[R]()
 
     def work() -> None:
         try:

@@ -10,7 +10,7 @@ accepts.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 from pydantic_core import to_json
 
@@ -52,14 +52,14 @@ def view(log: Records) -> list[Message]:
     After a Summary that is the first task, the summary, the user's own messages from the newest
     prompt on, and the records from `keep` on.
     """
-    summaries = [at for at, record in enumerate(log) if isinstance(record, Summary)]
+    summaries = [(at, record) for at, record in enumerate(log) if isinstance(record, Summary)]
     if not summaries:
         return seal(log)
-    summary = cast(Summary, log[summaries[-1]])
-    prompt = newest_prompt(log[: summaries[-1]])
+    at, summary = summaries[-1]
+    prompt = newest_prompt(log[:at])
     own = [i for i, record in enumerate(log[: summary.keep]) if is_own(record)]
     kept = [log[i] for i in own if i == own[0] or i >= prompt]
-    told = UserMessage(SUMMARY_INTRO + summary.content, True, {"pinned": True})
+    told = UserMessage(SUMMARY_INTRO + summary.content, True, extra={"pinned": True})
     return seal([*kept[:1], told, *kept[1:], *log[summary.keep :]])
 
 
@@ -89,32 +89,26 @@ def seal(records: Records) -> list[Message]:
     what is known of it. Results without a call, second results and empty replies are left out.
     Empty or repeated call ids are made unique. Idempotent, and the same at any time.
     """
-    messages: list[Any] = []  # a call without a result stands in its place
-    waiting: dict[str, list[int]] = {}  # the places of the calls without a result, by asked id
-    seen: set[str] = set()
+    results: dict[str, list[ToolMessage]] = {}  # by the id of their call
     for record in records:
         if isinstance(record, ToolMessage):
-            if places := waiting.get(record.tool_call_id):
-                call = messages[at := places.pop(0)]
-                same = call.id == record.tool_call_id
-                messages[at] = record if same else replace(record, tool_call_id=call.id)
-        elif isinstance(record, AssistantMessage):
-            if record.tool_calls:
-                reply = with_unique_ids(record, seen)
+            results.setdefault(record.tool_call_id, []).append(record)
+    messages: list[Message] = []
+    states: dict[str, CallState] = {}
+    seen: set[str] = set()
+    for record in records:
+        if isinstance(record, AssistantMessage):
+            reply = with_unique_ids(record, seen)
+            if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 messages.append(reply)
-                for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
-                    waiting.setdefault(asked.id, []).append(len(messages))
-                    messages.append(call)
-            elif record.text.strip() or record.raw:  # raw: items that only its provider can read
-                messages.append(record)
+            for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
+                if not (found := results.get(asked.id)):
+                    states = states or call_states(records)
+                    found = [sealed(states[asked.id])]
+                result = found.pop(0)
+                messages.append(result if call is asked else replace(result, tool_call_id=call.id))
         elif isinstance(record, UserMessage | SystemMessage):
             messages.append(record)
-    if any(waiting.values()):
-        states = call_states(records)
-        for asked_id, places in waiting.items():
-            for at in places:
-                result = sealed(states[asked_id])
-                messages[at] = replace(result, tool_call_id=messages[at].id)
     return messages
 
 
@@ -128,11 +122,9 @@ def with_unique_ids(
     """
     calls: list[ToolCall] = []
     for call in reply.tool_calls:
-        asked = call.id or (f"call_{token_hex(6)}" if new else "call")
-        call_id, n = asked, len(seen)  # so that a flood of equal ids is no long search
+        call_id = call.id or (f"call_{token_hex(6)}" if new else "call")
         while call_id in seen:
-            n += 1
-            call_id = f"{asked}_{n}"
+            call_id += f"_{len(seen) + 1}"
         seen.add(call_id)
         calls.append(call if call_id == call.id else replace(call, id=call_id))
     return reply if tuple(calls) == reply.tool_calls else replace(reply, tool_calls=tuple(calls))
@@ -140,7 +132,7 @@ def with_unique_ids(
 
 @dataclass(slots=True)
 class CallState:
-    """What a log says of one call. `ask.at`, `decision.at` and `started` are Unix times.
+    """What a log says of one call; `at` of its marks is Unix time.
 
     It ended `result.seconds` after it started, if they are not None.
 
@@ -153,16 +145,15 @@ class CallState:
     state: str = "pending"
     ask: Ask | None = None
     decision: Decision | None = None
-    started: float | None = None
+    start: ToolStart | None = None
     result: ToolMessage | None = None
 
     @property
     def asked(self) -> ToolCall:
         """The call as somebody is asked for it: a mixin may have changed its arguments."""
-        given = ((self.ask and self.ask.extra) or {}).get("call", [0, self.call.parsed])[1]
-        if given == self.call.parsed:
+        if not (self.ask and self.ask.extra):
             return self.call
-        return replace(self.call, arguments=to_json(given).decode())
+        return replace(self.call, arguments=to_json(self.ask.extra["call"][1]).decode())
 
     @property
     def waits(self) -> bool:
@@ -186,15 +177,13 @@ def call_states(records: Records) -> dict[str, CallState]:
         elif isinstance(record, Decision):
             state.decision, state.state = record, "pending" if record.allowed else "denied"
         elif isinstance(record, ToolStart):
-            state.started, state.state = record.at, "running"
+            state.start, state.state = record, "running"
         elif isinstance(record, ToolMessage):
-            state.result = record
+            state.result, state.state = record, "failed" if record.is_error else "completed"
             if record.text in (NEVER_STARTED, OUTCOME_UNKNOWN):
                 state.state = "sealed"
             elif record.is_error and record.text.startswith("Denied"):  # as each gate says
                 state.state = "denied"
-            else:
-                state.state = "failed" if record.is_error else "completed"
     return states
 
 
@@ -208,23 +197,17 @@ def open_calls(records: Records) -> list[ToolCall]:
     return [state.call for state in open_states(records)]
 
 
-def closing_results(records: Records) -> list[ToolMessage]:
-    """The results that open calls lack: each says what is known of its call."""
-    return [sealed(state) for state in open_states(records)]
-
-
 def sealed(state: CallState) -> ToolMessage:
     """The result of a call that has none: it says what is known of the call."""
-    call = state.call
-    if state.state == "denied" and state.started is None:
-        return denied(call, state.decision.reason if state.decision else "")
-    text = NEVER_STARTED if state.started is None else OUTCOME_UNKNOWN
-    return ToolMessage(call.id, call.name, text, is_error=True)
+    if state.state == "denied":
+        return denied(state.call, state.decision.reason if state.decision else "")
+    text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
+    return state.call.answer(text, is_error=True)
 
 
 def denied(call: ToolCall, reason: str) -> ToolMessage:
     """The result of a call that was not allowed."""
-    return ToolMessage(call.id, call.name, f"{DENIED} {reason}".strip(), is_error=True)
+    return call.answer(f"{DENIED} {reason}".strip(), is_error=True)
 
 
 def newest_run(log: Sequence[Record]) -> Sequence[Record]:

@@ -34,8 +34,7 @@ async def settle(
 
     tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:
-        if tasks:
-            await asyncio.wait(tasks)
+        await asyncio.wait(tasks)
     except asyncio.CancelledError:
         await cancel_and_wait(tasks, grace)
         raise

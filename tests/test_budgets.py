@@ -34,21 +34,12 @@ OWN = {
     "toolkits/http.py": 1_700,
 }
 ABOVE = {  # what is still above its budget: these may only be lowered
-    "": 16_369,
-    "models": 15_638,
-    "mixins": 14_211,
-    "toolkits": 9_310,
-    "cli": 14_537,
-    "models/anthropic.py": 2_371,
-    "models/google.py": 2_353,
-    "models/responses.py": 2_369,
-    "mixins/compaction.py": 1_604,
-    "mixins/limits.py": 1_165,
-    "mixins/approval.py": 1_329,
-    "mixins/hooks.py": 1_786,
-    "mixins/session.py": 873,
-    "toolkits/mcp.py": 2_002,
-    "toolkits/http.py": 1_870,
+    "": 16_175,
+    "mixins": 13_615,
+    "toolkits": 8_755,
+    "mixins/approval.py": 1_150,
+    "mixins/hooks.py": 1_560,
+    "toolkits/mcp.py": 1_880,
 }
 
 

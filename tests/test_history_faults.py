@@ -18,10 +18,10 @@ from agentloop import (
     ToolMessage,
     UserMessage,
     assert_prefix_stable,
-    view,
 )
 from agentloop.models.http import error_class
 from agentloop.models.scripted import call
+from agentloop.transcript import view
 
 from .test_loop import add
 

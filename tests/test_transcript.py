@@ -25,8 +25,9 @@ from agentloop.transcript import (
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
     call_states,
-    closing_results,
     open_calls,
+    open_states,
+    sealed,
     usage_of,
     view,
 )
@@ -83,8 +84,9 @@ def test_an_open_call_is_answered_with_what_is_known_of_it():
     states = [state.state for state in call_states(log).values()]
     assert states == ["pending", "running", "denied"]
     assert open_calls(log) == [A, B, c]
-    assert closing_results(log) == view(log)[2:]
-    assert all(m.is_error for m in closing_results(log))
+    results = [*map(sealed, open_states(log))]
+    assert results == view(log)[2:]
+    assert all(result.is_error for result in results)
 
 
 def test_the_log_says_what_happened_to_each_call_and_who_decided():
@@ -101,10 +103,10 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
         *("pending", "awaiting_approval", "running", "denied"),
         *("completed", "failed", "sealed", "denied"),
     ]
-    assert (trails["b"].ask.at, trails["c"].started, trails["e"].decision) == (1.0, 2.0, yes)
-    assert trails["f"].started + trails["f"].result.seconds == 2.5
+    assert (trails["b"].ask.at, trails["c"].start.at, trails["e"].decision) == (1.0, 2.0, yes)
+    assert trails["f"].start.at + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
-    told = {result.tool_call_id: result.text for result in closing_results(log)}
+    told = {result.tool_call_id: result.text for result in map(sealed, open_states(log))}
     assert told["d"] == f"{DENIED} Never."
     assert view(log)[5].text == told["d"]
     assert call_states([load_record(dump_record(record)) for record in log]) == trails
@@ -113,10 +115,10 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     empty = ToolCall("", "add")
     log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty)]
-    sealed = view(log)
-    assert validate(sealed) == []
-    assert [m.text for m in sealed[2:4]] == ["1", "2"]
-    assert len({c.id for m in sealed if isinstance(m, AssistantMessage) for c in m.tool_calls}) == 5
+    shown = view(log)
+    assert validate(shown) == []
+    assert [m.text for m in shown[2:4]] == ["1", "2"]
+    assert len({c.id for m in shown if isinstance(m, AssistantMessage) for c in m.tool_calls}) == 5
 
 
 def test_marks_and_empty_replies_are_not_for_the_model():

@@ -137,7 +137,7 @@ async def run_again(
     ran = {
         call_id: state.result
         for call_id, state in call_states(log).items()
-        if state.started and state.result and state.state in ("completed", "failed")
+        if state.start and state.result and state.state in ("completed", "failed")
     }
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     for record in log:

@@ -60,7 +60,7 @@ class Memory(Loop):
         folder = Path(self.memory_dir)
         texts = {Path(name).as_posix(): read_text(folder / name, folder) for name in self.memory}
         text = memory_text(texts, self.memory_tokens)
-        return [UserMessage(text, True, {"pinned": True})] if text else []
+        return [UserMessage(text, True, extra={"pinned": True})] if text else []
 
 
 def read_text(path: Path, folder: Path) -> str:

@@ -107,7 +107,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Any, call: 
     if (depth := getattr(parent, "depth", 0) + 1) > DEEPEST:
         raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
     child: Any = agent.fork(at=0)
-    child.__class__ = counted(type(agent))
+    child.__class__ = counted(child.__class__)
     child.parent, child.depth, child.listeners = parent, depth, [*agent.listeners]
     if parent.listened:
         child.listeners.append(lambda event: parent.emit(SubAgentEvent(name, call.id, event)))
