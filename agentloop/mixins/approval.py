@@ -12,7 +12,7 @@ Copy with: the core, approve.py.
 All asks of a turn are answered before any of its calls runs. What nothing and nobody clearly allows
 does not run, and the model reads why. Each ask and each answer is a mark in the log. An answer is
 bound to a call's id, name and arguments, and counts once. A mixin that changes calls stands to the
-left of this one. It may have a say, too: `extra["rules"]` of a call are further rules, each a list.
+left of this one. It may have a say, too: `extra["rule"]` of a call is a further rule, as a list.
 """
 
 import logging
@@ -114,7 +114,22 @@ class Approval(Loop):
         self.record(Unknown(PLANNED))
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        if any([await self._has_to_wait(call) for call in calls]):
+        waits = False
+        for call in calls:
+            rule = self._rule(call)
+            if rule.verdict == "ask":
+                given = parse_arguments(call.arguments)  # canonical: a call may be encoded twice
+                self.record(Ask(call.id, rule.reason, extra={"call": [call.name, given]}))
+                if self.approval_callback:
+                    asked = call_states(self.log)[call.id].asked
+                    answer = await ask(
+                        self.approval_callback, asked, rule.reason, seconds=self.approval_timeout
+                    )
+                    note = answer if isinstance(answer, str) else ""
+                    self.record(Decision(call.id, answer is True, note, extra={"by": "callback"}))
+                else:
+                    waits = True
+        if waits:
             raise Stop("needs_approval")
         return await super().call_tools(calls)
 
@@ -124,22 +139,6 @@ class Approval(Loop):
             return await super().call_tool(call)
         return denied(call, rule.reason)
 
-    async def _has_to_wait(self, call: ToolCall) -> bool:
-        """Ask for a call if it has to be; return whether it still waits for an answer."""
-        rule = self._rule(call)
-        if rule.verdict != "ask":
-            return False
-        given = parse_arguments(call.arguments)  # canonical: a call may be encoded twice
-        self.record(Ask(call.id, rule.reason, extra={"call": [call.name, given]}))
-        if self.approval_callback is None:
-            return True
-        asked = call_states(self.log)[call.id].asked
-        seconds = self.approval_timeout
-        answer = await ask(self.approval_callback, asked, rule.reason, seconds=seconds)
-        note = answer if isinstance(answer, str) else ""
-        self.record(Decision(call.id, answer is True, note, extra={"by": "callback"}))
-        return False
-
     def _rule(self, call: ToolCall) -> Rule:
         """The rule that decides over a call. The mode is one, and an answer to an ask."""
         try:
@@ -147,22 +146,22 @@ class Approval(Loop):
             arguments = given | tool.validate(call.arguments)
         except ToolError:
             return ALLOW  # it cannot run: the loop says why
-        said = [Rule(*each) for each in (call.extra or {}).get("rules", ())]
-        rules = [r for r in (*self.approval_rules, *said) if matches(r, call.name, arguments)]
+        rules = [*self.approval_rules, Rule(*(call.extra or {}).get("rule", ("",)))]
+        rules = [rule for rule in rules if matches(rule, call.name, arguments)]
+        rule = max(rules, key=lambda rule: rule.verdict)  # "deny" > "ask" > "allow" > ""
         marks = [record.data for record in self.log if isinstance(record, Unknown)]
-        planned = self.approval_mode == "plan" and PLANNED in marks
-        mode = ALLOW if tool.read_only else MODES["ask" if planned else self.approval_mode]
-        rule = max(rules, key=lambda rule: rule.verdict, default=mode)
-        if rule.verdict != "ask":  # "deny" is more than that, "allow" less
+        if not rule.verdict:
+            planned = self.approval_mode == "plan" and PLANNED in marks
+            rule = ALLOW if tool.read_only else MODES["ask" if planned else self.approval_mode]
+        if rule.verdict != "ask":
             return rule
         state = call_states(self.log)[call.id]
         made = state.decision if state.state in ("pending", "denied") else None
         if made and state.ask and state.ask.extra == {"call": [call.name, given]}:
             return Rule("allow" if made.allowed else "deny", reason=made.reason)
-        always = [
-            Rule("allow", "*", m["arguments"]) for m in marks if m.get("tool") == asdict(tool)
-        ]
-        return ALLOW if any(matches(each, call.name, arguments) for each in always) else rule
+        said = [mark["arguments"] for mark in marks if mark.get("tool") == asdict(tool)]
+        always = [Rule("allow", arguments=each) for each in said]
+        return next((r for r in always if matches(r, call.name, arguments)), rule)
 
 
 def matches(rule: Rule, name: str, arguments: Mapping[str, Any]) -> bool:

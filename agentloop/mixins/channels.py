@@ -17,26 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import PositiveInt
 
-from ..events import Event, events_of
+from ..events import events_of
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Record, Stop, ToolMessage, Unknown
 
 logger = logging.getLogger("agentloop")
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
-Handler: TypeAlias = "Callable[[Entry], object]"
-CONTROL = ("Ask", "Decision")
-PROGRESS = (
-    *("RunStart", "UserMessage", "HiddenUserMessageEvent", "TextDeltaEvent", "TextEvent"),
-    *("ThinkingDeltaEvent", "ThinkingEvent", "ToolCallDeltaEvent", "StepStartEvent"),
-    *("ToolCallEvent", "ToolResultEvent", "StepCompleteEvent", "FinalResponseEvent"),
-)  # whatever else there is goes to the monitor
+PROGRESS = re.compile(
+    "RunStart|UserMessage|(HiddenUserMessage|Text|Thinking|Step|ToolCall|ToolResult|Final).*"
+)
 
 
 @dataclass(slots=True)
@@ -55,12 +52,23 @@ class MissedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One item of a channel. `kind` is the name of its type."""
+    """One item of a channel."""
 
     number: int
-    channel: Channel
-    kind: str
     item: Any
+
+    @property
+    def kind(self) -> str:
+        """The name of the item's type."""
+        item = self.item
+        return item.data["type"] if isinstance(item, Unknown) else type(item).__name__
+
+    @property
+    def channel(self) -> Channel:
+        """Asks and decisions are control, what is said and done is progress, the rest monitor."""
+        if self.kind in ("Ask", "Decision"):
+            return "control"
+        return "progress" if PROGRESS.fullmatch(self.kind) else "monitor"
 
 
 @dataclass(eq=False)
@@ -73,19 +81,20 @@ class Subscription:
     agent: Loop
     channels: Collection[str]
     kinds: Collection[str]
-    size: int
-    handler: Handler | None = None
+    size: int = 0
+    handler: Callable[[Entry], object] | None = None
 
     def __post_init__(self) -> None:
+        self.agent.listeners = [*self.agent.listeners, self]
         self._entries = asyncio.Queue[Entry | None]()
         self._missed = MissedEvent(0)
 
     def __call__(self, item: Any) -> None:
         """Take what has just happened. Where there is no room, count it as missed."""
-        entry = _entry(len(self.agent.log) - 1, item)
+        entry = Entry(len(self.agent.log) - 1, item)
         if not self._wants(entry):
             return
-        if self.handler is not None:
+        if self.handler:
             try:
                 self.handler(entry)
             except Exception:
@@ -95,7 +104,7 @@ class Subscription:
             self._missed = MissedEvent(0)
         else:
             if not self._missed.entries:
-                self._entries.put_nowait(_entry(entry.number - 1, self._missed))
+                self._entries.put_nowait(Entry(entry.number - 1, self._missed))
             self._missed.entries += 1
 
     def _wants(self, entry: Entry) -> bool:
@@ -105,8 +114,9 @@ class Subscription:
     def replay(self, since: int) -> None:
         """Begin with what the log holds behind a number."""
         for number, record in enumerate(self.agent.log):
-            for item in _items(record) if number > since else ():
-                if self._wants(entry := _entry(number, item)):
+            own = [] if isinstance(record, AssistantMessage | ToolMessage) else [record]
+            for item in [*own, *events_of(record)]:
+                if number > since and self._wants(entry := Entry(number, item)):
                     self._entries.put_nowait(entry)
 
     def close(self) -> None:
@@ -148,44 +158,27 @@ class Channels(Loop):
             raise
 
     def subscribe(
-        self,
-        *channels: Channel,
-        since: int | None = None,
-        kinds: Collection[str] = (),
-        handler: Handler | None = None,
+        self, *channels: Channel, since: int | None = None, kinds: Collection[str] = ()
     ) -> Subscription:
         """An async iterator over the entries of these channels (all without one) and kinds.
 
         It has what happens from now on, and before that what the log holds behind a number. It
-        goes on from run to run. With a `handler`, each entry goes to that function instead.
+        goes on from run to run.
         """
-        new = Subscription(self, channels, kinds, self.channel_size, handler)
+        new = Subscription(self, channels, kinds, self.channel_size)
         if since is not None:
             new.replay(since)
-        self.listeners = [*self.listeners, new]
         return new
 
-    def on(self, kind: str, handler: Handler) -> Callable[[], None]:
+    def on(self, kind: str, handler: Callable[[Entry], object]) -> Callable[[], None]:
         """Call a function with each entry of a kind ("ToolResultEvent"). Returns what ends that.
 
         An error of the function is logged, and stops nothing.
         """
-        return self.subscribe(kinds=(kind,), handler=handler).close
+        return Subscription(self, (), (kind,), handler=handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """As in Loop; subscriptions stay with this agent."""
         twin = super().fork(at, **settings)
         twin.listeners = [e for e in twin.listeners if not isinstance(e, Subscription)]
         return twin
-
-
-def _items(record: Record) -> list[Event | Record]:
-    """What is told of a record: its events, or itself if it is no message of the model."""
-    own = [] if isinstance(record, AssistantMessage | ToolMessage) else [record]
-    return [*own, *events_of(record)]
-
-
-def _entry(number: int, item: Any) -> Entry:
-    kind = item.data["type"] if isinstance(item, Unknown) else type(item).__name__
-    channel: Channel = "progress" if kind in PROGRESS else "monitor"
-    return Entry(number, "control" if kind in CONTROL else channel, kind, item)

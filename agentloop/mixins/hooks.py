@@ -26,7 +26,7 @@ Events have the names that people know from Claude Code, and commands get and pr
 The hooks after a tool run when all calls of the turn have their results in the log.
 
 A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that fails stops
-nothing. What the hooks of an event said, and why one failed, is a mark in the log, of type "hook".
+nothing. The verdict over an event, and why a hook failed, is a mark in the log, of type "hook".
 """
 
 import json
@@ -38,9 +38,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, TypeAdapter
+from pydantic import PositiveFloat, dataclasses
 
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Message, Result, Stop, Summary, ToolCall, Unknown
@@ -50,7 +50,6 @@ from ..waiting import within
 
 logger = logging.getLogger("agentloop")
 
-GATES = ("PreToolUse", "UserPromptSubmit")
 HookEvent = Literal[
     "SessionStart",
     "SessionEnd",
@@ -70,7 +69,8 @@ HookEvent = Literal[
 ]
 
 
-class Hook(NamedTuple):
+@dataclasses.dataclass
+class Hook:
     """What runs at an event: a function, async or not, or a command.
 
     A command is a list of arguments, or a line for the shell. It reads JSON, as the dict that a
@@ -88,13 +88,14 @@ class Hook(NamedTuple):
 
     Exit code 2 is a "deny" with the error output as its reason. Other codes are failures. If your
     commands use CLAUDE_PROJECT_DIR, put it into the environment.
-    matcher: a tool's name, as in "write|mcp_*"; upper and lower case are the same.
+    matcher: a tool's name, as in "write|mcp_*", or a regular expression for it; upper and lower
+        case are the same.
     timeout: in seconds.
     """
 
     event: HookEvent
-    run: Callable[..., Any] | Sequence[str] | str
-    matcher: Annotated[str, Field(pattern=r"^[\w*|.-]*$")] = ""
+    command: Callable[..., Any] | Sequence[str] | str
+    matcher: str = ""
     timeout: PositiveFloat = 10.0
 
 
@@ -111,48 +112,45 @@ class Hooks(Loop):
     async def fire_hooks(self, event: HookEvent, data: dict[str, Any]) -> tuple[str, str]:
         """Run the hooks of an event; return the strictest verdict, or "", and its reason.
 
-        They may change `data`.
+        They may change `data["tool_input"]`. The verdict of a hook that failed is "broken".
         """
-        session = getattr(self, "session", None)
+        session, tool = getattr(self, "session", None), data.get("tool_name", "")
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
         strictest = "", ""
         for hook in self.hooks:
-            pattern = (hook.matcher or "*").replace(".*", "*").replace("*", ".*")
-            named = re.fullmatch(pattern, data.get("tool_name", ""), re.IGNORECASE)
-            if hook.event != event or not named:
-                continue
             try:
+                pattern = re.sub(r"^$|\.?\*", ".*", hook.matcher)
+                if event != hook.event or (tool and not re.fullmatch(pattern, tool, re.IGNORECASE)):
+                    continue
                 said = await within(hook.timeout, run_hook(hook, data), grace=0)
                 if context := said.get("additionalContext"):
                     self.tell(context)
                 data["tool_input"] = said.get("updatedInput", data.get("tool_input"))
+                reason = str(said.get("permissionDecisionReason", said.get("reason", "")))
                 verdict = said.get("permissionDecision", said.get("decision", ""))
                 if verdict not in ("", "allow", "ask") or said.get("continue", True) is not True:
                     verdict = "deny"
-                reason = str(said.get("permissionDecisionReason", said.get("reason", "")))
             except Exception as error:
                 logger.exception("a hook at %s failed", event)
-                verdict = "deny" if event in GATES else ""
-                reason = f"A hook failed: {error!r:.200}"
-            self.record(Unknown({"type": "hook", "event": event, "said": [verdict, reason]}))
-            strictest = max(strictest, (verdict, reason))  # "" < "allow" < "ask" < "deny"
+                verdict, reason = "broken", f"A hook failed: {error!r:.200}"
+            strictest = max(strictest, (verdict, reason))  # "allow" < "ask" < "broken" < "deny"
+        if any(strictest) or event == "UserPromptSubmit":
+            self.record(Unknown({"type": "hook", "event": event, "said": [*strictest]}))
         return strictest
 
     async def context(self) -> list[Message]:
         await super().context()  # which may take in a message that was sent
-        own = [record for record in self.log if is_own(record)]
+        prompts = [record for record in self.log if is_own(record)]
         marks = [record.data for record in self.log if isinstance(record, Unknown)]
-        refusals = [mark["refused"] for mark in marks if "refused" in mark]  # one for each prompt
-        if not refusals:
+        event: HookEvent = "UserPromptSubmit"
+        said = [mark["said"] for mark in marks if mark.get("event") == event]  # to each prompt
+        if not said:
             await self.fire_hooks("SessionStart", {"source": "startup"})
-        for prompt in own[len(refusals) :]:
-            verdict, reason = await self.fire_hooks("UserPromptSubmit", {"prompt": prompt.text})
-            refusals.append((reason or "Not allowed.") if verdict == "deny" else "")
-            self.record(Unknown({"type": "prompt", "refused": refusals[-1]}))
-        if any(refusals[-1:]):
-            raise Stop("refused", refusals[-1])
-        hidden = [id(prompt) for prompt, no in zip(own, refusals, strict=True) if no]
-        return [message for message in await super().context() if id(message) not in hidden]
+        said += [await self.fire_hooks(event, {"prompt": p.text}) for p in prompts[len(said) :]]
+        refused = [id(p) for p, (verdict, _) in zip(prompts, said, strict=True) if verdict > "ask"]
+        if prompts and id(prompts[-1]) in refused:
+            raise Stop("refused", said[-1][1])
+        return [message for message in await super().context() if id(message) not in refused]
 
     async def call_model(self, request: Request) -> AssistantMessage:
         await self.fire_hooks("PreModel", {"purpose": request.purpose})
@@ -168,19 +166,19 @@ class Hooks(Loop):
         passed: list[ToolCall] = []
         for call in calls:
             verdict, reason = await self.fire_hooks("PreToolUse", data := about(call))
-            if verdict == "deny" or (verdict == "ask" and not hasattr(self, "approval_mode")):
+            if verdict > ("ask" if hasattr(self, "approval_mode") else "allow"):
                 self.add(denied(call, reason))
             else:
                 given = json.dumps(data["tool_input"], default=str)
-                rules = [[verdict, "*", None, reason]] if verdict else []
-                passed.append(replace(call, arguments=given, extra={"rules": rules}))
+                rule = {"rule": [verdict, "*", None, reason]}  # which Approval reads
+                passed.append(replace(call, arguments=given, extra=rule))
         result = await super().call_tools(passed)
         for call in passed:
             if done := call_states(self.log)[call.id].result:
                 event: HookEvent = "PostToolUseFailure" if done.is_error else "PostToolUse"
                 data = about(call) | {"tool_response": done.text}
                 verdict, reason = await self.fire_hooks(event, data)
-                if verdict == "deny":  # too late, but the model reads why
+                if verdict == "deny" and reason:  # too late, but the model reads why
                     self.tell(reason)
         return result
 
@@ -206,13 +204,13 @@ def about(call: ToolCall) -> dict[str, Any]:
 async def run_hook(hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
     """What a hook says. Raises what a function raises, and OSError or CalledProcessError for a
     command."""
-    if callable(hook.run):
-        said = await call_function(hook.run, data)
+    if callable(hook.command):
+        said = await call_function(hook.command, data)
     else:
         done = await in_thread(
             subprocess.run,
-            hook.run,
-            shell=isinstance(hook.run, str),
+            hook.command,
+            shell=isinstance(hook.command, str),
             input=json.dumps(data),
             capture_output=True,
             encoding="utf-8",
@@ -242,17 +240,16 @@ def load_hooks(path: str | Path, trusted: Collection[str] | None = None) -> list
     if trusted is not None and digest not in trusted:
         raise PermissionError(f"{path} runs commands: ask a person, then trust its hash {digest}")
     try:
-        hooks = [
+        return [
             Hook(
                 event,
                 [each["command"], *each["args"]] if "args" in each else each["command"],
-                group.get("matcher", "") if "Tool" in event else "",
+                group.get("matcher", ""),
                 each.get("timeout", 10.0),
             )
             for event, groups in json.loads(data)["hooks"].items()
             for group in groups
             for each in group["hooks"]
         ]
-        return TypeAdapter(list[Hook]).validate_python(hooks)
     except Exception as error:
         raise ValueError(f"{path} is broken: {error!r}") from error

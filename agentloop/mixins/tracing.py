@@ -10,7 +10,7 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from pydantic_core import to_json
 from ..loop import Loop, Request
 from ..messages import (
     AssistantMessage,
+    Message,
     Record,
     RunEnd,
     RunStart,
@@ -57,27 +58,30 @@ class Tracing(Loop):
         elif isinstance(record, RunEnd):
             self._span.set_attribute("gen_ai.response.finish_reasons", [record.stop_reason])
             if record.stop_reason == "error":
-                self._fail(self._span, "error")
+                fail(self._span, "error")
             self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
         llm = request.model or self.llm
-        about = {"gen_ai.request.model": llm.model}
-        with self._inside("chat", llm.model, about) as span:
-            self._show(span, "gen_ai.input.messages", request.messages)
+        with self._inside("chat", llm.model, {"gen_ai.request.model": llm.model}) as span:
+            if self.trace_content:
+                span.set_attribute("gen_ai.input.messages", as_json(request.messages))
             reply = await super().call_model(request)
-            span.set_attributes(_told(reply))
-            self._show(span, "gen_ai.output.messages", [reply])
+            span.set_attributes(attributes_of(reply))
+            if self.trace_content:
+                span.set_attribute("gen_ai.output.messages", as_json([reply]))
         return reply
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         about = {"gen_ai.tool.name": call.name, "gen_ai.tool.call.id": call.id}
+        if self.trace_content:
+            about["gen_ai.tool.call.arguments"] = call.arguments
         with self._inside("execute_tool", call.name, about) as span:
-            self._show(span, "gen_ai.tool.call.arguments", call.arguments)
             result = await super().call_tool(call)
             if result.is_error:
-                self._fail(span, "tool_error")
-            self._show(span, "gen_ai.tool.call.result", result.text)
+                fail(span, "tool_error")
+            if self.trace_content:
+                span.set_attribute("gen_ai.tool.call.result", result.text)
         return result
 
     @contextmanager
@@ -105,28 +109,28 @@ class Tracing(Loop):
             except Stop:
                 raise
             except BaseException as error:
-                self._fail(span, type(error).__name__)
+                fail(span, type(error).__name__)
                 raise
 
-    def _fail(self, span: Span, kind: str) -> None:
-        from opentelemetry.trace import StatusCode
 
-        span.set_attribute("error.type", kind)
-        span.set_status(StatusCode.ERROR)
+def fail(span: Span, kind: str) -> None:
+    """Mark a span as failed, without the error's text."""
+    from opentelemetry.trace import StatusCode
 
-    def _show(self, span: Span, name: str, content: Any) -> None:
-        if self.trace_content:
-            text = isinstance(content, str)
-            span.set_attribute(
-                name, content if text else to_json([*map(to_dict, content)]).decode()
-            )
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR)
 
 
-def _told(reply: AssistantMessage) -> dict[str, Any]:
+def as_json(messages: Sequence[Message]) -> str:
+    return to_json([*map(to_dict, messages)]).decode()
+
+
+def attributes_of(reply: AssistantMessage) -> dict[str, Any]:
     """What a reply tells about itself."""
-    about: dict[str, Any] = {"gen_ai.response.finish_reasons": [reply.stop_reason or "end"]}
-    if reply.model:
-        about["gen_ai.response.model"] = reply.model
+    about: dict[str, Any] = {
+        "gen_ai.response.finish_reasons": [reply.stop_reason or "end"],
+        "gen_ai.response.model": reply.model,
+    }
     if usage := reply.usage:
         about |= {
             "gen_ai.usage.input_tokens": usage.input_tokens,

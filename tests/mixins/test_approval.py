@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from agentloop import (
     Agent,
     AgentBusy,
-    Loop,
     ScriptedModel,
     Session,
     ToolCall,
@@ -293,28 +291,6 @@ async def test_an_approval_counts_once_also_for_a_tool_that_may_run_twice():
     agent.decide(pending.id, "allow")
     assert (await agent.run()).text == "ok"
     assert runs == [5, 5]
-
-
-class Change(Loop):
-    """Changes what is called."""
-
-    async def call_tools(self, calls):
-        return await super().call_tools([replace(c, arguments='{"command": "rm"}') for c in calls])
-
-
-@pytest.mark.parametrize(
-    ("kind", "ran"),
-    [
-        (type("Before", (Change, Approval, Agent), {}), ["rm"]),
-        (type("After", (Approval, Change, Agent), {}), []),
-    ],
-)
-async def test_what_runs_is_what_was_asked_for_also_where_a_mixin_changes_a_call(kind, ran):
-    agent, done = acting(bash("ls"), "ok", kind=kind)
-    [pending] = (await agent.run("go")).pending
-    agent.decide(pending.id, "allow")
-    await agent.run()
-    assert done == ran
 
 
 # ---- always

@@ -18,7 +18,6 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.messages import Ask
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks, load_hooks
@@ -102,9 +101,9 @@ BROKEN = {
     "exit 1": program("sys.exit(1)"),
     "exit 2": program("sys.exit(2)"),
     "no JSON": program("print('fine')"),
-    "half": program("print('{')"),
     "a list": program("print('[]')"),
-    "killed": program("import os, signal; os.kill(os.getpid(), 9)"),
+    "killed": program("import os; os.kill(os.getpid(), 9)"),
+    "matcher": lambda data: None,
     "never ends": program("import time; time.sleep(30)"),
 }
 
@@ -112,7 +111,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_a_gate_before_a_tool_that_fails_in_any_way_denies(broken):
     timeout = 0.3 if broken in ("late", "never ends") else 10.0
-    hooks = [Hook("PreToolUse", BROKEN[broken], timeout=timeout)]
+    hooks = [Hook("PreToolUse", BROKEN[broken], "(" * (broken == "matcher"), timeout)]
     agent, ran = acting(bash("x"), "ok", hooks=hooks)
     start = time.monotonic()
     assert (await agent.run("go")).stop_reason == "completed"
@@ -169,17 +168,15 @@ async def test_with_approval_a_hook_counts_as_a_rule(said, stop_reason, ran):
 
 
 @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
-async def test_what_a_hook_puts_in_is_what_somebody_is_asked_for_in_any_order(bases):
-    agent, ran = acting(
-        bash("ls"),
-        "ok",
-        kind=type("Both", bases, {}),
-        hooks=[Hook("PreToolUse", lambda data: {"updatedInput": {"command": "ls -l"}})],
-        approval_callback=lambda call, reason: True,
-    )
-    await agent.run("go")
-    assert {*ran} <= {r.extra["call"][1]["command"] for r in agent.log if isinstance(r, Ask)}
-    assert bool(ran) is (bases[0] is Hooks)
+async def test_what_runs_is_what_was_asked_for_also_where_a_hook_changes_it(bases):
+    change = {"hookSpecificOutput": {"updatedInput": {"command": "ls -l"}}}
+    hooks = [Hook("PreToolUse", lambda data: change)]
+    agent, ran = acting(bash("ls"), "ok", kind=type("Both", bases, {}), hooks=hooks)
+    [pending] = (await agent.run("go")).pending
+    agent.decide(pending.id, "allow")
+    await agent.run()
+    assert ran == (["ls -l"] if bases[0] is Hooks else [])
+    assert ran == [pending.parsed["command"]] * len(ran)
 
 
 DENY = {
@@ -212,21 +209,27 @@ async def test_a_command_gets_and_prints_what_people_know(code):
 
 
 async def test_hooks_run_in_order_and_each_sees_the_arguments_that_the_one_before_put_in():
-    seen = []
-
     def longer(data):
-        seen.append(data["tool_input"]["command"])
         return {"updatedInput": {"command": data["tool_input"]["command"] + "!"}}
 
     agent, ran = acting(bash("x"), "ok", hooks=[Hook("PreToolUse", longer)] * 2)
     await agent.run("go")
-    assert (seen, ran) == (["x", "x!"], ["x!!"])
+    assert ran == ["x!!"]
     assert [c.arguments for m in agent.messages[1:2] for c in m.tool_calls] == ['{"command":"x"}']
 
 
 @pytest.mark.parametrize(
     ("matcher", "runs"),
-    [("", 1), ("*", 1), ("Bash", 1), ("write|bash", 1), ("b.*", 1), ("write", 0), ("bas", 0)],
+    [
+        ("", 1),
+        ("*", 1),
+        ("Bash", 1),
+        ("write|bash", 1),
+        ("b.*", 1),
+        ("^(Bash|Edit)$", 1),
+        ("write", 0),
+        ("bas", 0),
+    ],
 )
 async def test_a_matcher_is_globs_on_the_name_of_the_tool(matcher, runs):
     seen = []
@@ -304,23 +307,29 @@ async def test_what_hooks_said_and_why_one_failed_are_entries_of_the_monitor():
     await agent.run("go")
     monitor.close()
     told = [entry.item.data async for entry in monitor]
-    assert [each["event"] for each in told] == ["PostModel", "PreToolUse", "PostModel"]
-    assert told[1]["said"] == ["deny", "No."]
-    assert "broken" in told[0]["said"][1]
+    assert [each["event"] for each in told[1:]] == ["PostModel", "PreToolUse", "PostModel"]
+    assert told[2]["said"] == ["deny", "No."]
+    assert told[1]["said"][0] == "broken"
+
+
+async def cut_off_in(agent, event):
+    """Cancel a run while a hook runs."""
+    called = asyncio.Event()
+
+    async def wait(data):
+        called.set()
+        await late(data)
+
+    agent.hooks = [Hook(event, wait)]
+    task = asyncio.ensure_future(agent.run("go"))
+    await called.wait()
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_prompt_whose_check_was_cut_off_is_checked_again():
-    checking = asyncio.Event()
-
-    async def check(data):
-        checking.set()
-        await late(data)
-
-    agent, _ = acting("never said", hooks=[Hook("UserPromptSubmit", check)])
-    task = asyncio.ensure_future(agent.run("go"))
-    await checking.wait()
-    task.cancel()
-    await asyncio.wait([task])
+    agent, _ = acting("never said")
+    await cut_off_in(agent, "UserPromptSubmit")
     agent.hooks = [Hook("UserPromptSubmit", lambda data: {"decision": "deny"})]
     assert (await agent.run()).stop_reason == "refused"
 
@@ -340,17 +349,8 @@ async def test_a_hook_at_the_end_lets_the_run_go_on_but_not_for_ever():
 
 
 async def test_a_result_is_recorded_before_a_hook_hears_of_it():
-    heard = asyncio.Event()
-
-    async def slow(data):
-        heard.set()
-        await late(data)
-
-    agent, ran = acting(bash("x"), hooks=[Hook("PostToolUse", slow)])
-    task = asyncio.ensure_future(agent.run("go"))
-    await heard.wait()
-    task.cancel()
-    await asyncio.wait([task])
+    agent, ran = acting(bash("x"))
+    await cut_off_in(agent, "PostToolUse")
     assert (results(agent), ran) == (["ran x"], ["x"])
 
 
@@ -374,7 +374,7 @@ def test_a_settings_file_gives_hooks(tmp_path):
     assert load_hooks(path)[:3] == [
         Hook("PreToolUse", "true", "Write|mcp__.*", 3),
         Hook("PreToolUse", ["true", "-x"]),
-        Hook("SessionStart", "true"),
+        Hook("SessionStart", "true", "startup"),
     ]
 
 
@@ -389,7 +389,6 @@ def test_a_settings_file_gives_hooks(tmp_path):
         settings(PreToolUse=[{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]),
         settings(PreToolUse=[{"hooks": [{"type": "command"}]}]),
         settings(PreToolUse=[{"hooks": [GOOD | {"timeout": 0}]}]),
-        settings(PreToolUse=[{"matcher": "^(Bash|Write)$", "hooks": [GOOD]}]),
     ],
 )
 def test_a_broken_file_refuses_to_start_and_is_named(tmp_path, text):

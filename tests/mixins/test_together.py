@@ -1,21 +1,12 @@
 """Mixins beside each other: what one adds, hides or changes, the others keep to."""
 
-import json
-
 import pytest
 
 from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, Summary, tool
-from agentloop.mixins.approval import Approval
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.store import read_log
-
-
-@tool
-def pay(amount: int = 1) -> str:
-    """Pay somebody."""
-    return f"paid {amount}"
 
 
 @pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
@@ -100,28 +91,6 @@ def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
     assert "This is two." in llm.requests[0].messages[0].text
     assert [*(tmp_path / "two" / "kept").iterdir()]
     assert not (tmp_path / "one" / "kept").exists()
-
-
-def test_who_approves_sees_the_arguments_that_will_run():
-    class Clerk(Hooks, Approval, Agent):
-        pass
-
-    def change(data):
-        return {"hookSpecificOutput": {"hookEventName": "PreToolUse"} | MORE}
-
-    agent = Clerk(
-        llm=ScriptedModel(call("pay", amount=1), "done"),
-        tools=[pay],
-        hooks=[Hook("PreToolUse", change)],
-    )
-    [pending] = agent.run_sync("go").pending
-    assert json.loads(pending.arguments) == {"amount": 1000}
-    agent.decide(pending.id, "allow")
-    agent.run_sync()
-    assert agent.messages[2].text == "paid 1000"
-
-
-MORE = {"updatedInput": {"amount": 1000}}
 
 
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])
