@@ -218,10 +218,10 @@ def test_a_stopped_answer_is_kept_as_far_as_it_came_and_marked(chat, tmp_path, k
     hold.set()
     assert said(screen.server.requests[-1], "assistant") == ["half of it"]
     assert said(screen.server.requests[-1])[1] == "The user interrupted you here."
+    screen.leave()
     [path] = tmp_path.rglob("s.jsonl")
     [cut_off, _] = [r for r in read_log(path) if isinstance(r, AssistantMessage)]
     assert cut_off.stop_reason == "interrupted"
-    screen.leave()
     page = tmp_path / "page.html"
     assert run("view", str(path), "-o", str(page), cwd=tmp_path).returncode == 0
     assert re.search("half of it.*interrupted|interrupted.*half of it", page.read_text(), re.DOTALL)
