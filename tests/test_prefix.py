@@ -1,4 +1,4 @@
-"""What a request shares with the one before it, and how many tokens a text has."""
+"""What a request shares with the one before it."""
 
 import pytest
 
@@ -6,24 +6,22 @@ from agentloop import Request, UserMessage, assert_prefix_stable
 
 from .test_loop import add
 
+A, B = UserMessage("a"), UserMessage("b")
 
-class TestAssertPrefixStable:
-    def test_passes_where_each_request_begins_with_the_one_before(self):
-        a, b = UserMessage("a"), UserMessage("b")
-        assert_prefix_stable([Request([a]), Request([a, b]), Request((a, b))])
 
-    def test_shows_the_first_message_that_changed(self):
-        a, b = UserMessage("a"), UserMessage("b")
-        with pytest.raises(AssertionError, match=r"(?s)request 2 changes messages\[0\].*'a'.*'b'"):
-            assert_prefix_stable([Request([a]), Request([b])])
-        with pytest.raises(AssertionError, match="gone"):
-            assert_prefix_stable([Request([a, b]), Request([a])])
-
-    def test_allows_so_many_breaks(self):
-        a, b = UserMessage("a"), UserMessage("b")
-        assert_prefix_stable([Request([a]), Request([b])], breaks=1)
-
-    def test_tells_of_other_tools(self):
-        a = UserMessage("a")
-        with pytest.raises(AssertionError, match="request 2 changes .*or the tools"):
-            assert_prefix_stable([Request([a]), Request([a], (add,))])
+@pytest.mark.parametrize(
+    ("requests", "change"),
+    [
+        ([Request([A]), Request([A, B]), Request((A, B))], None),
+        ([Request([A]), Request([B])], r"(?s)request 2 changes messages\[0\].*'a'.*'b'"),
+        ([Request([A, B]), Request([A])], "now gone"),
+        ([Request([A]), Request([A], (add,))], "request 2 changes .*or the tools"),
+    ],
+)
+def test_requests_whose_prefix_is_stable_pass_and_others_show_the_first_change(requests, change):
+    assert_prefix_stable(requests, breaks=1)
+    if change is None:
+        assert_prefix_stable(requests)
+    else:
+        with pytest.raises(AssertionError, match=change):
+            assert_prefix_stable(requests)

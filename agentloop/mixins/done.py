@@ -3,12 +3,13 @@
 Copy with: the core.
 
 A done tool is a function that raises TaskComplete. Bring your own, or get the built-in `done`.
-After plain text the model is nudged to go on or to call it, three times at most.
+After plain text the model is nudged to go on or to call it, three times at most; then the run ends
+as "no_progress".
 
 With `output_type=` the answer is a value. The built-in `done` takes it as its arguments, and JSON
 text that is valid is taken, too. An agent without tools asks its provider for such JSON instead, if
-the model can (`with_output`). What is not valid is sent back once, then the run ends as
-"no_progress": a run that ends as "done" or "completed" has its value.
+the model can (`with_output`). What is not valid is sent back as often: a run that ends as "done" or
+"completed" has its value.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pydantic_core import from_json
 
 from ..errors import ToolError
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Result, Stop, TaskComplete, ToolMessage, UserMessage
+from ..messages import AssistantMessage, Result, TaskComplete
 from ..tools import Tool, tool
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
@@ -64,23 +65,18 @@ class DoneTool(Loop):
         if answer is None or answer.stop_reason not in ("completed", "done"):
             return answer
         if self.output_type is not None:
-            return answer if answer.value is not None else self._typed(answer)
+            if answer.value is not None:
+                return answer
+            try:
+                return replace(answer, value=parse_answer(answer.text, self.output_type))
+            except ToolError as error:
+                self.nudge(NOT_VALID.format(error))
+                return None
         if answer.stop_reason == "done" or not self.require_done_tool:
             return answer
         names = " or ".join(done_names(self.toolset()))
         self.nudge(self.done_nudge.replace("{tool}", names))
         return None
-
-    def _typed(self, answer: Result) -> Result | None:
-        """The answer with its value; None if it has none, which the model is told once."""
-        try:
-            return replace(answer, value=parse_answer(answer.text, self.output_type))
-        except ToolError as error:
-            said = (r for r in reversed(self.log) if isinstance(r, UserMessage | ToolMessage))
-            if "not_valid" in (next(said).extra or {}):
-                raise Stop("no_progress", answer.text) from error
-            self.tell(NOT_VALID.format(error), nudge=True, not_valid=True)
-            return None
 
 
 @cache

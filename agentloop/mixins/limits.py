@@ -7,8 +7,9 @@ Copy with: the core, prices.py.
 
 All is counted in the log, from the run's RunStart on: a message into the run resets nothing, and
 side requests count (summaries, and a sub-agent's that are recorded as `SideRequest`). A `run()`
-that goes on after a limit or a restart is a new run and counts from zero. The tokens of a request
-are known from its reply: the one that reaches a limit of tokens or money may go beyond it.
+that goes on after a limit or a restart is a new run and counts from zero: `run("Say briefly what
+you have done.")` asks for a summary. The tokens of a request are known from its reply: the one that
+reaches a limit of tokens or money may go beyond it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from pydantic import PositiveFloat, PositiveInt
@@ -29,28 +28,21 @@ from ..messages import (
     Record,
     Result,
     RunStart,
-    SideRequest,
     Stop,
     Summary,
     ToolCall,
     ToolMessage,
-    UserMessage,
 )
 from ..prices import PriceOf, Prices, cost_of, price_of
 from ..transcript import call_states, newest_run, requests_of, seal, sealed, usage_of
 from ..waiting import within
 
-LAST_WORDS = (
-    "A limit of this run is reached: it ends here, and no tool can be called. "
-    "Say briefly what you have done, what you found, and what is still missing."
-)
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
 REPORT = (
     "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
     "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
 )
 IN_A_TURN = ("seconds", "tokens", "cost")
-NOT_COUNTED = {"limit": "calls_per_turn"}
 
 
 class Limits(Loop):
@@ -63,9 +55,7 @@ class Limits(Loop):
     max_tool_calls: calls that run. Those that are too many are answered with that. Calls that an
         earlier run left open are not counted.
     max_tool_failures: failures of one tool in a row.
-    max_calls_per_turn: calls of one turn that run. The others are answered, and the run goes on.
     limit_price: prices, as `Cost` takes them. Where one is not known, the run ends.
-    limit_summary: at the end, ask the model for a summary: one more request, of 30 seconds at most.
     limit_exempt: tools that are not counted, and run after other limits than time: a done tool.
     """
 
@@ -75,9 +65,7 @@ class Limits(Loop):
     max_seconds: PositiveFloat | None = None
     max_tool_calls: PositiveInt | None = None
     max_tool_failures: PositiveInt | None = None
-    max_calls_per_turn: PositiveInt | None = None
     limit_price: Prices | None = None
-    limit_summary: bool = False
     limit_exempt: Sequence[str] = ("done",)
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -86,27 +74,13 @@ class Limits(Loop):
             if reply:
                 return reply
             kind = "seconds"
-        said = ""
-        if self.limit_summary and request.purpose == "step":  # not for a sub-agent's
-            side = replace(
-                request,
-                messages=[*request.messages, UserMessage(LAST_WORDS, hidden=True)],
-                tool_choice="auto",  # with "none", Anthropic would bill all of it again
-                purpose="limit",
-            )
-            with suppress(Exception):
-                reply = await within(30, super().call_model(side), grace=self.cancel_grace)
-                self.add(SideRequest(reply.usage, reply.model))
-                said = reply.text
-        raise self._stop(kind, said)
+        raise self._stop(kind)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         counted = [call for call in calls if call.name not in self.limit_exempt]
         left = (self.max_tool_calls or sys.maxsize) - self._spent()["tool_calls"] + len(counted)
-        most = min(left, self.max_calls_per_turn or len(counted))
-        kind = "tool_calls" if most == left else "calls_per_turn"
-        for call in (refused := counted[most:]):
-            self.record(not_run(call, kind))
+        for call in (refused := counted[left:]):
+            self.record(not_run(call, "tool_calls"))
         result = await super().call_tools([call for call in calls if call not in refused])
         # A model that calls its task done did not know that some of its calls would not run.
         return None if refused or (counted and self._reached() in IN_A_TURN) else result
@@ -123,7 +97,7 @@ class Limits(Loop):
         # Compaction sends a request after its summary, and after one that failed.
         failed = getattr(record, "extra", None) == {"compaction": "failed"}
         if (failed or isinstance(record, Summary)) and self.running and (kind := self._reached()):
-            raise self._stop(kind, "")
+            raise self._stop(kind)
 
     def _spent(self) -> dict[str, Any]:
         return spent(
@@ -149,10 +123,10 @@ class Limits(Loop):
                 return kind
         return None
 
-    def _stop(self, kind: str, said: str) -> Stop:
+    def _stop(self, kind: str) -> Stop:
         replies = (r.text for r in reversed(self.log) if isinstance(r, AssistantMessage))
         text = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._spent())
-        return Stop(f"limit:{kind}", f"{text}\n\n{said or next(filter(None, replies), '')}".strip())
+        return Stop(f"limit:{kind}", f"{text}\n\n{next(filter(None, replies), '')}".strip())
 
 
 def spent(log: Sequence[Record], price: PriceOf | None, exempt: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +138,7 @@ def spent(log: Sequence[Record], price: PriceOf | None, exempt: Sequence[str]) -
     asked, failures = requests_of(run), Counter[str]()
     calls = sum(each.extra.get("tool_calls", 0) for each in asked if each.extra)  # of sub-agents
     for message in seal(run):  # in the order of the calls, whichever was faster
-        if isinstance(message, ToolMessage) and message.extra != NOT_COUNTED:
+        if isinstance(message, ToolMessage):
             name = message.tool_name
             calls += name not in exempt
             failures[name] = (failures[name] + 1) * message.is_error
@@ -179,4 +153,4 @@ def spent(log: Sequence[Record], price: PriceOf | None, exempt: Sequence[str]) -
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
-    return ToolMessage(call.id, call.name, NOT_RUN.format(kind), True, extra={"limit": kind})
+    return ToolMessage(call.id, call.name, NOT_RUN.format(kind), True)

@@ -19,6 +19,7 @@ from pydantic import PositiveInt
 
 from ..loop import Loop
 from ..messages import Message, UserMessage
+from ..results import clip
 from ..tokens import BYTES_PER_TOKEN
 
 MEMORY_INTRO = "Keep in mind what these files say:"
@@ -27,9 +28,11 @@ MEMORY_INTRO = "Keep in mind what these files say:"
 class Memory(Loop):
     """Puts the text of some files in front of every conversation.
 
-    memory: the files, in this order. Those that do not exist are left out.
+    memory: the files, in this order. Those that do not exist are left out, and a text that stands
+        in two of them is shown once.
     memory_dir: the directory that relative names start from.
-    memory_tokens: how much of them is shown, all together; the rest is left out, with a note.
+    memory_tokens: how much of them is shown, all together, at four characters a token. Of what is
+        longer, the middle is left out, with a note.
     """
 
     memory: Sequence[str | Path] = ("AGENTS.md",)
@@ -58,9 +61,10 @@ class Memory(Loop):
 
     def _read_files(self) -> list[UserMessage]:
         folder = Path(self.memory_dir)
-        texts = {Path(name).as_posix(): read_text(folder / name, folder) for name in self.memory}
-        text = memory_text(texts, self.memory_tokens)
-        return [UserMessage(text, True, extra={"pinned": True})] if text else []
+        texts = {read_text(folder / name, folder): name for name in self.memory}
+        blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
+        shown = clip("\n\n".join([MEMORY_INTRO, *blocks]), self.memory_tokens * BYTES_PER_TOKEN)
+        return [UserMessage(shown, True, extra={"pinned": True})] if blocks else []
 
 
 def read_text(path: Path, folder: Path) -> str:
@@ -79,17 +83,3 @@ def read_text(path: Path, folder: Path) -> str:
         return ""
     except (OSError, ValueError) as error:
         raise ValueError(f"the memory file {path} cannot be read as UTF-8 text: {error}") from error
-
-
-def memory_text(texts: dict[str, str], tokens: int) -> str:
-    """The texts under their names, each text once, and of them all the first `tokens` tokens."""
-    blocks, seen, room = [MEMORY_INTRO], {""}, tokens * BYTES_PER_TOKEN
-    for name, text in texts.items():
-        if text not in seen:
-            seen.add(text)
-            data = text.encode()
-            shown = data[:room].decode(errors="ignore")
-            room -= min(room, len(data))
-            note = f"\n[{name} goes on: it has {len(data):,} bytes, and its end is not shown.]"
-            blocks.append(f"## {name}\n\n{shown}{note * (shown != text)}")
-    return "\n\n".join(blocks) if blocks[1:] else ""

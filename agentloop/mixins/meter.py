@@ -54,13 +54,11 @@ def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> Non
     requests: those that a model got, as `ScriptedModel.requests` holds them. AssertionError shows
     the first message that changed; it is the same one if the tools or the tool_choice did.
     """
-    found = list[str]()
-    for number, (before, after) in enumerate(pairwise(requests), 2):
-        at = compare(after, before).kept
-        if at < len(before.messages):
-            was, now = before.messages[at], [*after.messages[at:], "gone"][0]
-            change = f"changes messages[{at}], or the tools:\n  was {was}\n  now {now}"
-            found.append(f"request {number} {change}")
-    if len(found) > breaks:
-        shown = "\n".join(found)
-        raise AssertionError(f"the prefix broke {len(found)} times, not {breaks}:\n{shown}")
+    changes = [
+        f"request {number} changes messages[{at}], or the tools:"
+        f"\n  was {before.messages[at]}\n  now {after.messages[at : at + 1] or 'gone'}"
+        for number, (before, after) in enumerate(pairwise(requests), 2)
+        if (at := compare(after, before).kept) < len(before.messages)
+    ]
+    if len(changes) > breaks:
+        raise AssertionError("\n".join(changes))

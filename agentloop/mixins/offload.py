@@ -13,10 +13,11 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from weakref import finalize
 
 from pydantic import Field
@@ -32,13 +33,12 @@ from ..tools import Tool, tool
 logger = logging.getLogger("agentloop")
 
 
-class Folder:
-    """A directory that stays, or a temporary one that goes with the last agent that uses it."""
+class Temporary:
+    """A directory that goes with the last agent that uses it."""
 
-    def __init__(self, path: str | Path | None) -> None:
-        self.path = Path(mkdtemp(prefix="agentloop-") if path is None else path).absolute()
-        if path is None:
-            finalize(self, shutil.rmtree, self.path, True)
+    def __init__(self) -> None:
+        self.path = mkdtemp(prefix="agentloop-")
+        finalize(self, shutil.rmtree, self.path, True)
 
 
 class Offload(Loop):
@@ -53,15 +53,13 @@ class Offload(Loop):
     offload_dir: str | Path | None = None
     max_result_chars = 10_000_000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._folder = Folder(self.offload_dir)
+    @cached_property
+    def _temporary(self) -> Temporary:  # of this agent and of the forks that are made later
+        return Temporary()
 
-    def fork(self, at: int | None = None, **settings: Any) -> Self:
-        twin = super().fork(at, **settings)
-        if "offload_dir" in settings:
-            twin._folder = Folder(twin.offload_dir)
-        return twin
+    @property
+    def _folder(self) -> Path:
+        return Path(self.offload_dir or self._temporary.path)
 
     def toolset(self) -> Sequence[Tool]:
         return [*super().toolset(), read_offloaded]
@@ -72,7 +70,7 @@ class Offload(Loop):
         if call.name == read_offloaded.name or count_tokens(text) <= self.offload_tokens:
             return message
         try:
-            name = store(self._folder.path, text)
+            name = store(self._folder, text)
             cut = preview(text, name, self.offload_tokens)
             extra = {**(extra or {}), "offloaded": name}
         except OSError as error:
@@ -101,7 +99,7 @@ async def read_offloaded(
     names = [extra["offloaded"] for extra in extras if "offloaded" in extra]
     if name not in names:
         raise ToolError(f"There is no {name!r:.80}. There are: {names[-5:]}.")
-    if (text := load(agent._folder.path, name)) is None:
+    if (text := load(agent._folder, name)) is None:
         raise ToolError(f"The text of {name} is gone or was changed: call the tool again.")
     end = min(len(text), offset + limit)
     return f"[Characters {offset:,} to {end:,} of {len(text):,}.]\n{text[offset:end]}"

@@ -87,8 +87,8 @@ class TestDoneTool(test_loop.TestLoop):
 
     @pytest.mark.parametrize("tools", [[], [add]])
     @pytest.mark.parametrize("wrong", ["Oslo!", '{"town": "Oslo"}', "```json\n```", '["Oslo"]'])
-    async def test_what_is_not_valid_is_sent_back_once(self, tools, wrong):
-        llm = ScriptedModel(wrong, wrong)
+    async def test_what_is_not_valid_is_sent_back_three_times_at_most(self, tools, wrong):
+        llm = ScriptedModel(*[wrong] * 4)
         result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
         assert (result.text, result.value, result.stop_reason) == (wrong, None, "no_progress")
         llm = ScriptedModel(wrong, '{"city": "Oslo"}')

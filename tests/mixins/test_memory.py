@@ -15,8 +15,9 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.memory import MEMORY_INTRO, Memory, memory_text
+from agentloop.mixins.memory import MEMORY_INTRO, Memory
 from agentloop.models.scripted import call
+from agentloop.results import clip
 
 from .. import test_loop
 from ..test_loop import add, shown
@@ -69,12 +70,15 @@ class TestMemory(test_loop.TestLoop):
         other = folder / "other.md"
         other.write_text("Other", encoding="utf-8")
         (folder / "CLAUDE.md").write_text("Use tabs.", encoding="utf-8")
-        names = ["docs/rules.md", other, "AGENTS.md", "CLAUDE.md"]
+        names = ["docs/rules.md", other, "CLAUDE.md", "AGENTS.md"]
         agent = Memory(llm=ScriptedModel(), memory=names, memory_dir=folder)
-        assert (await agent.context())[0].text == (
-            f"{MEMORY_INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other.as_posix()}\n\nOther"
+        whole = (
+            f"{MEMORY_INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other}\n\nOther"
             "\n\n## AGENTS.md\n\nUse tabs."
-        ), "and no text twice"
+        )
+        assert (await agent.context())[0].text == whole, "and no text twice"
+        short = (await agent.fork(memory_tokens=10).context())[0].text
+        assert short == clip(whole, 40), "without its middle, and it says so"
 
     async def test_what_cannot_be_read_as_text_is_an_error_that_names_it(self, folder):
         (folder / "bad.md").write_bytes(b"\xff\xfeh\0i\0")
@@ -122,16 +126,6 @@ class TestMemory(test_loop.TestLoop):
             assert sum("Use tabs." in text for text in shown(request)) == 1
         assert shown(llm.requests[-1])[3].endswith("SUM")
         assert agent.messages[1].extra == {"pinned": True}, "the summary"
-
-
-def test_a_text_that_is_too_long_is_cut_and_it_says_so():
-    whole = memory_text({"a.md": "12345678", "b.md": "é" * 8, "c.md": "more"}, 4)
-    assert whole == (
-        f"{MEMORY_INTRO}\n\n## a.md\n\n12345678\n\n## b.md\n\néééé\n"
-        "[b.md goes on: it has 16 bytes, and its end is not shown.]\n\n## c.md\n\n\n"
-        "[c.md goes on: it has 4 bytes, and its end is not shown.]"
-    )
-    assert memory_text({"a.md": ""}, 4) == ""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs links")
