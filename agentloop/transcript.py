@@ -89,23 +89,26 @@ def seal(records: Records) -> list[Message]:
     what is known of it. Results without a call, second results and empty replies are left out.
     Empty or repeated call ids are made unique. Idempotent, and the same at any time.
     """
-    results: dict[str, list[ToolMessage]] = {}  # by the id of their call
-    for record in records:
+    results: dict[str, list[ToolMessage]] = {}  # by the id of their call, newest first
+    own: list[dict[str, list[ToolMessage]]] = []  # of each reply: an id may come again in the next
+    for record in reversed(records):
         if isinstance(record, ToolMessage):
             results.setdefault(record.tool_call_id, []).append(record)
+        elif isinstance(record, AssistantMessage):
+            own.append({key: results.pop(key, []) for key in {c.id for c in record.tool_calls}})
     messages: list[Message] = []
     states: dict[str, CallState] = {}
     seen: set[str] = set()
     for record in records:
         if isinstance(record, AssistantMessage):
-            reply = with_unique_ids(record, seen)
+            reply, answers = with_unique_ids(record, seen), own.pop()
             if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 messages.append(reply)
             for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
-                if not (found := results.get(asked.id)):
+                if not (found := answers[asked.id]):
                     states = states or call_states(records)
                     found = [sealed(states[asked.id])]
-                result = found.pop(0)
+                result = found.pop()
                 messages.append(result if call is asked else replace(result, tool_call_id=call.id))
         elif isinstance(record, UserMessage | SystemMessage):
             messages.append(record)

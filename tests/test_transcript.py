@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from agentloop.transcript import (
     call_states,
     open_calls,
     open_states,
+    seal,
     sealed,
     usage_of,
     view,
@@ -119,6 +121,19 @@ def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     assert validate(shown) == []
     assert [m.text for m in shown[2:4]] == ["1", "2"]
     assert len({c.id for m in shown if isinstance(m, AssistantMessage) for c in m.tool_calls}) == 5
+
+
+@pytest.mark.parametrize(
+    ("log", "texts"),
+    [
+        ([answers("a", "cut off"), TASK, asks(A), answers("a", "1")], ["1"]),
+        ([TASK, asks(A), answers("a", "1"), answers("a", "again")], ["1"]),
+        ([TASK, asks(A)], [NEVER_STARTED]),
+    ],
+)
+def test_where_a_server_uses_an_id_again_each_call_keeps_its_own_result(log, texts):
+    shown = seal([*log, TASK, asks(A), answers("a", "2"), TASK, asks(A), answers("a", "3")])
+    assert [m.text for m in shown if isinstance(m, ToolMessage)] == [*texts, "2", "3"]
 
 
 def test_marks_and_empty_replies_are_not_for_the_model():
