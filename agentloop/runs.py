@@ -236,7 +236,7 @@ class Runs(Settings):
                     raise
                 self.tell(run.interrupt)
                 run.result = Result(stop_reason="interrupted")
-            except Exception:
+            except (Exception, KeyboardInterrupt, SystemExit):
                 self.record(RunEnd("error"))
                 raise
             opened, used = open_states(self.log), usage_of(newest_run(self.log))

@@ -345,6 +345,7 @@ class TestLoop:
         with pytest.raises(error):
             await agent.query("x")
         assert agent.messages[2].text == error.__name__
+        assert agent.log[-1].stop_reason == "error"
         assert await agent.query("go on") == "ok"
 
     # ---- done and stop
