@@ -317,6 +317,7 @@ class HTTPModel(ABC):
                 ) from None
             if isinstance(error, httpx.HTTPError):
                 nobody = isinstance(error, httpx.ConnectError) and url.host in LOOPBACK
+                nobody &= "[SSL" not in str(error)  # one listens, but its certificate is wrong, say
                 said = NO_SERVER if nobody else f"{type(error).__name__}: {error}"
                 raise ConnectionFailed(self._hide(f"{url.netloc.decode()}: {said}")[:500]) from None
             raise

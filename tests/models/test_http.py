@@ -4,6 +4,7 @@ import asyncio
 import gc
 import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -84,13 +85,20 @@ async def test_a_server_that_was_not_started_is_said_at_once_with_what_to_do():
     assert llm.sleep == []
 
 
-async def test_a_host_that_cannot_be_reached_is_tried_again_and_named():
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("models.invalid", "All connection attempts failed"),
+        ("localhost", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
+    ],
+)
+async def test_a_host_that_cannot_be_reached_is_tried_again_and_named(host, said):
     def refuse(request):
-        raise httpx.ConnectError("All connection attempts failed")
+        raise httpx.ConnectError(said)
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(refuse)) as client:
-        llm = model("http://models.invalid/v1", client=client, max_retries=2)
-        with pytest.raises(ConnectionFailed, match="models.invalid: ConnectError"):
+        llm = model(f"https://{host}/v1", client=client, max_retries=2)
+        with pytest.raises(ConnectionFailed, match=re.escape(f"{host}: ConnectError: {said}")):
             await ask(llm)
     assert len(llm.sleep) == 2
 
