@@ -89,7 +89,8 @@ def arguments_of(function: Function) -> Arguments:
 
     Those of a module's functions are kept. A function in a function may hold an agent: it goes.
     """
-    lasts = "." not in getattr(function, "__qualname__", ".")
+    code = getattr(function, "__code__", None)  # the function's own name may be what it wraps
+    lasts = code and "." not in code.co_qualname
     return _made_once(function) if lasts else Arguments(function)
 
 

@@ -6,9 +6,11 @@ import asyncio
 import contextvars
 import enum
 import functools
+import gc
 import json
 import threading
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -105,6 +107,24 @@ def test_a_bare_decorator_takes_name_and_description_from_the_function() -> None
     }
     assert isinstance(add, Tool)
     assert (add.__name__, add.__doc__) == ("add", add.function.__doc__)  # type: ignore[attr-defined]
+
+
+def _lookup(name: str) -> str:
+    return name
+
+
+def test_a_function_that_was_wrapped_for_one_request_goes_with_its_tool() -> None:
+    tenant = ["a"]
+
+    @functools.wraps(_lookup)
+    def with_tenant(name: str) -> str:
+        return tenant[0] + name
+
+    tool(with_tenant)
+    gone = weakref.ref(with_tenant)
+    del with_tenant
+    gc.collect()
+    assert gone() is None
 
 
 def test_options_are_kept_and_have_defaults() -> None:
