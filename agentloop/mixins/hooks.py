@@ -128,6 +128,8 @@ class Hooks(Loop):
                 data["tool_input"] = said.get("updatedInput", data.get("tool_input"))
                 reason = str(said.get("permissionDecisionReason", said.get("reason", "")))
                 verdict = said.get("permissionDecision", said.get("decision", ""))
+                if verdict == "approve":  # of older scripts
+                    verdict = "allow"
                 if verdict not in ("", "allow", "ask") or said.get("continue", True) is not True:
                     verdict = "deny"
             except Exception as error:

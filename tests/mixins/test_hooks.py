@@ -151,6 +151,7 @@ async def test_an_observer_that_fails_is_reported_and_stops_nothing(event, broke
     ("said", "stop_reason", "ran"),
     [
         ({"decision": "allow"}, "completed", ["x"]),
+        ({"decision": "approve"}, "completed", ["x"]),
         ({"hookSpecificOutput": {"permissionDecision": "allow"}}, "completed", ["x"]),
         ({"decision": "ask"}, "needs_approval", []),
         ({"decision": "deny"}, "completed", []),
