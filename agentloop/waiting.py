@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -54,7 +55,8 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
     async def keep() -> None:
         ended.append(await outcome(work))
 
-    task, in_time, cancelled = asyncio.ensure_future(keep()), False, False
+    context = copy_context()
+    task, in_time, cancelled = asyncio.create_task(keep(), context=context), False, False
     try:
         in_time = bool((await asyncio.wait([task], timeout=seconds))[0])
     except asyncio.CancelledError:
@@ -64,6 +66,8 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
         if cancelled or in_time:  # or the work has cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
+    for variable, value in context.items():  # as if the work had been awaited here
+        variable.set(value)
     if cancelled:
         cancel_this_task()
     if isinstance(result := ended[0], BaseException):

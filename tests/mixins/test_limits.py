@@ -1,6 +1,7 @@
 """Limits: a run ends at its limits, during the run, and says what it has done."""
 
 import asyncio
+from contextvars import ContextVar
 
 import pytest
 
@@ -185,6 +186,27 @@ async def test_where_no_price_is_known_the_run_ends_after_one_request(price):
 
 
 # ---- time, while something is under way
+
+
+class Left(Loop):
+    """What stands at the right of a limit may mark the task that it works in."""
+
+    async def call_model(self, request):
+        reply = await super().call_model(request)
+        mark.set("model")
+        return reply
+
+
+mark: ContextVar[str] = ContextVar("mark", default="")
+
+
+async def test_what_a_request_leaves_in_its_context_is_there_with_a_limit_of_time_too():
+    class Both(Limits, Left): ...
+
+    for seconds in (None, 60.0):
+        mark.set("")
+        await Both(llm=ScriptedModel("ok"), max_seconds=seconds).run("go")
+        assert mark.get() == "model"
 
 
 async def test_a_model_that_hangs_is_stopped():
