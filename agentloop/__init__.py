@@ -3,19 +3,6 @@
 Everything public is here. The models that need httpx are loaded when they are first named.
 """
 
-import os
-import sys
-
-if os.path.basename("".join(sys.orig_argv[-len(sys.argv) :][:1])).partition(".")[0] == __name__:
-    # `python -m agentloop` imports this file first, with the current folder at the front of the
-    # path: a secrets.py or pydantic.py there is a stranger's.
-    if sys.argv[0] == "-m" and not sys.flags.safe_path:
-        del sys.path[0]
-    import signal
-
-    # Ctrl-C ends the command without a traceback also while it loads; its run() takes this back.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,6 +1,8 @@
-"""The command `agentloop` (and `python -m agentloop`): a chat with a coding agent."""
+"""The command `agentloop` (and `python -m agentloop`): a chat with a coding agent.
 
-import signal
+Python looks for modules in the current folder first after `-m`; the command does not look there.
+"""
+
 import sys
 
 
@@ -9,7 +11,6 @@ def run() -> int:
     try:
         from .cli.main import main
 
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         return main()
     except KeyboardInterrupt:
         return 130

@@ -6,7 +6,6 @@ Models send almost the right thing: a list as a JSON string, null for what could
 text at all. Arguments are checked first, and such habits are undone only where that failed.
 """
 
-from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, Union, cast
@@ -18,10 +17,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails, from_json, to_json
 from typing_extensions import TypedDict
 
-from .depends import Function, injected, name_of, parameters_of, plan
+from .depends import Function, marked, name_of, signature_of
 from .docstrings import parse_docstring
 from .errors import ToolError
-from .results import truncate
 
 MAX_ERRORS = 10  # that the model reads
 typed_dict: Any = TypedDict  # checkers know both for literal types only
@@ -38,9 +36,8 @@ class Arguments:
     def __init__(self, function: Function) -> None:
         tool = name_of(function)
         self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
-        parameters = parameters_of(function)
-        self.injected = injected(parameters)
-        self.plan = plan(self.injected.values())
+        parameters = signature_of(function).parameters
+        self.injected = marked(parameters)
         hidden = {"self", *self.injected, *getattr(function, "keywords", ())}  # of a partial
         fields: dict[str, Any] = {}
         for name, each in parameters.items():
@@ -60,7 +57,8 @@ class Arguments:
         [*names], [*kinds] = fields, fields.values()
         self._whole = names if len(names) == 1 and _is_model(kinds[0]) else []
         try:
-            self._adapter = TypeAdapter[Any](kinds[0] if self._whole else _object(fields, "forbid"))
+            whole = _object(fields, "forbid", function.__module__)
+            self._adapter = TypeAdapter[Any](kinds[0] if self._whole else whole)
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
             raise TypeError(
@@ -77,7 +75,7 @@ class Arguments:
 
     def read(self, text: str) -> dict[str, Any]:
         """The arguments by parameter name, from a model's JSON text. Raises ToolError."""
-        value = read_object(text, self._adapter, self.schema)
+        value = read_object(text, self._adapter)
         return dict.fromkeys(self._whole, value) if self._whole else value
 
 
@@ -94,7 +92,7 @@ def arguments_of(function: Function) -> Arguments:
     return _made_once(function) if lasts else Arguments(function)
 
 
-def read_object(text: str, adapter: TypeAdapter[Any], schema: Mapping[str, Any]) -> Any:
+def read_object(text: str, adapter: TypeAdapter[Any]) -> Any:
     """What an adapter makes of the JSON object that a model wrote.
 
     Raises ToolError with a line for each problem.
@@ -103,12 +101,17 @@ def read_object(text: str, adapter: TypeAdapter[Any], schema: Mapping[str, Any])
     try:  # as JSON: strict models too take a string for a date there, and a list for a set
         return adapter.validate_json(to_json(data))
     except ValidationError as error:
-        _repair(data, error.errors(), schema.get("required", ()))
+        wrong = data.keys() & {each for problem in error.errors() for each in problem["loc"][:1]}
+    for name in wrong:
+        if data[name] is None:  # for an argument that could be left out
+            del data[name]
+        elif isinstance(data[name], str):  # a list or an object as a JSON string
+            with suppress(ValueError):
+                data[name] = from_json(data[name])
     try:
         return adapter.validate_json(to_json(data))
     except ValidationError as error:
-        errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise ToolError("\n".join(map(_problem, errors[:MAX_ERRORS]))) from None
+        raise ToolError("\n".join(map(_problem, error.errors()[:MAX_ERRORS]))) from None
 
 
 def type_of(schema: Any) -> Any:
@@ -134,8 +137,9 @@ def type_of(schema: Any) -> Any:
             return Any
 
 
-def _object(fields: dict[str, Any], extra: str) -> Any:
+def _object(fields: dict[str, Any], extra: str, module: str = __name__) -> Any:
     made = typed_dict("Object", fields)
+    made.__module__ = module  # whose names a type such as list["Row"] uses
     made.__pydantic_config__ = {"extra": extra}
     return made
 
@@ -164,16 +168,16 @@ class _Schema(GenerateJsonSchema):
 def parse_arguments(text: str) -> dict[str, Any]:
     """The object that a model wrote as JSON. No text and `null` mean an empty one.
 
-    Some servers send the object as a JSON string: that is decoded once more. Raises ToolError for
-    anything else.
+    Raises ToolError for anything else.
     """
+    value: Any = text
     try:
-        value = _decode(text)
+        while isinstance(value, str):  # some servers send the object as a JSON string
+            value = from_json(value.strip() or "null", allow_inf_nan=False)
     except ValueError as error:
-        raise ToolError(f"the arguments are not valid JSON: {error}") from None
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = _decode(value)
+        raise ToolError(
+            f"arguments must be a JSON object; this is not valid JSON: {error}"
+        ) from None
     if value is None:
         return {}
     if type(value) is not dict:
@@ -181,26 +185,9 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return cast(dict[str, Any], value)
 
 
-def _decode(text: str) -> Any:
-    return from_json(text, allow_inf_nan=False) if text.strip() else None
-
-
-def _repair(data: dict[str, Any], errors: Iterable[ErrorDetails], required: Container[str]) -> None:
-    """Undo two habits of models where the check failed: a list or an object sent as a JSON
-    string, and null for an argument that could be left out."""
-    for name in {str(error["loc"][0]) for error in errors if error["loc"]} & data.keys():
-        value = data[name]
-        if value is None and name not in required:
-            del data[name]
-        elif isinstance(value, str):
-            with suppress(ValueError):
-                if isinstance(decoded := _decode(value), list | dict):
-                    data[name] = decoded
-
-
 def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
     if error["type"] == "extra_forbidden":
         return f"{where!r:.80}: there is no such argument"
     got = "" if error["type"] == "missing" else f" (got {error['input']!r:.40})"
-    return truncate(" ".join(f"{where}: {error['msg']}{got}".split()), 300)
+    return f"{where}: {error['msg']}{got}"[:300]

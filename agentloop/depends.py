@@ -16,31 +16,46 @@ functions and generators run on the event loop, so they should not block.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from inspect import Parameter
-from typing import Any, get_args, get_type_hints
+from inspect import Parameter, Signature
+from traceback import walk_stack
+from typing import Any, get_args
 
 from .errors import ToolError
 from .results import describe_error
 from .waiting import uncancelled
 
 Function = Callable[..., Any]
-Plan = dict[Function, dict[str, Function]]
 Overrides = Mapping[Function, Function]
+Needs = dict[str, "Dependency"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Dependency:
-    """The mark that `Depends` leaves on a parameter."""
+    """The mark that `Depends` leaves on a parameter: a function, and what it needs in turn."""
 
     function: Function
+    needs: Needs
 
 
 def Depends(function: Function) -> Any:
-    """Marks a parameter: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`."""
-    return Dependency(function)
+    """Marks a parameter: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`.
+
+    Raises TypeError if nothing gives a parameter of the function a value.
+    """
+    signature = signature_of(function)
+    needs = marked(signature.parameters)
+    try:
+        signature.bind(**needs)
+    except TypeError as error:
+        raise TypeError(
+            f"dependency {name_of(function)!r}: {error}; mark it with Depends(...) or give it a "
+            "default"
+        ) from None
+    return Dependency(function, needs)
 
 
 def current_agent() -> Any:
@@ -54,29 +69,30 @@ def current_call() -> Any:
 
 
 class Resolver(AsyncExitStack):
-    """The dependencies of one tool call: `async with Resolver(overrides, plan) as r: ...`.
+    """The dependencies of one tool call: `async with Resolver(overrides) as r: ...`.
 
     `overrides` maps functions to those that take their place, wherever they are asked for.
     """
 
-    def __init__(self, overrides: Overrides, plan: Plan) -> None:
+    def __init__(self, overrides: Overrides) -> None:
         super().__init__()
-        self.overrides, self.plan = overrides, plan
+        self.overrides = overrides
         self.values: dict[Function, Any] = {}
 
-    async def get(self, function: Function) -> Any:
-        """What a dependency gives. It is called if it has not been called yet."""
-        function = self.overrides.get(function, function)
-        if function not in self.values:
-            if function not in self.plan:
-                self.plan = self.plan | plan([function])
-            given = await self.get_all(self.plan[function])
-            self.values[function] = await self._open(function(**given))
-        return self.values[function]
+    async def get(self, needs: Needs) -> dict[str, Any]:
+        """What the dependencies of one function give, by the names of its parameters.
 
-    async def get_all(self, wanted: Mapping[str, Function]) -> dict[str, Any]:
-        """What the dependencies of one function give, by the names of its parameters."""
-        return {name: await self.get(each) for name, each in wanted.items()}
+        Each is called if it has not been called yet.
+        """
+        return {name: await self._value(each) for name, each in needs.items()}
+
+    async def _value(self, wanted: Dependency) -> Any:
+        if wanted.function in self.overrides:
+            wanted = Depends(self.overrides[wanted.function])
+        function = wanted.function
+        if function not in self.values:
+            self.values[function] = await self._open(function(**await self.get(wanted.needs)))
+        return self.values[function]
 
     async def _open(self, made: Any) -> Any:
         def once() -> Any:
@@ -101,30 +117,10 @@ class Resolver(AsyncExitStack):
             ) from failure
 
 
-def plan(functions: Iterable[Function]) -> Plan:
-    """Which parameters of dependencies, and of theirs in turn, are dependencies.
-
-    Raises TypeError if nothing gives another parameter a value.
-    """
-    found: Plan = {}
-    for function in functions:
-        parameters = parameters_of(function)
-        found[function] = wanted = injected(parameters)
-        for name, each in parameters.items():
-            optional = each.default is not each.empty or each.kind in (2, 4)  # *args, **kwargs
-            if not optional and name not in wanted:
-                raise TypeError(
-                    f"dependency {name_of(function)!r}: nothing gives its parameter {name!r} a "
-                    "value; mark it with Depends(...) or give it a default"
-                )
-        found |= plan(wanted.values())
-    return found
-
-
-def injected(parameters: Mapping[str, Parameter]) -> dict[str, Function]:
-    """The parameters that are marked with `Depends`, and the function that each gets it from."""
+def marked(parameters: Mapping[str, Parameter]) -> Needs:
+    """The parameters that are marked with `Depends`."""
     marks = {n: _mark(each.default) or _mark(each.annotation) for n, each in parameters.items()}
-    return {name: mark.function for name, mark in marks.items() if mark}
+    return {name: mark for name, mark in marks.items() if mark}
 
 
 def _mark(hint: Any) -> Dependency | None:
@@ -134,34 +130,18 @@ def _mark(hint: Any) -> Dependency | None:
     return next(filter(None, map(_mark, inner)), None)
 
 
-def parameters_of(function: Function) -> dict[str, Parameter]:
-    """The parameters of a function, each annotation resolved, with its `Annotated` metadata.
+def signature_of(function: Function) -> Signature:
+    """The signature of a function, with its annotations resolved.
 
     Annotations may use the names of the function's module, and, if it is defined in a function or
     a class, those that are there while it is defined.
     """
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # a builtin that does not tell (`dict`, say)
-        return {}
-
-    def typed() -> None: ...  # without the return type, which is often there for checkers only
-
-    typed.__annotations__ = {
-        name: each.annotation for name, each in parameters.items() if each.annotation != each.empty
-    }
-    code: Any = getattr(function, "func", function)  # func: of a partial
-    if not inspect.isroutine(code):
-        code = code.__init__ if inspect.isclass(code) else code.__call__
-    module = getattr(inspect.unwrap(code), "__globals__", {})
-    local: dict[str, Any] = {}
-    frame = inspect.currentframe() if "." in code.__qualname__ else None
-    while frame:
-        local = {**frame.f_locals, **local}
-        frame = frame.f_back
-    hints = get_type_hints(typed, module, local, include_extras=True)
-    empty = Parameter.empty
-    return {n: each.replace(annotation=hints.get(n, empty)) for n, each in parameters.items()}
+    local = (
+        frame.f_locals
+        for frame, _ in walk_stack(inspect.currentframe())
+        if frame.f_globals.get("__name__") == function.__module__
+    )
+    return inspect.signature(function, locals=ChainMap(*local), eval_str=True)
 
 
 def name_of(function: Function) -> str:

@@ -50,20 +50,14 @@ def clip(text: str, limit: int) -> str:
     return f"{head}\n[... {len(text) - limit:,} characters left out ...]\n{tail}"
 
 
-def truncate(text: str, limit: int) -> str:
-    """The text, without its end if it has more than `limit` characters."""
-    return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
 def describe_error(error: BaseException) -> str:
     """The type of an exception and the first line of what it says."""
     match error:
-        case BaseExceptionGroup(exceptions=[inner]):
+        case BaseExceptionGroup(exceptions=[inner, *_]):
             return describe_error(inner)  # the group itself says nothing
         case _:
-            pass
-    said = _shown(str, error).strip().split("\n")[0]
-    return truncate(f"{type(error).__name__}: {said}".removesuffix(": "), 500)
+            said = _shown(str, error).strip().split("\n")[0]
+            return f"{type(error).__name__}: {said}".removesuffix(": ")[:500]
 
 
 def _shown(show: Callable[[Any], str], value: Any) -> str:

@@ -76,8 +76,8 @@ class Tool:
 
     def validate(self, arguments: str) -> dict[str, Any]:
         """The arguments from the model's JSON text. ToolError says what is wrong with them."""
-        schema = {"type": "object", **self.parameters}
-        data: dict[str, Any] = read_object(arguments, TypeAdapter(type_of(schema)), schema)
+        takes = type_of({"type": "object", **self.parameters})
+        data: dict[str, Any] = read_object(arguments, TypeAdapter(takes))
         return data
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
@@ -117,10 +117,8 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
-        if not self.takes.injected:
-            return await call_function(self.function, **args)
-        async with Resolver(overrides, self.takes.plan) as resolver:
-            given = await resolver.get_all(self.takes.injected)
+        async with Resolver(overrides) as resolver:
+            given = await resolver.get(self.takes.injected)
             try:
                 return await call_function(self.function, **args, **given)
             except TaskComplete as complete:  # no failure: dependencies are not to roll back

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 
 from ..loop import Loop
 from ..messages import AssistantMessage, Record, RunEnd, Summary, ToolMessage, UserMessage
-from ..results import truncate
 
 logger = logging.getLogger("agentloop")
 
@@ -33,7 +32,7 @@ class Log(Loop):
         super().record(record)
         try:
             for line in lines_of(record):
-                self.log_to(truncate(" ".join(line.split()), WIDTH))
+                self.log_to(" ".join(line.split())[:WIDTH])
         except Exception:
             logger.exception("log_to failed")
 
