@@ -114,15 +114,15 @@ def _lookup(name: str) -> str:
 
 
 def test_a_function_that_was_wrapped_for_one_request_goes_with_its_tool() -> None:
-    tenant = ["a"]
+    def request(tenant: str) -> weakref.ref[Any]:
+        @functools.wraps(_lookup)
+        def with_tenant(name: str) -> str:
+            return tenant + name
 
-    @functools.wraps(_lookup)
-    def with_tenant(name: str) -> str:
-        return tenant[0] + name
+        tool(with_tenant)
+        return weakref.ref(with_tenant)
 
-    tool(with_tenant)
-    gone = weakref.ref(with_tenant)
-    del with_tenant
+    gone = request("a")
     gc.collect()
     assert gone() is None
 

@@ -15,7 +15,6 @@ bound to a call's id, name and arguments, and counts once. A mixin that changes 
 left of this one. It may have a say, too: `extra["rule"]` of a call is a further rule, as a list.
 """
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -31,8 +30,7 @@ from ..loop import Loop
 from ..messages import Ask, Decision, Result, Stop, ToolCall, ToolMessage, Unknown
 from ..tools import find_tool
 from ..transcript import call_states, denied, open_states
-
-logger = logging.getLogger("agentloop")
+from ..waiting import logger
 
 # What a * stands for in a rule that allows: nothing that makes a second command, no folder above.
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")

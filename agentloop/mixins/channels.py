@@ -16,7 +16,6 @@ record before it. A subscription with `since` begins with what the log holds beh
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -27,8 +26,7 @@ from pydantic import PositiveInt
 from ..events import events_of
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Record, Stop, ToolMessage, Unknown
-
-logger = logging.getLogger("agentloop")
+from ..waiting import logger
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
 PROGRESS = re.compile(

@@ -10,7 +10,6 @@ nothing. What the provider then refuses loses its oldest turns. All of it stays 
 
 from __future__ import annotations
 
-import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -36,8 +35,7 @@ from ..results import as_content
 from ..settings import Settings
 from ..tokens import context_window, message_tokens, tool_tokens
 from ..transcript import WHOLE, newest_run, view
-
-logger = logging.getLogger("agentloop")
+from ..waiting import logger
 
 SUMMARY_PROMPT = (
     "Your context window is nearly full. Do not call tools. Write a summary from which you can "

@@ -30,7 +30,6 @@ nothing. The verdict over an event, and why a hook failed, is a mark in the log,
 """
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -46,9 +45,7 @@ from ..loop import Loop, Request
 from ..messages import AssistantMessage, Message, Result, Stop, Summary, ToolCall, Unknown
 from ..tools import call_function, in_thread
 from ..transcript import call_states, denied, is_own, newest_run
-from ..waiting import within
-
-logger = logging.getLogger("agentloop")
+from ..waiting import logger, within
 
 HookEvent = Literal[
     "SessionStart",
@@ -76,8 +73,8 @@ class Hook:
     A command is a list of arguments, or a line for the shell. It reads JSON, as the dict that a
     function gets: `hook_event_name`, `session_id`, `cwd`, and by event `tool_name`, `tool_input`,
     `tool_use_id`, `tool_response`, `prompt` and more. It prints such a dict, or nothing, as a
-    function returns one or None; other text is a failure. Each key is optional, and may be within
-    "hookSpecificOutput":
+    function returns one or None. Other text is a failure, but context at SessionStart and
+    UserPromptSubmit. Each key is optional, and may be within "hookSpecificOutput":
 
     decision, or permissionDecision: "allow", "ask" or "deny". "block" means "deny", and at Stop
         that the run goes on.
@@ -221,7 +218,10 @@ async def run_hook(hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
         if done.returncode == 2:
             return {"decision": "deny", "reason": done.stderr.strip()}
         done.check_returncode()
-        said = json.loads(done.stdout or "null")
+        text = done.stdout.strip()
+        if text[:1] != "{" and hook.event in ("SessionStart", "UserPromptSubmit"):
+            return {"additionalContext": text}  # as Claude Code takes it
+        said = json.loads(text or "null")
     return {} if said is None else {**said, **said.get("hookSpecificOutput", {})}
 
 

@@ -9,7 +9,6 @@ that cannot be written is cut.
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,8 +28,7 @@ from ..messages import TextPart, ToolCall, ToolMessage
 from ..results import clip
 from ..tokens import BYTES_PER_TOKEN, count_tokens
 from ..tools import Tool, tool
-
-logger = logging.getLogger("agentloop")
+from ..waiting import logger
 
 
 class Temporary:

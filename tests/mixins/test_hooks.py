@@ -277,7 +277,7 @@ async def test_a_summary_is_told_of():
 
 async def test_context_reaches_the_model_at_the_next_request():
     hooks = [
-        Hook("SessionStart", prints(additionalContext="It is Friday.")),
+        Hook("SessionStart", program("print('It is Friday.')")),
         Hook("UserPromptSubmit", lambda data: {"additionalContext": "In Basel."}),
         Hook("PostToolUse", lambda data: {"decision": "block", "reason": "Format it."}),
     ]
