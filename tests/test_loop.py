@@ -5,7 +5,7 @@ import gc
 import math
 import threading
 import tracemalloc
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext, suppress
 
 import pytest
 
@@ -86,78 +86,56 @@ class TestLoop:
 
     # ---- the loop
 
-    async def test_a_plain_answer_ends_the_run(self):
-        agent, llm = self.make("hello")
-        result = await agent.run("hi")
-        assert (result.text, result.stop_reason, str(result)) == ("hello", "completed", "hello")
-        assert shown(llm.requests[0]) == ["hi"]
-
     async def test_it_calls_tools_until_there_is_an_answer(self):
         agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add], system_prompt="Be.")
-        assert await agent.query("2 + 3?") == "It is 5."
+        result = await agent.run("2 + 3?")
+        assert (result.text, result.stop_reason, f"{result}") == (
+            "It is 5.",
+            "completed",
+            "It is 5.",
+        )
         assert shown(llm.requests[1]) == ["Be.", "2 + 3?", "", "5"]
         assert all(r.messages[0] == SystemMessage("Be.") for r in llm.requests)
 
-    async def test_calls_of_one_turn_run_side_by_side_and_are_answered_in_order(self):
-        running, most = 0, 0
-        third = asyncio.Event()
-
-        @tool("Wait for the others")
-        async def meet(name: str) -> str:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            if running == 3:
-                third.set()
-            await third.wait()
-            return name
-
-        calls = [call("meet", name=name) for name in "abc"]
-        agent, llm = self.make(calls, "ok", tools=[meet])
-        await agent.query("x")
-        assert most == 3
-        assert shown(llm.requests[1])[2:] == ["a", "b", "c"]
-
-    async def test_no_more_calls_than_max_parallel_run_at_once(self):
-        running, most = 0, 0
+    @pytest.mark.parametrize(("settings", "together"), [({}, 16), ({"max_parallel": 7}, 7)])
+    async def test_calls_run_side_by_side_up_to_max_parallel_answered_in_order(
+        self, settings, together
+    ):
+        running = most = 0
 
         @tool("Count")
         async def count(i: int) -> int:
             nonlocal running, most
             running += 1
             most = max(most, running)
-            await asyncio.sleep(0)
+            for _ in range(i % 3 + 1):
+                await asyncio.sleep(0)
             running -= 1
             return i
 
         calls = [call("count", i=i) for i in range(200)]
-        agent, llm = self.make(calls, "ok", tools=[count], max_parallel=7)
+        agent, llm = self.make(calls, "ok", tools=[count], **settings)
         await agent.query("x")
-        assert most == 7
+        assert most == together
         assert shown(llm.requests[1])[2:] == [str(i) for i in range(200)]
 
     async def test_a_tool_that_is_not_parallel_runs_alone(self):
         running: list[str] = []
         beside: list[list[str]] = []
 
-        async def step(name):
+        async def step(name: str) -> None:
             running.append(name)
             await asyncio.sleep(0)
-            beside.append([*running]) if name.startswith("alone") else None
+            beside.append([*running])
             running.remove(name)
 
-        @tool("Shared")
-        async def shared(i: int) -> None:
-            await step(f"shared{i}")
-
-        @tool("Alone", parallel=False)
-        async def alone(i: int) -> None:
-            await step(f"alone{i}")
-
-        calls = [call(n, i=i) for i, n in enumerate(["shared", "alone", "alone", "shared"])]
-        agent, _ = self.make(calls, "ok", tools=[shared, alone])
+        tools = [tool("Act", name=n, parallel=n != "alone")(step) for n in ("shared", "alone")]
+        names = ["shared", "alone", "alone", "shared"]
+        calls = [call(kind, name=f"{kind} {at}") for at, kind in enumerate(names)]
+        agent, _ = self.make(calls, "ok", tools=tools)
         await agent.query("x")
-        assert beside == [["alone1"], ["alone2"]]
+        assert ["alone 1"] in beside
+        assert ["alone 2"] in beside
 
     # ---- limits and odd replies
 
@@ -176,34 +154,23 @@ class TestLoop:
         assert validate(agent.messages[:-1]) == []
 
     async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
-        agent, llm = self.make(lambda m, t: " ")
+        tools_called = ["", "", call("add", a=1, b=1)]
+        agent, llm = self.make(*tools_called, "", "", " ", "", tools=[add])
         result = await agent.run("x")
         assert result.stop_reason == "no_progress"
-        assert len(llm.requests) == 4
-        assert shown(llm.requests[-1]) == ["x"] + 3 * [EMPTY_REPLY]
+        assert len(llm.requests) == 7, "a call is progress"
+        assert shown(llm.requests[-1])[-3:] == 3 * [EMPTY_REPLY]
 
-    async def test_a_tool_call_after_a_nudge_is_progress(self):
-        replies = ["", "", call("add", a=1, b=1), "", "", "", "2"]
-        agent, _ = self.make(*replies, tools=[add])
-        assert await agent.query("x") == "2"
-
-    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self):
+    @pytest.mark.parametrize("prompt", [None, "again"])
+    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self, prompt):
         cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(lambda m, t: cut, tools=[fail])
+        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
         result = await agent.run("x")
         assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
         assert len(llm.requests) == 3
         assert not any(isinstance(record, ToolStart) for record in agent.log)
         assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
-        assert validate([*agent.messages, UserMessage("go on")]) == []
-
-    @pytest.mark.parametrize("prompt", [None, "again"])
-    async def test_the_next_run_gives_the_model_three_again(self, prompt):
-        cut = AssistantMessage(tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
-        assert (await agent.run("x")).stop_reason == "limit:length"
-        assert (await agent.run(prompt)).text == "short"
-        assert len(llm.requests) == 6
+        assert (await agent.run(prompt)).text == "short", "the next run gives it three again"
 
     @pytest.mark.parametrize(
         ("word", "reason"),
@@ -282,22 +249,6 @@ class TestLoop:
         assert shown(llm.requests[1])[2:] == ["2", "LookupError: nowhere", "Try Paris.", "4"]
         assert [m.is_error for m in llm.requests[1].messages[2:]] == [False, True, True, False]
 
-    @pytest.mark.parametrize(
-        "error", [GeneratorExit, StopAsyncIteration, StopIteration, asyncio.CancelledError]
-    )
-    @pytest.mark.parametrize("sync", [True, False])
-    async def test_odd_exceptions_are_the_tools_errors(self, error, sync):
-        async def odd() -> None:
-            raise error("odd")
-
-        def odd_sync() -> None:
-            raise error("odd")
-
-        made = tool("Odd", name="odd")(odd_sync if sync else odd)
-        agent, llm = self.make(call("odd"), "ok", tools=[made])
-        assert await agent.query("x") == "ok"
-        assert llm.requests[1].messages[-1].is_error
-
     async def test_after_a_crash_or_a_stop_no_further_call_starts(self):
         for error in (KeyboardInterrupt(), Stop("limit:money")):
             ran: list[int] = []
@@ -331,22 +282,32 @@ class TestLoop:
         assert (result.stop_reason, result.value) == ("done", answer)
         assert TaskComplete(answer).message == result.text == agent.messages[-1].text
 
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+    @pytest.mark.parametrize(
+        ("error", "leaves"),
+        [
+            *((each, True) for each in (KeyboardInterrupt, SystemExit)),
+            *((each, False) for each in (GeneratorExit, StopAsyncIteration, StopIteration)),
+            (asyncio.CancelledError, False),
+        ],
+    )
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_exits_of_the_interpreter_propagate_and_leave_a_closed_log(self, error, sync):
-        async def leave() -> None:
-            raise error
+    async def test_exits_of_the_interpreter_end_the_run_and_no_other_exception(
+        self, error, leaves, sync
+    ):
+        async def odd() -> None:
+            raise error("odd")
 
-        def leave_sync() -> None:
-            raise error
+        def odd_sync() -> None:
+            raise error("odd")
 
-        leaving = tool("Leave", name="leave")(leave_sync if sync else leave)
-        agent, _ = self.make([call("leave"), call("add", a=1, b=1)], "ok", tools=[leaving, add])
-        with pytest.raises(error):
+        made = tool("Odd", name="odd")(odd_sync if sync else odd)
+        agent, _ = self.make([call("odd"), call("add", a=1, b=1)], "ok", tools=[made, add])
+        with pytest.raises(error) if leaves else nullcontext():
             await agent.query("x")
-        assert agent.messages[2].text == error.__name__
-        assert agent.log[-1].stop_reason == "error"
-        assert await agent.query("go on") == "ok"
+        assert agent.messages[2].is_error
+        assert error.__name__ in agent.messages[2].text
+        assert agent.log[-1].stop_reason == ("error" if leaves else "completed")
+        assert not leaves or await agent.query("go on") == "ok"
 
     # ---- done and stop
 
@@ -478,6 +439,17 @@ class TestLoop:
             with pytest.raises(TypeError, match="UserMessage"):
                 agent.load_history(junk)
 
+    async def test_what_a_caller_does_to_the_messages_does_nothing_to_the_agent(self):
+        history = [UserMessage("a"), AssistantMessage("b")]
+        one, two = self.make("1")[0], self.make("2")[0]
+        for agent in (one, two):
+            agent.load_history(history)
+        history.append(UserMessage("evil"))
+        one.messages.append(UserMessage("evil"))
+        assert (await one.query("c"), await two.query("c")) == ("1", "2")
+        assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
+        assert [m.text for m in two.messages] == ["a", "b", "c", "2"]
+
     async def test_a_tool_that_asks_its_own_agent_is_told_to_fork_it(self):
         @tool("Ask yourself")
         async def ask(agent: Loop = Depends(current_agent)) -> str:
@@ -599,27 +571,26 @@ class TestLoop:
             texts = [m.text for m in agent.messages if isinstance(m, ToolMessage)]
             assert not ended or texts == ["paid"], turns
 
-    async def test_what_a_tool_returns_when_it_is_cancelled_is_kept(self):
-        for timeout in (None, 30):
+    @pytest.mark.parametrize("timeout", [None, 30])
+    async def test_what_a_tool_returns_when_it_is_cancelled_is_kept(self, timeout):
+        begun = asyncio.Event()
 
-            @tool("Save", timeout=timeout)
-            async def save() -> str:
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    return "saved a part"
-                return ""
+        @tool("Save", timeout=timeout)
+        async def save() -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return "saved a part"
+            return ""
 
-            agent, _ = self.make(call("save"), "ok", tools=[save])
-            task = asyncio.create_task(agent.run("x"))
-            while not any(isinstance(record, ToolStart) for record in agent.log):
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled()
-            assert agent.messages[-1].text == "saved a part"
+        agent, _ = self.make(call("save"), "ok", tools=[save])
+        task = asyncio.create_task(agent.run("x"))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert agent.messages[-1].text == "saved a part"
 
     async def test_an_interrupt_keeps_a_call_from_running_and_does_not_reach_the_next_run(self):
         ran = []
@@ -638,30 +609,24 @@ class TestLoop:
         assert await agent.query("b") == "two"
 
     async def test_a_cancel_while_a_stream_closes_is_not_swallowed(self):
-        cleaning = asyncio.Event()
-        go_on = asyncio.Event()
+        begun, cleaning, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         @tool("Slow to stop")
         async def slow() -> None:
+            begun.set()
             try:
                 await asyncio.Event().wait()
             finally:
                 cleaning.set()
                 await go_on.wait()
 
-        agent, _ = self.make(call("slow"), "ok", tools=[slow])
-
         async def read():
             async with agent.query_stream("x") as stream:
-                async for event in stream:
-                    if isinstance(event, ToolCallEvent):
-                        break
-                waiting = asyncio.ensure_future(anext(stream))
-                while not any(isinstance(record, ToolStart) for record in agent.log):
-                    await asyncio.sleep(0)
-                waiting.add_done_callback(lambda task: task.cancelled() or task.exception())
-            raise AssertionError("the cancel was swallowed")
+                waiting = asyncio.ensure_future(self.read_all(stream))
+                await begun.wait()
+            raise AssertionError(f"the cancel was swallowed: {waiting}")
 
+        agent, _ = self.make(call("slow"), "ok", tools=[slow])
         task = asyncio.create_task(read())
         await cleaning.wait()
         task.cancel()
@@ -669,6 +634,10 @@ class TestLoop:
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    async def read_all(self, stream):
+        with suppress(asyncio.CancelledError):
+            return [event async for event in stream]
 
     async def test_a_model_that_swallows_the_cancel_does_not_keep_the_run_going(self):
         asked = asyncio.Event()
@@ -687,30 +656,6 @@ class TestLoop:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert len(llm.requests) == 1
-
-    async def test_a_tool_that_was_left_behind_writes_nothing_into_a_later_conversation(self):
-        release = asyncio.Event()
-
-        @tool("Refuse")
-        async def refuse() -> str:
-            while not release.is_set():
-                try:
-                    await release.wait()
-                except asyncio.CancelledError:
-                    continue
-            return "stale"
-
-        agent, _ = self.make(call("refuse"), "ok", tools=[refuse], cancel_grace=0.01)
-        task = asyncio.create_task(agent.run("x"))
-        while not any(isinstance(record, ToolStart) for record in agent.log):
-            await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        agent.clear_history()
-        release.set()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert agent.messages == []
 
     # ---- events
 
@@ -784,20 +729,19 @@ class TestLoop:
         assert FinalResponseEvent("hi") in heard
         assert "a listener failed" in caplog.text
 
-    async def test_a_change_of_the_tools_is_an_event(self):
-        agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
-        agent.listeners = [
-            lambda e: setattr(agent, "tools", [add, fail]) if isinstance(e, ToolResultEvent) else 0
-        ]
-        events = [event async for event in agent.query_stream("x")]
-        assert ToolsChangedEvent(["fail"], []) in events
-        agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
-        other = tool("Add", name="add")(add.function)
-        agent.listeners = [
-            lambda e: setattr(agent, "tools", [other]) if isinstance(e, ToolResultEvent) else 0
-        ]
-        events = [event async for event in agent.query_stream("x")]
-        assert ToolsChangedEvent([], []) in events, "a description is part of the prefix, too"
+    @pytest.mark.parametrize(
+        ("tools", "event"),
+        [
+            ([add, fail], ToolsChangedEvent(["fail"], [])),
+            ([tool("Another", name="add")(add.function)], ToolsChangedEvent([], [])),
+        ],
+    )
+    async def test_a_change_of_the_tools_is_an_event(self, tools, event):
+        def change(heard):
+            agent.tools = tools if isinstance(heard, ToolResultEvent) else agent.tools
+
+        agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add], listeners=[change])
+        assert event in [event async for event in agent.query_stream("x")]
 
     # ---- usage, and the settings
 
@@ -832,11 +776,6 @@ class TestLoop:
             agent = agent.fork(**settings)
             agent.run_sync("x")
 
-    def test_a_default_in_a_class_body_is_checked_too(self):
-        self.agent_class = type("Mine", (self.agent_class,), {"max_iterations": 0})
-        with pytest.raises(ValueError, match="max_iterations"):
-            self.make()
-
     async def test_a_fork_takes_settings_of_its_own(self):
         agent, llm = self.make("one", call("add", a=1, b=1), "two", tools=[])
         await agent.run("x")
@@ -861,6 +800,8 @@ class TestLoop:
         assert (one.max_iterations, one.tools, two.tools) == (3, [add], [])
         one.seen.append("x")
         assert two.seen == [], "each agent has lists of its own"
+        with pytest.raises(ValueError, match="max_iterations"):
+            type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
 
     def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
         agent, _ = self.make(system_prompt="secret")
@@ -874,10 +815,11 @@ class TestLoop:
         assert agent.run_sync("x").text == "hi"
         assert agent.run_sync("y").text == "ho"  # a second event loop
 
-    async def test_run_sync_inside_async_code_says_what_to_do(self):
-        agent, _ = self.make("hi")
-        with pytest.raises(RuntimeError, match="await agent.run"):
+        async def inside():
             agent.run_sync("x")
+
+        with pytest.raises(RuntimeError, match="await agent.run"):
+            asyncio.run(inside())
 
     def test_an_agent_can_be_interrupted_from_another_thread(self):
         agent, _ = self.make(call("wait"), tools=[])

@@ -28,7 +28,6 @@ from agentloop import (
     ToolCall,
     Usage,
     UserMessage,
-    assert_prefix_stable,
     dump_record,
     tool,
 )
@@ -340,23 +339,6 @@ def test_slash_commands_act_on_the_conversation(capsys: pytest.CaptureFixture[st
     assert seen(llm) == ["Hi"]
     out = capsys.readouterr().out
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
-
-
-# ---- reminders
-
-
-async def test_reminders_come_on_schedule_and_break_no_prefix() -> None:
-    recipe = load("reminders")
-    pages = [call("read", chapter=n) for n in range(1, 9)]
-    llm = ScriptedModel(*pages, "Nowhere.", "Bye.")
-    reader = recipe.Reader(llm=llm)
-    await reader.query("In which chapter does it not rain?")
-    goal, hurry = recipe.Reader.reminders[0].text, recipe.HURRY.format(3)
-    assert [number for number in range(9) if goal in seen(llm, number)[-2:]] == [4, 8]
-    assert [seen(llm, number).count(hurry) for number in range(9)] == [0] * 7 + [1, 1]
-    assert_prefix_stable(llm.requests)
-    await reader.query("Thanks")
-    assert seen(llm).count(hurry) == 1
 
 
 # ---- FastAPI

@@ -76,7 +76,8 @@ def test_the_view_does_not_depend_on_the_time(log, random):
 
 def test_results_stand_behind_their_call_in_call_order_however_they_came():
     log = [TASK, asks(A, B), answers("b", "2"), UserMessage("hurry"), answers("a", "1")]
-    assert [m.text for m in view(log)] == ["task", "", "1", "2", "hurry"]
+    odd = [answers("nobody", "no call"), *log, answers("a", "a second result")]
+    assert [m.text for m in view(odd)] == ["task", "", "1", "2", "hurry"]
 
 
 def test_an_open_call_is_answered_with_what_is_known_of_it():
@@ -117,10 +118,8 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     empty = ToolCall("", "add")
     log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty)]
-    shown = view(log)
-    assert validate(shown) == []
-    assert [m.text for m in shown[2:4]] == ["1", "2"]
-    assert len({c.id for m in shown if isinstance(m, AssistantMessage) for c in m.tool_calls}) == 5
+    assert validate(view(log)) == []
+    assert [m.text for m in view(log)[2:4]] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -142,18 +141,14 @@ def test_marks_and_empty_replies_are_not_for_the_model():
 
 
 def test_after_a_summary_the_view_is_the_first_task_the_summary_and_the_rest():
-    log = [RunStart(), TASK, asks(A), answers("a"), asks(B), answers("b", "new"), Summary("S", 4)]
+    log = [RunStart(), TASK, asks(A), answers("a"), asks(B), answers("b", "new"), Summary("old", 2)]
+    log.append(Summary("S", 4))
     shown = view(log)
     assert shown[0] == TASK
     assert shown[1].text.endswith("S")
     assert shown[1].hidden
     assert [m.text for m in shown[2:]] == ["", "new"]
     assert view([*log, UserMessage("more")])[-1].text == "more"
-
-
-def test_only_the_last_summary_counts():
-    log = [TASK, AssistantMessage("1"), Summary("old", 2), AssistantMessage("2"), Summary("new", 4)]
-    assert [m.text[-3:] for m in view(log)] == ["ask", "new"]
 
 
 def test_after_a_summary_the_users_own_messages_since_the_newest_prompt_are_there_word_for_word():

@@ -77,19 +77,13 @@ def test_the_server_ends_when_a_measure_fails():
         python("-c", f"import httpx; httpx.get({url!r}, trust_env=False)")
 
 
-class TestTable:
-    def test_a_ratio_is_the_median_of_the_ratios_within_the_rounds(self):
-        rounds = [(1, 2), (10, 30), (100, 900)]
-        found = [{"floor": {"call": a}, "agentloop": {"call": b}} for a, b in rounds]
-        assert ratio(found, "call") == 3
-        assert "| 10.0 | 30.0 | 3.00 |" in table(found, Sizes())
-
-    def test_what_was_not_measured_or_is_nothing_is_a_dash(self):
-        found = [{"floor": {"call": 0.0}, "agentloop": {"import": 1.5, "call": 1.0}}]
-        assert "ms | – | 1.50 | – |" in table(found, Sizes())
-        assert ratio(found, "call") is None
-
-    def test_the_rows_say_the_sizes_that_were_measured(self):
-        empty = [{"floor": {}, "agentloop": {}}]
-        assert "5,000 chunks" in table(empty, Sizes())
-        assert "100 chunks" in table(empty, QUICK)
+def test_a_ratio_is_the_median_of_those_within_the_rounds_and_what_is_unknown_a_dash():
+    rounds = [(1, 2), (10, 30), (100, 900)]
+    found = [{"floor": {"call": a}, "agentloop": {"call": b}} for a, b in rounds]
+    assert ratio(found, "call") == 3
+    assert "| 10.0 | 30.0 | 3.00 |" in table(found, Sizes())
+    found = [{"floor": {"call": 0.0}, "agentloop": {"import": 1.5, "call": 1.0}}]
+    assert ratio(found, "call") is None
+    assert "ms | – | 1.50 | – |" in table(found, Sizes())
+    assert "5,000 chunks" in table(found, Sizes())
+    assert "100 chunks" in table(found, QUICK)

@@ -6,7 +6,9 @@ It needs the vendors' packages: `pip install -e '.[conformance]'`.
 import copy
 import json
 import warnings
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -14,10 +16,7 @@ from pydantic_core import SchemaValidator
 
 from tests.doubles.openai_double import Reply
 from tests.doubles.wires import (
-    ANTHROPIC,
     CONVERSATIONS,
-    GOOGLE,
-    OPENAI,
     RESPONSES,
     TOOLS,
     WIRES,
@@ -202,124 +201,116 @@ def test_our_doubles_say_what_the_vendor_s_types_describe(reply, wire):
             PARTS[wire.name].validate_json(data)
 
 
-@pytest.mark.parametrize("reply", REPLIES)
-async def test_the_client_of_openai_reads_our_double(reply):
-    async with (
-        OPENAI.double([reply, reply]) as server,
-        openai.AsyncOpenAI(
-            api_key="k", base_url=server.base_url, _strict_response_validation=True
-        ) as client,
-    ):
-        ask = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-        whole = await client.chat.completions.create(**ask)
-        async with client.chat.completions.stream(
-            **ask, stream_options={"include_usage": True}
-        ) as stream:
+class Read(NamedTuple):
+    """What a vendor's client finds in a reply."""
+
+    text: str
+    thinking: str
+    calls: list[tuple[str, dict[str, Any]]]
+    reason: str
+    tokens: int
+
+
+CLIENT = {"api_key": "k", "_strict_response_validation": True}
+PROMPT = [{"role": "user", "content": "hi"}]
+
+
+async def read_openai(url):
+    ask = {"model": "m", "messages": PROMPT}
+    async with openai.AsyncOpenAI(base_url=url, **CLIENT) as client:
+        found = [await client.chat.completions.create(**ask)]
+        options = {"include_usage": True}
+        async with client.chat.completions.stream(**ask, stream_options=options) as stream:
             async for _ in stream:
                 pass
             try:
-                streamed = await stream.get_final_completion()
+                found.append(await stream.get_final_completion())
             except openai.LengthFinishReasonError as error:
-                streamed = error.completion
-    for found in (whole, streamed):
-        [choice] = found.choices
-        assert choice.message.content == reply.text
-        assert choice.message.refusal == reply.refusal
-        calls = choice.message.tool_calls or []
-        assert [call.function.name for call in calls] == [call[0] for call in reply.calls]
-        assert [json.loads(call.function.arguments) for call in calls] == [
-            call[1] for call in reply.calls
-        ]
-        reason = reply.finish or ("tool_calls" if reply.calls else "stop")
-        assert choice.finish_reason == reason
-        assert found.usage.prompt_tokens == 10
+                found.append(error.completion)
+    for each in found:
+        [choice] = each.choices
+        said = choice.message
+        functions = [call.function for call in said.tool_calls or ()]
+        calls = [(function.name, json.loads(function.arguments)) for function in functions]
+        tokens = each.usage.prompt_tokens
+        yield Read(said.content or said.refusal or "", "", calls, choice.finish_reason, tokens)
 
 
-@pytest.mark.parametrize("reply", REPLIES)
-async def test_the_client_of_openai_reads_our_double_of_responses(reply):
-    async with (
-        RESPONSES.double([reply, reply]) as server,
-        openai.AsyncOpenAI(
-            api_key="k", base_url=server.base_url, _strict_response_validation=True
-        ) as client,
-    ):
-        ask = {"model": "m", "input": [{"role": "user", "content": "hi"}]}
-        whole = await client.responses.create(**ask)
+async def read_responses(url):
+    ask = {"model": "m", "input": PROMPT}
+    async with openai.AsyncOpenAI(base_url=url, **CLIENT) as client:
+        found = [await client.responses.create(**ask)]
         async with client.responses.stream(**ask) as stream:
             async for _ in stream:
                 pass
-            if not reply.finish:
-                streamed = await stream.get_final_response()
-    for found in (whole, whole if reply.finish else streamed):
-        items = {"message": [], "reasoning": [], "function_call": []}
-        for item in found.output:
+            with suppress(RuntimeError):  # its reply was cut off
+                found.append(await stream.get_final_response())
+    for each in found:
+        items = {kind: [] for kind in ("message", "reasoning", "function_call")}
+        for item in each.output:
             items[item.type].append(item)
-        assert found.output_text == (reply.text or "")
         said = [part for item in items["message"] for part in item.content]
-        refusals = [part.refusal for part in said if part.type == "refusal"]
-        assert refusals == ([reply.refusal] if reply.refusal else [])
-        summaries = [part.text for item in items["reasoning"] for part in item.summary]
-        assert summaries == ([reply.thinking] if reply.thinking else [])
+        text = each.output_text or "".join(p.refusal for p in said if p.type == "refusal")
+        thinking = "".join(part.text for item in items["reasoning"] for part in item.summary)
         calls = [(call.name, json.loads(call.arguments)) for call in items["function_call"]]
-        assert calls == [call[:2] for call in reply.calls]
-        assert found.status == ("incomplete" if reply.finish else "completed")
-        assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 5)
+        yield Read(text, thinking, calls, each.status, each.usage.input_tokens)
 
 
-@pytest.mark.parametrize("reply", REPLIES)
-async def test_the_client_of_anthropic_reads_our_double(reply):
-    async with (
-        ANTHROPIC.double([reply, reply]) as server,
-        anthropic.AsyncAnthropic(
-            api_key="k", base_url=server.base_url, _strict_response_validation=True
-        ) as client,
-    ):
-        content = [{"type": "text", "text": "hi"}]
-        messages = [{"role": "user", "content": content}]
-        ask = {"model": "m", "max_tokens": 9, "messages": messages}
-        whole = await client.messages.create(**ask)
+async def read_anthropic(url):
+    ask = {"model": "m", "max_tokens": 9}
+    ask["messages"] = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    async with anthropic.AsyncAnthropic(base_url=url, **CLIENT) as client:
+        found = [await client.messages.create(**ask)]
         async with client.messages.stream(**ask) as stream:
             async for _ in stream:
                 pass
-            streamed = await stream.get_final_message()
-    for found in (whole, streamed):
-        blocks = {block.type: block for block in found.content}
-        if reply.text or reply.refusal:
-            assert blocks["text"].text == (reply.text or reply.refusal)
-        if reply.thinking:
-            assert blocks["thinking"].thinking == reply.thinking
-            assert blocks["thinking"].signature
-        calls = [block for block in found.content if block.type == "tool_use"]
-        assert [(call.name, call.input) for call in calls] == [call[:2] for call in reply.calls]
-        reason = {"length": "max_tokens"}.get(reply.finish or "")
-        reason = reason or ("tool_use" if reply.calls else "end_turn")
-        assert found.stop_reason == ("refusal" if reply.refusal else reason)
-        assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 5)
+            found.append(await stream.get_final_message())
+    for each in found:
+        blocks = each.content
+        text = "".join(block.text for block in blocks if block.type == "text")
+        thoughts = [block for block in blocks if block.type == "thinking"]
+        assert all(thought.signature for thought in thoughts)
+        thinking = "".join(thought.thinking for thought in thoughts)
+        calls = [(block.name, block.input) for block in blocks if block.type == "tool_use"]
+        yield Read(text, thinking, calls, each.stop_reason, each.usage.input_tokens)
 
 
-def google(server):
-    options = google_types.HttpOptions(base_url=server.base_url)
-    return genai.Client(api_key="k", http_options=options)
-
-
-@pytest.mark.parametrize("reply", REPLIES)
-async def test_the_client_of_google_reads_our_double(reply):
-    async with GOOGLE.double([reply, reply]) as server:
-        client = google(server)
-        ask = {"model": "gemini-3-pro", "contents": "hi"}
-        whole = await client.aio.models.generate_content(**ask)
-        chunks = [chunk async for chunk in await client.aio.models.generate_content_stream(**ask)]
-        await client.aio.aclose()
-        client.close()
-    for found in ([whole], chunks):
-        parts = [part for one in found for part in one.candidates[0].content.parts or []]
-        said = "".join(part.text or "" for part in parts if not part.thought)
-        assert said == (reply.text or reply.refusal or "")
-        assert "".join(part.text for part in parts if part.thought) == (reply.thinking or "")
-        calls = [part.function_call for part in parts if part.function_call]
-        assert [(call.name, call.args) for call in calls] == [call[:2] for call in reply.calls]
+async def read_google(url):
+    client = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=url))
+    ask = {"model": "gemini-3-pro", "contents": "hi"}
+    found = [[await client.aio.models.generate_content(**ask)]]
+    stream = await client.aio.models.generate_content_stream(**ask)
+    found.append([chunk async for chunk in stream])
+    await client.aio.aclose()
+    client.close()
+    for each in found:
+        parts = [part for chunk in each for part in chunk.candidates[0].content.parts or ()]
         assert any(part.thought_signature for part in parts)
-        reason = found[-1].candidates[0].finish_reason.name
-        expected = "MAX_TOKENS" if reply.finish else "SAFETY" if reply.refusal else "STOP"
-        assert reason == expected
-        assert found[-1].usage_metadata.prompt_token_count == 10
+        text = "".join(part.text or "" for part in parts if not part.thought)
+        thinking = "".join(part.text for part in parts if part.thought)
+        made = [part.function_call for part in parts if part.function_call]
+        reason = each[-1].candidates[0].finish_reason.name
+        tokens = each[-1].usage_metadata.prompt_token_count
+        yield Read(text, thinking, [(call.name, call.args) for call in made], reason, tokens)
+
+
+CLIENTS = {  # and their reasons for a plain answer, calls, a cut and a refusal
+    "openai": (read_openai, ("stop", "tool_calls", "length", "stop")),
+    "responses": (read_responses, ("completed", "completed", "incomplete", "completed")),
+    "anthropic": (read_anthropic, ("end_turn", "tool_use", "max_tokens", "refusal")),
+    "google": (read_google, ("STOP", "STOP", "MAX_TOKENS", "SAFETY")),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_the_vendor_s_client_reads_our_double(reply, wire):
+    read, (plain, with_calls, cut, refused) = CLIENTS[wire.name]
+    async with wire.double([reply, reply]) as server:
+        found = [each async for each in read(server.base_url)]
+    reason = cut if reply.finish else refused if reply.refusal else plain
+    thinking = (wire.name != "openai" and reply.thinking) or ""
+    calls = [call[:2] for call in reply.calls]
+    text = reply.text or reply.refusal
+    expected = Read(text, thinking, calls, with_calls if calls else reason, 10)
+    assert found == [expected] * (1 if reply.finish and wire is RESPONSES else 2)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.doubles import openai_double
-from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Scripted, parse
+from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Scripted, pieces
 
 LOOKBACK = 20  # https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 
@@ -30,17 +30,9 @@ LOOKBACK = 20  # https://platform.claude.com/docs/en/build-with-claude/prompt-ca
 class Reply(openai_double.Reply):
     """A reply; also with encrypted thinking, or with exactly these `blocks`."""
 
-    usage: Mapping[str, Any] | None = field(
-        default_factory=lambda: {"input_tokens": 10, "output_tokens": 5}
-    )
     redacted: str | None = None
     blocks: Sequence[dict[str, Any]] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)  # other fields of the message
-
-
-def calls(*items: Sequence[Any]) -> Reply:
-    """A reply that calls tools: calls(("add", {"a": 1, "b": 2}), ...)."""
-    return Reply(calls=items)
 
 
 def sign(text: str) -> str:
@@ -63,29 +55,22 @@ class AnthropicDouble(OpenAIDouble):
         self.paused: list[Any] = []  # the blocks of the newest reply if that was paused
         self._cache: set[str] = set()
 
-    async def __aenter__(self) -> AnthropicDouble:
-        await super().__aenter__()
-        self.base_url = self.base_url.removesuffix("/v1")
-        return self
-
+    base_path, path = "", "/v1/messages"
     id_header = "request-id"
 
-    def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
-        if first != "POST /v1/messages HTTP/1.1":
+    def _check_head(self, first: str, headers: dict[str, str]) -> None:
+        if first != f"POST {self.path} HTTP/1.1":
             raise Refused("Not found", code="404 not_found_error")
         if not headers.get("x-api-key") and not headers.get("authorization"):
             raise Refused("x-api-key header is required", code="401 authentication_error")
-        if len(content) > self.max_bytes:
-            raise Refused("Request exceeds the maximum size", code="413 request_too_large")
         if not re.fullmatch(r"\d{4}-\d\d-\d\d", headers.get("anthropic-version", "")):
             raise Refused("anthropic-version: header is required")
-        body = parse(content)
-        self._note(body)
+
+    def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
         for name in ("temperature", "top_p", "top_k"):
             if name in body and headers["anthropic-version"] >= "2026-10-21":
                 raise Refused(f"{name}: Extra inputs are not permitted")
         check(body, self.system, self.paused)
-        self._no_secret(body)
         self.cached.append(self._read_cache(body))
 
     def _refuse(self, refused: Refused) -> bytes:
@@ -99,9 +84,8 @@ class AnthropicDouble(OpenAIDouble):
 
     def whole(self, reply: Any) -> dict[str, Any]:
         message = whole(reply, len(self.requests))
-        self.paused = (
-            message["content"] if message["stop_reason"] in ("pause_turn", "compaction") else []
-        )
+        is_paused = message["stop_reason"] in ("pause_turn", "compaction")
+        self.paused = message["content"] if is_paused else []
         return message
 
     def frames(self, reply: Any) -> list[bytes]:
@@ -444,7 +428,7 @@ def whole(reply: Any, number: int = 1) -> dict[str, Any]:
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass  # stays text, as a broken stream would have it
         content.append({"type": "tool_use", "id": call_id, "name": name, "input": arguments})
     if getattr(reply, "blocks", None) is not None:
@@ -470,10 +454,6 @@ def whole(reply: Any, number: int = 1) -> dict[str, Any]:
     }
 
 
-def _pieces(text: str) -> list[str]:
-    return [text[i : i + 4] for i in range(0, len(text), 4)]
-
-
 def events(message: dict[str, Any]) -> list[dict[str, Any]]:
     """A message as it is streamed."""
     usage = dict(message["usage"])
@@ -497,18 +477,18 @@ def _deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
     """A block as it starts, and what is then added to it."""
     if block["type"] == "text":
         citations = [{"type": "citations_delta", "citation": c} for c in block.get("citations", ())]
-        pieces = [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"])]
-        return {"type": "text", "text": ""}, citations + pieces
+        texts = [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])]
+        return {"type": "text", "text": ""}, citations + texts
     if block["type"] == "thinking":
-        pieces = [{"type": "thinking_delta", "thinking": p} for p in _pieces(block["thinking"])]
-        pieces.append({"type": "signature_delta", "signature": block["signature"]})  # in one
-        return {"type": "thinking", "thinking": "", "signature": ""}, pieces
+        deltas = [{"type": "thinking_delta", "thinking": p} for p in pieces(block["thinking"])]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})  # in one
+        return {"type": "thinking", "thinking": "", "signature": ""}, deltas
     if block["type"] == "compaction":
         return {"type": "compaction", "content": None}, [block | {"type": "compaction_delta"}]
     if block["type"] in ("tool_use", "server_tool_use"):
         text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-        pieces = [{"type": "input_json_delta", "partial_json": p} for p in ["", *_pieces(text)]]
-        return block | {"input": {}}, pieces
+        deltas = [{"type": "input_json_delta", "partial_json": p} for p in ["", *pieces(text)]]
+        return block | {"input": {}}, deltas
     return block, []
 
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Reply, Scripted, parse
+from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Reply, Scripted, pieces
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 RESULTS = (
@@ -50,16 +50,11 @@ class GoogleDouble(OpenAIDouble):
     ) -> None:
         super().__init__(replies, **settings)
         self.signs = signs
-        self.paths: list[str] = []
         self.signatures: dict[str, str] = {}  # and the call that each was on
 
-    async def __aenter__(self) -> GoogleDouble:
-        await super().__aenter__()
-        self.base_url = self.base_url.removesuffix("/v1")
-        return self
+    base_path = ""
 
-    def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
-        self.paths.append(first.split()[1])
+    def _check_head(self, first: str, headers: dict[str, str]) -> None:
         where = re.fullmatch(
             r"POST /v1(?:beta)?/models/([A-Za-z0-9._-]+):"
             r"(generateContent|streamGenerateContent\?alt=sse) HTTP/1.1",
@@ -67,21 +62,15 @@ class GoogleDouble(OpenAIDouble):
         )
         if where is None:
             raise Refused("Requested entity was not found.", code="404 NOT_FOUND")
+        self.model = where[1]
         if not headers.get("x-goog-api-key"):
             raise Refused(
                 "Method doesn't allow unregistered callers (callers without established identity).",
                 code="403 PERMISSION_DENIED",
             )
-        if len(content) > self.max_bytes:
-            raise Refused(
-                f"The input token count ({len(content)}) exceeds the maximum number of tokens "
-                f"allowed ({self.max_bytes})."
-            )
-        body = parse(content)
-        self._note(body)
-        signatures = self.signatures if self.signs else None
-        check(body, where[1], self.system, signatures)
-        self._no_secret(body)
+
+    def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
+        check(body, self.model, self.system, self.signatures if self.signs else None)
 
     def _refuse(self, refused: Refused) -> bytes:
         status, _, word = (refused.code or "400 INVALID_ARGUMENT").partition(" ")
@@ -115,7 +104,7 @@ class GoogleDouble(OpenAIDouble):
         for name, arguments, *call_id in reply.calls:
             try:
                 args = json.loads(arguments) if isinstance(arguments, str) else arguments
-            except ValueError:
+            except (ValueError, RecursionError):
                 args = arguments  # no JSON at all: some servers pass on what the model wrote
             call = {"name": name, "args": args} | ({"id": call_id[0]} if call_id else {})
             parts.append({"functionCall": call})
@@ -286,7 +275,7 @@ def _check_contents(contents: list[Any], model: str, signatures: dict[str, str] 
             if not call.get("id") or call["id"] in seen:
                 raise Refused(f"the id of a function call is empty or used before: {call}")
             seen.add(call["id"])
-        if calls and signatures is not None:
+        if role == "model" and signatures is not None:
             _check_signatures(parts, n, signatures)
         open_calls = calls
     if contents[-1]["role"] != "user":
@@ -301,12 +290,14 @@ def _key(call: Any) -> str:
 
 
 def _check_signatures(parts: list[Any], n: int, signatures: dict[str, str]) -> None:
+    first = next((part for part in parts if "functionCall" in part), {})
     for part in parts:
-        if part.get("thoughtSignature", UNSIGNED[0]) not in (*UNSIGNED, *signatures):
+        signature = part.get("thoughtSignature", UNSIGNED[0])
+        of_a_call = bool(signatures.get(signature))
+        if signature not in (*UNSIGNED, *signatures) or (of_a_call and part is not first):
             raise Refused("Corrupted thought signature.")
-    first = next(part for part in parts if "functionCall" in part)
-    key, signature = _key(first["functionCall"]), first.get("thoughtSignature")
-    if signature is None or (signature in UNSIGNED and key in signatures.values()):
+    key, signature = _key(first.get("functionCall")), first.get("thoughtSignature")
+    if first and (signature is None or (signature in UNSIGNED and key in signatures.values())):
         raise Refused(
             "Function call is missing a thought_signature in functionCall parts. This is "
             "required for tools to work correctly, and missing thought_signature may lead to "
@@ -391,8 +382,7 @@ def events(reply: Reply, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if "thoughtSignature" in part:  # of a text it comes last, on an empty part
             last = [{"text": "", "thoughtSignature": part["thoughtSignature"]}]
         text, flag = part["text"], {"thought": True} if part.get("thought") else {}
-        pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
-        chunks += [_chunk([{"text": piece, **flag}]) for piece in pieces]
+        chunks += [_chunk([{"text": piece, **flag}]) for piece in pieces(text)]
     chunks.append(_chunk(last, finishReason=_finish(reply)))
     for count, chunk in enumerate(chunks):  # cumulative: only the last count is the whole
         chunk |= _usage(reply)

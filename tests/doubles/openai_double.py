@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 
 @dataclass
@@ -90,9 +90,10 @@ class OpenAIDouble:
 
     # ---- the server
 
-    async def __aenter__(self) -> OpenAIDouble:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.base_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        port = self._server.sockets[0].getsockname()[1]
+        self.base_url = f"http://127.0.0.1:{port}{self.base_path}"
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -174,19 +175,27 @@ class OpenAIDouble:
 
     # ---- the wire: what the doubles of other providers override
 
+    base_path, path = "/v1", "/v1/chat/completions"
     id_header = "x-request-id"
-    max_bytes = 2**24
 
     def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
         """Refused: the provider would not take this request."""
-        if first != "POST /v1/chat/completions HTTP/1.1":
-            raise Refused(f"Invalid URL ({first})", "url")
-        if len(content) > self.max_bytes:
-            raise Refused("Request too large", "body", "context_length_exceeded")
+        self._check_head(first, headers)
         body = parse(content)
-        self._note(body)
+        if self.requests and not self.begins_like(body, self.requests[-1]):
+            self.prefix_breaks.append(len(self.requests))
+        self.requests.append(body)
+        self._check(body, headers)
+        text = json.dumps(body, ensure_ascii=False)
+        if any(secret in text for secret in self.secrets):
+            raise Refused("a secret is in the request", "body")
+
+    def _check_head(self, first: str, headers: dict[str, str]) -> None:
+        if first != f"POST {self.path} HTTP/1.1":
+            raise Refused(f"Invalid URL ({first})", "url")
+
+    def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
         check(body, self.system)
-        self._no_secret(body)
 
     def _refuse(self, refused: Refused) -> bytes:
         error = {"message": refused.message, "type": "invalid_request_error"}
@@ -208,11 +217,6 @@ class OpenAIDouble:
         """A reply as server-sent events."""
         return frames(reply, len(self.requests))
 
-    def _note(self, body: dict[str, Any]) -> None:
-        if self.requests and not self.begins_like(body, self.requests[-1]):
-            self.prefix_breaks.append(len(self.requests))
-        self.requests.append(body)
-
     fixed: tuple[str, ...] = ("model", "tools", "tool_choice")  # what no request may change
 
     def begins_like(self, body: dict[str, Any], previous: dict[str, Any]) -> bool:
@@ -222,13 +226,7 @@ class OpenAIDouble:
 
     def in_order(self, body: dict[str, Any]) -> list[Any]:
         """What a cache of prefixes sees of a request."""
-        found: list[Any] = body["messages"]
-        return found
-
-    def _no_secret(self, body: dict[str, Any]) -> None:
-        text = json.dumps(body, ensure_ascii=False)
-        if any(secret in text for secret in self.secrets):
-            raise Refused("a secret is in the request", "body")
+        return list(body["messages"])
 
 
 # ---- what a provider refuses

@@ -20,7 +20,6 @@ from tests.doubles.openai_double import (
     check_length,
     check_name,
     check_strict,
-    parse,
     pieces,
     scripted_calls,
 )
@@ -45,13 +44,9 @@ class ResponsesDouble(OpenAIDouble):
         self.sent: dict[str, dict[str, Any]] = {}  # items by their ids
         self.behind: dict[str, str] = {}  # the reasoning item that an item followed
 
-    def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
-        if first != "POST /v1/responses HTTP/1.1":
-            raise Refused(f"Invalid URL ({first})", "url")
-        if len(content) > self.max_bytes:
-            raise Refused("Request too large", "body", "context_length_exceeded")
-        body = parse(content)
-        self._note(body)
+    path = "/v1/responses"
+
+    def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
         check_fields(body)
         _check_tools(body)
         if form := body.get("text", {}).get("format"):
@@ -61,11 +56,9 @@ class ResponsesDouble(OpenAIDouble):
         found = [content for role, content in roles if role in ("system", "developer")]
         if self.system is not None and found != [self.system]:
             raise Refused(f"expected the system prompt {self.system!r}, got {found!r}", "input")
-        self._no_secret(body)
 
     def in_order(self, body: dict[str, Any]) -> list[Any]:
-        found: list[Any] = body["input"]
-        return found
+        return list(body["input"])
 
     def check_input(self, items: Sequence[dict[str, Any]]) -> None:
         open_calls: list[str] = []

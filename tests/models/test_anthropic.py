@@ -1,6 +1,7 @@
 """ChatAnthropic: what it sends, and what it makes of the replies that servers really give."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,8 +25,9 @@ from agentloop.models.anthropic import (
     write_anthropic_messages,
 )
 from agentloop.records import dump_record, load_record
-from tests.doubles.anthropic_double import AnthropicDouble, Reply, calls, redacted, sign, thought
+from tests.doubles.anthropic_double import AnthropicDouble, Reply, redacted, sign, thought
 from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
+from tests.doubles.openai_double import calls
 from tests.doubles.wires import ANTHROPIC
 from tests.models.asked import HI, PNG, TOOLS, conversation, sent
 
@@ -217,25 +219,13 @@ async def test_images_and_files_are_carried_in_user_messages_and_in_results():
 # ---- thinking
 
 
-def test_the_message_s_calls_and_text_win_over_those_in_raw():
+def test_the_message_s_calls_stand_where_those_in_raw_stood():
     reply = reply_with(thought("x"), text("so"), use("a"), text("and"), use("b"))
     renamed = tuple(ToolCall(f"{call.id}_2", "time", '{"x":1}') for call in reply.tool_calls)
-    same = AssistantMessage(reply.content, renamed, raw=reply.raw)
-    assert write(*HI, same)[1]["content"] == [
-        thought("x"),
-        text("so"),
-        use("a_2", x=1),
-        text("and"),
-        use("b_2", x=1),
-    ]
-    fewer = AssistantMessage(reply.content, renamed[:1], raw=reply.raw)
+    turn = [thought("x"), text("so"), use("a_2", x=1), text("and"), use("b_2", x=1)]
+    assert write(*HI, replace(reply, tool_calls=renamed))[1]["content"] == turn
+    fewer = replace(reply, tool_calls=renamed[:1])
     assert write(*HI, fewer)[1]["content"] == [text("soand"), use("a_2", x=1)]
-    changed = AssistantMessage("[redacted]", renamed, raw=reply.raw)
-    assert "so" not in json.dumps(write(*HI, changed)).split('"')
-    foreign = AssistantMessage(
-        "a", raw={"provider": "openai", "content": [thought("x"), text("a")]}
-    )
-    assert write(*HI, foreign)[1]["content"] == [text("a")]
 
 
 HIDDEN = {"type": "thinking", "thinking": "", "signature": sign("")}
@@ -289,22 +279,19 @@ def test_a_server_s_own_call_that_was_cut_off_goes_back_as_an_object():
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming):
-    on_delta = (lambda _: None) if streaming else None
     paused = Reply(blocks=[SEARCH], finish="pause_turn")
-    script = [
-        paused,
-        Reply(blocks=[FOUND, thought("x"), SEARCH | {"id": "t"}], finish="pause_turn"),
-    ]
-    script += [Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")]), "bye"]
-    async with AnthropicDouble(script) as server:
-        llm, messages = model(server, provider_tools=[WEB], cache="1h"), list(HI)
-        for reason in ("pause", "pause", "end"):
-            messages.append(await llm.ainvoke(messages, on_delta=on_delta))
-            assert messages[-1].stop_reason == reason
-        await llm.ainvoke([*messages, *HI])
-        assert server.prefix_breaks == []
+    more = Reply(blocks=[FOUND, thought("x"), SEARCH | {"id": "t"}], finish="pause_turn")
+    ended = Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")])
+    async with AnthropicDouble([paused, more, ended, "bye"]) as server:
+        agent = Agent(llm=model(server, provider_tools=[WEB], cache="1h"))
+        agent.listeners = [lambda _: None] if streaming else []
+        assert await agent.query("Look it up.") == "so"
+        assert await agent.query("And now?") == "bye"
+        assert (server.refusals, server.prefix_breaks) == ([], [])
+    roles = [request["messages"][-1]["role"] for request in server.requests]
+    assert roles == ["user", "assistant", "assistant", "user"]
     turn = server.requests[3]["messages"][1]["content"]
-    assert turn == [block for reply in script[:3] for block in reply.blocks or ()]
+    assert turn == [*paused.blocks, *more.blocks, *ended.blocks]
 
 
 @pytest.mark.parametrize(

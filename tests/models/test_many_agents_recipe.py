@@ -1,24 +1,16 @@
 """The recipe for many agents at once: few requests side by side, spread over the minutes."""
 
 import asyncio
-import importlib.util
-from pathlib import Path
 
 import pytest
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
-
-PATH = Path(__file__).parents[2] / "examples" / "recipes" / "many_agents_at_once.py"
+from tests.test_recipes import load
 
 
 @pytest.fixture(name="recipe")
 def _recipe():
-    spec = importlib.util.spec_from_file_location("many_agents_at_once", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("many_agents_at_once")
 
 
 class Time:

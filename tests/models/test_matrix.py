@@ -1,7 +1,6 @@
 """The same conversations over every wire, streamed and not, leave the same log."""
 
 import json
-import re
 from itertools import permutations
 
 import pytest
@@ -117,21 +116,6 @@ async def test_every_call_gets_an_id_of_its_own(ids, wire, streaming):
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-async def test_no_two_conversations_share_the_id_of_a_call_that_came_without_one(wire, streaming):
-    found = []
-    script = [Reply(calls=[("now", {}, "")]), "Noon."] * 2
-    async with wire.double(script) as server, wire.model(server) as llm:
-        template = Agent(llm=llm, tools=TOOLS)
-        template.listeners = [lambda _: None] if streaming else []
-        for agent in (template.fork(), template.fork()):
-            await agent.run("When?")
-            found += [m.tool_call_id for m in agent.messages if isinstance(m, ToolMessage)]
-    assert len(set(found)) == len(found) == 2
-    assert all(re.fullmatch("call_[0-9a-f]{12}", one) for one in found)
-
-
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 async def test_what_no_request_can_carry_does_not_come_back(wire, streaming):
     odd = "half \ud83d, whole \ud83d\ude00, \udc00 no more"
     text = "half \ufffd, whole 😀, \ufffd no more"
@@ -148,7 +132,13 @@ async def test_what_no_request_can_carry_does_not_come_back(wire, streaming):
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-@pytest.mark.parametrize("arguments", ['{"a":', "", "  ", "[]", "5", '"x"', "null", '{"x": NaN}'])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *('{"a":', "", "  ", "[]", "5", '"x"', "null", '{"x": NaN}'),
+        pytest.param("[" * 5_000 + "]" * 5_000, id="deep"),
+    ],
+)
 async def test_malformed_arguments_do_not_poison_the_conversation(arguments, wire, streaming):
     script = [Reply(calls=[("echo", arguments, "c1")]), "done"]
     async with wire.double(script) as server, wire.model(server) as llm:

@@ -22,9 +22,8 @@ from agentloop.models.responses import strict_schema
 from agentloop.models.scripted import ScriptedModel
 from agentloop.records import dump_record, load_record
 from tests.doubles.fault_server import FaultServer, send, stream
-from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import OPENAI, RESPONSES
-from tests.models.asked import HI, TOOLS, conversation, fake_tool, sent
+from tests.models.asked import HI, TOOLS, conversation, sent
 
 ME = ChatOpenAI("m", base_url="http://x")
 model = OPENAI.model
@@ -102,26 +101,6 @@ async def test_images_files_and_sounds_are_carried():
         {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
         {"type": "input_audio", "input_audio": {"data": "SUQz", "format": "mp3"}},
     ]
-
-
-async def test_images_in_tool_results_follow_after_the_last_result_of_the_turn():
-    image = ImagePart(data=b"1", media_type="image/png")
-    turn = [
-        AssistantMessage(tool_calls=(ToolCall("a", "shot"), ToolCall("b", "time"))),
-        ToolMessage("a", "shot", [TextPart("the page"), image]),
-        ToolMessage("b", "time", "noon"),
-    ]
-    async with OpenAIDouble(["a", "b"]) as server:
-        llm = model(server)
-        reply = await llm.ainvoke([*HI, *turn], TOOLS)
-        await llm.ainvoke([*HI, *turn, reply, UserMessage("and?")], TOOLS)
-        assert server.prefix_breaks == []
-    wire = server.requests[1]["messages"]
-    roles = ["user", "assistant", "tool", "tool", "user", "assistant", "user"]
-    assert [message["role"] for message in wire] == roles
-    assert wire[2]["content"] == "the page"
-    assert wire[4]["content"][0]["text"] == "Attached to the result of shot:"
-    assert wire[4]["content"][1]["type"] == "image_url"
 
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -212,16 +191,6 @@ def test_a_format_that_openai_does_not_list_is_left_out():
 def test_a_schema_that_strict_mode_would_refuse_stays_as_it_is(value):
     schema = {"type": "object", "properties": {"a": value}, "required": ["a"]}
     assert strict_schema(schema) is None
-
-
-async def test_strict_is_asked_for_tool_by_tool():
-    loose = fake_tool("loose", {"type": "object", "properties": {"x": {}}})
-    tools = [fake_tool(), loose]
-    async with OpenAIDouble(["a", "a"]) as server:
-        await model(server, strict=True).ainvoke(HI, tools)
-        await model(server).ainvoke(HI, tools)
-    strict = [[t["function"].get("strict") for t in r["tools"]] for r in server.requests]
-    assert strict == [[True, None], [None, None]]
 
 
 # ---- the reply, with the provider that sends it so

@@ -1,28 +1,19 @@
 """The recipe for a provider of one's own, against a double that stands in for Azure."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from agentloop import errors
 from agentloop.messages import UserMessage
 from tests.doubles.openai_double import Failure, OpenAIDouble, Refused
 from tests.doubles.wires import CONVERSATIONS, KEY, VARIABLES, hold
-
-PATH = Path(__file__).parents[2] / "examples" / "recipes" / "azure_openai.py"
+from tests.test_recipes import load
 
 
 @pytest.fixture(name="recipe")
 def _recipe(monkeypatch):
     for name in (*VARIABLES, "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
-    spec = importlib.util.spec_from_file_location("azure_openai", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("azure_openai")
 
 
 class AzureDouble(OpenAIDouble):

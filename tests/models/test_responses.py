@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentloop import Agent
 from agentloop.errors import BadRequest, BadResponse, Overloaded, RateLimited, ServerError
 from agentloop.events import TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import (
@@ -107,21 +106,6 @@ async def test_a_model_that_does_not_reason_is_not_asked_for_it(name):
     assert "include" not in server.requests[0]
 
 
-async def test_tools_say_whether_they_are_strict():
-    async with ResponsesDouble(["a", "b"]) as server:
-        await model(server).ainvoke(HI, TOOLS)
-        await model(server, strict=True).ainvoke(HI, TOOLS)
-    assert server.requests[0]["tools"][0] == {
-        "type": "function",
-        "strict": False,  # responses makes them strict unless told otherwise
-        "name": "weather",
-        "description": "The weather.",
-        "parameters": SCHEMA,
-    }
-    assert [tool["strict"] for tool in server.requests[1]["tools"]] == [True, True]
-    assert server.requests[1]["tools"][0]["parameters"]["additionalProperties"] is False
-
-
 PARTS = [
     TextPart("look"),
     ImagePart(url="https://x/y.png"),
@@ -157,20 +141,6 @@ LOOP = [
     Reply("Noon.", thinking="done"),
     "Bye.",
 ]
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-async def test_reasoning_goes_back_as_it_came_and_the_prompt_only_grows(streaming):
-    async with ResponsesDouble(LOOP) as server, model(server) as llm:
-        agent = Agent(llm=llm, tools=REAL_TOOLS)
-        agent.listeners = [lambda _: None] if streaming else []
-        await agent.run("Add.")
-        await agent.run("Thanks.")
-    assert (server.refusals, server.prefix_breaks) == ([], [])
-    last = server.requests[-1]["input"]
-    sent = [server.sent[item["id"]] for item in last if "id" in item]
-    assert json.dumps([item for item in last if "id" in item]) == json.dumps(sent)
-    assert [item["type"] for item in sent].count("reasoning") == 3
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"elsewhere": True}, {"api": "chat"}])
@@ -228,15 +198,6 @@ def test_a_reply_that_was_cut_off_goes_back_without_its_items():
     assert message.stop_reason == "length"
     call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
     assert write(message) == [call]
-
-
-def test_calls_go_back_with_the_ids_and_arguments_of_the_message():
-    message = reply(THOUGHT, CALL | {"call_id": "", "arguments": "broken"})
-    changed = AssistantMessage(tool_calls=(ToolCall("mine", "any", "[]"),), raw=message.raw)
-    mine = {"call_id": "mine", "name": "any", "arguments": "{}"}
-    assert write(changed) == [THOUGHT, CALL | mine]
-    shorter = AssistantMessage("changed", raw=message.raw)
-    assert write(shorter) == [{"role": "assistant", "content": "changed"}]
 
 
 async def test_the_double_refuses_what_openai_would():

@@ -130,27 +130,22 @@ class AnyHistory(RuleBasedStateMachine):
 
         self.play(run(), script)
 
-    @rule(prompt=prompts, script=scripts, turns=st.integers(0, 25))
-    def cancel(self, prompt, script, turns):
+    @rule(
+        prompt=prompts,
+        script=scripts,
+        turns=st.integers(0, 25),
+        how=st.sampled_from(["cancel", "interrupt"]),
+    )
+    def end_early(self, prompt, script, turns, how):
         async def run():
             task = asyncio.ensure_future(self.agent.run(prompt))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            task.cancel()
+            task.cancel() if how == "cancel" else self.agent.interrupt("wait")
             await asyncio.wait([task])
+            assert how == "cancel" or not task.cancelled()
             if not task.cancelled() and task.exception():
                 raise task.exception()
-
-        self.play(run(), script)
-
-    @rule(prompt=prompts, script=scripts, turns=st.integers(0, 25))
-    def interrupt(self, prompt, script, turns):
-        async def run():
-            task = asyncio.ensure_future(self.agent.run(prompt))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            self.agent.interrupt("wait")
-            await task
 
         self.play(run(), script)
 

@@ -33,13 +33,6 @@ async def test_an_invalid_call_runs_zero_times(arguments, pay, ledger):
     assert ledger == []
 
 
-@pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])
-async def test_a_call_in_a_reply_that_ended_early_runs_zero_times(reason, pay, ledger):
-    cut = AssistantMessage(tool_calls=(ToolCall("1", "pay", '{"amount":1}'),), stop_reason=reason)
-    await Agent(llm=ScriptedModel(cut, "ok"), tools=[pay]).run("x")
-    assert ledger == []
-
-
 async def test_a_call_runs_once_however_often_the_run_is_taken_up(pay, ledger):
     llm = ScriptedModel(call("pay", amount=1), RuntimeError("1"), RuntimeError("2"), "ok")
     agent = Agent(llm=llm, tools=[pay])
@@ -88,17 +81,21 @@ async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(ledger):
         assert len(ledger) == runs
 
 
-@pytest.mark.parametrize("reason", ["length", "refused", "zzz"])
-async def test_a_call_in_a_reply_that_ended_early_is_not_taken_up_later(reason, pay, ledger):
+@pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_call_in_a_reply_that_ended_early_runs_neither_now_nor_later(
+    reason, cancelled, pay, ledger
+):
     cut = AssistantMessage(tool_calls=(ToolCall("1", "pay", '{"amount":1}'),), stop_reason=reason)
 
-    async def late(messages, tools):  # a model that swallows the cancel
-        asyncio.current_task().cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
+    async def answer(messages, tools):
+        if cancelled:  # and the model swallows it
+            asyncio.current_task().cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
         return cut
 
-    agent = Agent(llm=ScriptedModel(late, "ok"), tools=[pay])
+    agent = Agent(llm=ScriptedModel(answer, "ok", "ok"), tools=[pay])
     await asyncio.wait([asyncio.ensure_future(agent.run("x"))])
-    await agent.run()
+    await agent.run(None if cancelled else "y")
     assert ledger == []

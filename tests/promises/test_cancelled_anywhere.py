@@ -171,9 +171,8 @@ async def test_cancelled_at_every_turn_of_the_event_loop(kind, go_on):
         agent = scenario.agent
         finished = {r.tool_call_id: r.text for r in agent.log if isinstance(r, ToolMessage)}
         if go_on or any(isinstance(record, UserMessage) for record in agent.log):
-            with_prompt = go_on or None
             try:
-                await agent.run(with_prompt)
+                await agent.run(go_on)
             except ValueError:  # it had ended already
                 assert isinstance(agent.messages[-1], AssistantMessage | ToolMessage)
         scenario.check()

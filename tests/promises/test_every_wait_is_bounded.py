@@ -3,10 +3,11 @@
 import asyncio
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
-from agentloop import Loop, ScriptedModel, tool
+from agentloop import Agent, ContextWindowExceeded, Loop, ScriptedModel, tool
 from agentloop.models.scripted import call
 
 
@@ -14,10 +15,8 @@ def stubborn(release):
     @tool("Refuse to stop")
     async def refuse() -> None:
         while not release.is_set():
-            try:
+            with suppress(asyncio.CancelledError):
                 await release.wait()
-            except asyncio.CancelledError:
-                continue
 
     return refuse
 
@@ -34,20 +33,30 @@ async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
         await task
     assert "did not stop" in caplog.text
     assert await agent.query("go on") == "ok"
+    agent.clear_history()
     release.set()
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert agent.messages == [], "it writes nothing into a later conversation"
+
+
+async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised():
+    too_long = ContextWindowExceeded("prompt is too long")
+    llm = ScriptedModel("one", too_long, "SUMMARY", too_long, "never")
+    agent = Agent(llm=llm)
+    await agent.run("x")
+    with pytest.raises(ContextWindowExceeded):
+        await agent.query("y")
+    assert len(llm.requests) == 4
 
 
 async def test_closing_a_stream_does_so_too():
     release = asyncio.Event()
     agent = Loop(llm=ScriptedModel(call("refuse")), tools=[stubborn(release)], cancel_grace=0.01)
     stream = agent.query_stream("x")
-    async for event in stream:
-        if type(event).__name__ == "ToolCallEvent":
-            break
-    waiting = asyncio.ensure_future(anext(stream))
     while not any(type(record).__name__ == "ToolStart" for record in agent.log):
-        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.wait([waiting], timeout=0.01)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -55,30 +64,15 @@ async def test_closing_a_stream_does_so_too():
     await asyncio.sleep(0)
 
 
-def test_a_hung_thread_does_not_keep_the_interpreter():
+def test_tools_that_never_stop_keep_neither_run_sync_nor_the_interpreter():
     program = """
-import threading
+import asyncio, threading
 from agentloop import Loop, ScriptedModel, tool
 from agentloop.models.scripted import call
 
 @tool("Hang", timeout=0.01)
 def hang() -> None:
     threading.Event().wait()
-
-llm = ScriptedModel(call("hang"), "ok")
-print(Loop(llm=llm, tools=[hang], cancel_grace=0.01).run_sync("x").text)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=200
-    )
-    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
-
-
-def test_a_tool_that_never_stops_does_not_keep_run_sync():
-    program = """
-import asyncio
-from agentloop import Loop, ScriptedModel, tool
-from agentloop.models.scripted import call
 
 @tool("Swallow every cancel", timeout=0.01)
 async def swallow() -> None:
@@ -100,8 +94,8 @@ async def leave() -> None:
     await anext(opened[0])
 
 opened = []
-llm = ScriptedModel([call("swallow"), call("leave")], "ok", "ok again")
-agent = Loop(llm=llm, tools=[swallow, leave], cancel_grace=0.01)
+llm = ScriptedModel([call("hang"), call("swallow"), call("leave")], "ok", "ok again")
+agent = Loop(llm=llm, tools=[hang, swallow, leave], cancel_grace=0.01)
 print(agent.run_sync("x").text)
 print(agent.run_sync("y").text)
 """

@@ -13,7 +13,6 @@ from agentloop import (
     ScriptedModel,
     SystemMessage,
     ToolCall,
-    ToolMessage,
     UserMessage,
     tool,
     validate,
@@ -83,21 +82,6 @@ async def test_over_real_http_too():
         assert await agent.query("go") == "fine"
         assert server.refusals == []
         assert len(server.requests) == 3
-
-
-def test_a_history_from_elsewhere_is_put_in_order():
-    agent = Agent(llm=ScriptedModel())
-    same = AssistantMessage(tool_calls=(ToolCall("1", "works"), ToolCall("1", "works")))
-    agent.load_history(
-        [
-            ToolMessage("9", "works", "orphan"),
-            UserMessage("x"),
-            same,
-            ToolMessage("1", "works", "r"),
-            same,
-        ]
-    )
-    assert validate([*agent.messages, UserMessage("y")]) == []
 
 
 @pytest.mark.parametrize("prompt", ["\ud83d", "\ud83d\ude00", "tab\tnul\0"])
