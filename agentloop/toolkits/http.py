@@ -29,11 +29,10 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from ..depends import Overrides
 from ..environment import fill_in, mask
 from ..errors import ToolError
 from ..results import as_text, describe_error
-from ..tools import NO_OVERRIDES, Tool, in_thread, tool
+from ..tools import Tool, in_thread, tool
 
 if TYPE_CHECKING:
     import httpx
@@ -147,7 +146,7 @@ class HTTPTool(Tool):
                 f"it with get_tools(context_vars={{{name.strip('=')!r}: ...}})"
             )
 
-    async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
+    async def execute(self, args: dict[str, Any], overrides: object = None) -> Any:
         return await send(self.request(args), self.secrets)
 
     def request(self, args: dict[str, Any]) -> httpx.Request:

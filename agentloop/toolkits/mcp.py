@@ -35,13 +35,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from ..depends import Overrides
 from ..environment import fill_in, mask
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import ImagePart, TextPart, text_of
-from ..results import as_content, as_text, describe_error
-from ..tools import NO_OVERRIDES, Tool, find_tool
+from ..results import as_content, describe_error
+from ..tools import Tool, find_tool
 from ..waiting import cancel_and_wait, within
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ IMAGES = "image/png", "image/jpeg", "image/gif", "image/webp"  # what models see
 MAX_IMAGE = 5_000_000  # base64 characters; providers refuse more
 # Runs a command, and kills what it leaves behind: the package kills the command alone if it obeys.
 THEN_KILL = ["/bin/sh", "-c", 'trap : TERM; "$0" "$@"; kill -9 0'] if os.name == "posix" else []
-ILLEGAL = "[^A-Za-z0-9_-]"  # in the name of a tool
 
 
 @dataclass(eq=False)
@@ -66,7 +64,10 @@ class MCPError(Exception):
     stderr: str
 
     def __str__(self) -> str:
-        return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
+        return (
+            f"MCP server{self.server and f' {self.server!r}'}: {self.reason}; "
+            f"stderr: {self.stderr or 'empty'}"
+        )
 
 
 class MCPConfig(BaseModel):
@@ -111,16 +112,17 @@ class MCPServer:
         if bool(config.command) == bool(config.url):
             raise ValueError(f"{name!r} needs either command or url, and not both")
         self.name, self.config, self.started = name, config, asyncio.Event()
-        given = " ".join([*config.env.values(), *config.headers.values()]).split()
-        self.secrets = {*secrets, *given, *re.split("[/?&=]", config.url)[3:]}
+        path = re.split("[/?&=]", config.url)[3:]
+        given = " ".join([*config.env.values(), *config.headers.values(), *path])
+        self.secrets = {*secrets, *given.split()}
 
     async def own(self) -> None:
         """Open the connection, keep it and close it: in one task, as the package demands."""
-        self.stderr: Any
+        self.stderr: Any  # its type is another one on Windows
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:  # cancelled: it is closed
                 self.error = self.explain(error)
             finally:
                 self.started.set()
@@ -129,10 +131,11 @@ class MCPServer:
         try:
             import httpx2
             import mcp
-            from mcp.client import sse, stdio, streamable_http
+            from mcp.client import sse, streamable_http
         except ImportError as error:
             raise ImportError("MCP needs mcp: pip install 'agentloop-micro[mcp]'") from error
-        config, changed = self.config, asyncio.Event()
+        config = self.config
+        messages: Any = asyncio.Queue[object]()
         http = httpx2.AsyncClient(headers=config.headers, timeout=config.timeout)
         if config.command:
             command = [*THEN_KILL, config.command, *config.args]
@@ -143,39 +146,34 @@ class MCPServer:
                 cwd=config.cwd,
                 encoding_error_handler="replace",
             )
-            transport: Any = stdio.stdio_client(server, self.stderr)
+            transport: Any = mcp.stdio_client(server, self.stderr)
         elif config.type == "sse":
             transport = sse.sse_client(config.url, config.headers)
         else:
             transport = streamable_http.streamable_http_client(config.url, http_client=http)
 
-        async def heed(message: object) -> None:
-            if isinstance(message, mcp.types.ToolListChangedNotification):
-                changed.set()
-
         # The older protocol is what all servers speak, and in it they tell of changes unasked.
-        client = mcp.Client(transport, mode="legacy", message_handler=heed)
+        client = mcp.Client(transport, mode="legacy", message_handler=messages.put)
         async with asyncio.timeout(START_SECONDS) as start, http, client as self.client:
-            own_name = getattr(client.server_info, "name", "mcp")
-            self.name = re.sub(ILLEGAL, "_", self.name or own_name)
+            self.name = self.name or getattr(client.server_info, "name", "mcp")
             while True:
-                page = await client.list_tools()
-                found = page.tools
-                while page.next_cursor:
-                    page = await client.list_tools(cursor=page.next_cursor)
-                    found += page.tools
+                page: Any = None
+                found: dict[str, Tool] = {}
+                while not page or page.next_cursor:
+                    page = await client.list_tools(cursor=page and page.next_cursor)
+                    found |= {each.name: MCPTool(self, each) for each in page.tools}
                 self.tools = [
-                    MCPTool(self, each)
-                    for each in found
-                    if any(fnmatchcase(each.name, pattern) for pattern in config.include)
-                    and not any(fnmatchcase(each.name, pattern) for pattern in config.exclude)
+                    tool
+                    for name, tool in found.items()
+                    if any(fnmatchcase(name, pattern) for pattern in config.include)
+                    and not any(fnmatchcase(name, pattern) for pattern in config.exclude)
                 ]
                 start.reschedule(None)
                 self.started.set()
-                await changed.wait()
-                changed.clear()
+                while not isinstance(await messages.get(), mcp.types.ToolListChangedNotification):
+                    pass
 
-    def explain(self, error: Exception) -> MCPError:
+    def explain(self, error: BaseException) -> MCPError:
         """What went wrong, and the end of what the server wrote."""
         self.stderr.seek(0)
         wrote = mask(self.stderr.read(), self.secrets)[-STDERR_TAIL:].strip()
@@ -187,7 +185,7 @@ class MCPTool(Tool):
 
     def __init__(self, server: MCPServer, definition: mcp.types.Tool) -> None:
         name = f"{server.name}__{definition.name}"
-        legal = re.sub(ILLEGAL, "_", name)[:64]
+        legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
         if legal != name:
             legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
         super().__init__(
@@ -199,24 +197,23 @@ class MCPTool(Tool):
         )
         self.server, self.own_name = server, definition.name
 
-    async def execute(self, args: dict[str, Any], overrides: Overrides = NO_OVERRIDES) -> Any:
+    async def execute(self, args: dict[str, Any], overrides: object = None) -> Any:
         server = self.server
         try:
             result = await server.client.call_tool(self.own_name, args)
         except Exception as error:
             raise server.error or server.explain(error) from None
         parts = [as_part(block) for block in result.content]
-        images = [part for part in parts if isinstance(part, ImagePart)]
-        text = text_of(parts) if parts else as_text(result.structured_content)
         if result.is_error:
-            raise ToolError(mask(text, server.secrets) or "It failed and did not say why.")
-        return [text, *images] if images else text
+            text = mask(text_of(parts), server.secrets)
+            raise ToolError(text or "It failed and did not say why.")
+        return parts or result.structured_content
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
     """A content block as the model reads it: a text, an image, or what else is known of it."""
     block = getattr(block, "resource", block)
-    data = getattr(block, "data", "") or getattr(block, "blob", "")
+    data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_IMAGE and block.mime_type in IMAGES:
         return ImagePart(data=b64decode(data), media_type=block.mime_type)
     known = block.model_dump_json(exclude={"data", "blob"}, exclude_none=True)
@@ -296,11 +293,13 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
             tool = find_tool(name, tools)
             work = tool.execute(tool.validate(json.dumps(arguments)))
             content = as_content(await within(tool.timeout, work, grace=1), MAX_IMAGE)
-            found: list[Any] = [types.TextContent(text=text_of(content))]
-            for part in content:
-                if isinstance(part, ImagePart):
-                    data = b64encode(part.data or b"").decode()
-                    found.append(types.ImageContent(data=data, mime_type=part.media_type or ""))
-            return types.CallToolResult(content=found)
+            images = [
+                types.ImageContent(
+                    data=b64encode(part.data or b"").decode(), mime_type=part.media_type or ""
+                )
+                for part in content
+                if isinstance(part, ImagePart)
+            ]
+            return types.CallToolResult(content=[types.TextContent(text=text_of(content)), *images])
 
     Served(name).run(**options)

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
@@ -35,7 +35,6 @@ from ..tools import Tool, find_tool, tool
 SIDE_BY_SIDE = 4  # sub-agents of one run
 DEEPEST = 3  # of sub-agents in sub-agents
 TASK = "Gives a task to a sub-agent, which sees nothing but the prompt. There are:"
-NOBODY = "It asks for approval and nobody can answer: give it an approval_callback."
 
 Parent = Annotated[Any, Depends(current_agent)]
 Call = Annotated[ToolCall, Depends(current_call)]
@@ -90,14 +89,15 @@ def discover_agents(
     key and what to do.
     """
     found: list[AgentDefinition] = []
+    known = {"inherit": None, **models}
     for path, about, text in read_folder(folder, "*.md", "name", "description"):
-        names, known = about.get("tools"), {"inherit": None, **models}
+        own = None
         try:
             model = known[about.get("model", "inherit")]
-            given = [find_tool(name, tools) for name in EACH_NAME.findall(names or "")]
+            if "tools" in about:
+                own = [find_tool(name, tools) for name in EACH_NAME.findall(about["tools"])]
         except (ToolError, KeyError) as error:
             raise ValueError(f"{path}: tools, model: {error} (models: {[*known]})") from None
-        own = None if names is None else given
         found.append(AgentDefinition(about["name"], about["description"], text, own, model))
     return found
 
@@ -112,7 +112,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Any, call: 
     if parent.listened:
         child.listeners.append(lambda event: parent.emit(SubAgentEvent(name, call.id, event)))
     fire_hooks: Any = getattr(parent, "fire_hooks", None)
-    async with _slots.setdefault(parent._run.task, asyncio.Semaphore(SIDE_BY_SIDE)):
+    async with _slots.setdefault(id(parent), asyncio.Semaphore(SIDE_BY_SIDE)):
         if fire_hooks:
             await fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         result = await child.run(prompt)
@@ -120,11 +120,10 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Any, call: 
             await fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason in ANSWERED:
         return str(result)
-    said = NOBODY if result.pending else result.text
-    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {said}")
+    raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-_slots = WeakKeyDictionary[Any, asyncio.Semaphore]()  # by the task of the parent's run
+_slots = WeakValueDictionary[int, asyncio.Semaphore]()  # of each parent while one is taken
 
 
 class Counted(Loop):
@@ -145,8 +144,8 @@ class Counted(Loop):
 
         model: Any = SimpleNamespace(model=(request.model or self.llm).model, ainvoke=ainvoke)
         reply = await self.parent.call_model(replace(request, purpose="subagent", model=model))
-        calls = {"tool_calls": len(reply.tool_calls)}
-        self.parent.add(SideRequest(reply.usage, reply.model, extra=calls))
+        extra = {"tool_calls": len(reply.tool_calls)}
+        self.parent.add(SideRequest(reply.usage, reply.model, extra=extra))
         return reply
 
 

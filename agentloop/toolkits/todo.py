@@ -59,9 +59,8 @@ class Todo(Loop):
 
     async def context(self) -> list[Message]:
         left = open_items(self.log)
-        text = REMINDER.format(left)
-        if left and steps_without(self.log, text) >= self.todo_reminder:
-            self.tell(text)
+        if left and steps_without(self.log) >= self.todo_reminder:
+            self.tell(REMINDER.format(left))
         return await super().context()
 
     async def finish(self, result: Result) -> Result | None:
@@ -83,11 +82,11 @@ def open_items(log: Sequence[Record]) -> str:
     return "\n".join(re.findall(r"(?m)^\[(?:open|in_progress)\].*", text))
 
 
-def steps_without(log: Sequence[Record], text: str) -> int:
-    """How many tools have run since the model wrote its list, or was told this text."""
+def steps_without(log: Sequence[Record]) -> int:
+    """How many tools have run since the model wrote its list, or was told something."""
     steps = 0
     for record in log:
         steps += isinstance(record, ToolMessage)
-        if text == getattr(record, "text", "") or getattr(record, "tool_name", "") == "todos":
+        if getattr(record, "hidden", False) or getattr(record, "tool_name", "") == "todos":
             steps = 0
     return steps

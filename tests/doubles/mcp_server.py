@@ -20,6 +20,7 @@ TOOLS = [
     {"name": "a.b", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
     {"name": "a_b", "inputSchema": {"type": "object"}},
     {"name": "x" * 80, "inputSchema": {"type": "object"}},
+    {"name": "a_b", "inputSchema": {"type": "object"}},  # a second time
 ]
 PIXEL = base64.b64encode(b"pixel").decode()
 RESULTS = {
@@ -58,7 +59,8 @@ def answer(method, params):
         info = {"name": "fake", "version": "1"}
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/list":
-        return {"tools": TOOLS}
+        first = 2 * ("cursor" in params)
+        return {"tools": TOOLS[first:][:3]} | ({} if first else {"nextCursor": "2"})
     if method == "tools/call":
         kind = params.get("arguments", {}).get("kind", "texts")
         if kind == "die":

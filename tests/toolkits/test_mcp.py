@@ -15,6 +15,7 @@ import pytest
 
 from agentloop import Agent, ImagePart, Loop, ScriptedModel, ToolError
 from agentloop.environment import mask
+from agentloop.messages import text_of
 from agentloop.models.scripted import call
 from agentloop.toolkits import mcp as toolkit
 from agentloop.toolkits.mcp import MCPConfig, MCPError, MCPServer, MCPTools, mcp_servers, mcp_tools
@@ -75,13 +76,14 @@ def named(tools, name):
 async def test_the_time_and_the_git_server_answer_over_stdio(tmp_path):
     async with mcp_tools(command("mcp-server-time")) as tools:
         now = named(tools, "mcp-time__get_current_time")
-        assert json.loads(await now.execute({"timezone": "UTC"}))["timezone"] == "UTC"
+        said = text_of(await now.execute({"timezone": "UTC"}))
+        assert json.loads(said)["timezone"] == "UTC"
         assert now.read_only
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("one\n")
     async with mcp_tools(command("mcp-server-git"), name="git") as tools:
         status = named(tools, "git__git_status")
-        assert "a.txt" in await status.execute({"repo_path": str(tmp_path)})
+        assert "a.txt" in text_of(await status.execute({"repo_path": str(tmp_path)}))
         with pytest.raises(ToolError):
             await status.execute({"repo_path": str(tmp_path / "nowhere")})
 
@@ -113,14 +115,14 @@ async def test_the_everything_server_over_each_transport(kind):
                 await asyncio.sleep(0.1)
     try:
         async with opened(**place) as server:
-            by_name = {tool.name.partition("__")[2]: tool for tool in server.tools}
-            assert await by_name["echo"].execute({"message": "hi"}) == "Echo: hi"
+            by_name = {tool.own_name: tool for tool in server.tools}
+            assert text_of(await by_name["echo"].execute({"message": "hi"})) == "Echo: hi"
             image = await by_name["get-tiny-image"].execute({})
             assert [part.media_type for part in image if isinstance(part, ImagePart)] == [
                 "image/png"
             ]
             links = await by_name["get-resource-links"].execute({"count": 2})
-            assert "demo://resource/" in links
+            assert "demo://resource/" in text_of(links)
             assert (await server.client.list_resources()).resources
             assert (await server.client.get_prompt("simple-prompt")).messages
     finally:
@@ -165,14 +167,14 @@ async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, nam
 async def test_a_result_is_what_the_model_can_read(hostile, mode, kind, text):
     async with hostile(mode) as server:
         message = await result_of(server, kind)
-    assert (message.content, message.is_error) == (text, kind in ("error", "empty"))
+    assert (message.text, message.is_error) == (text, kind in ("error", "empty"))
 
 
 async def test_an_image_is_one_and_a_long_result_loses_its_middle(hostile):
     async with hostile("good") as server:
         for kind in ("image", "picture"):
             image = await result_of(server, kind)
-            assert image.content[1] == ImagePart(data=b"pixel", media_type="image/png")
+            assert image.content == (ImagePart(data=b"pixel", media_type="image/png"),)
         assert len((await result_of(server, "long")).text) < 101_000
 
 
@@ -188,6 +190,7 @@ async def test_no_secret_shows_in_an_error_and_no_variable_is_inherited(hostile,
             await server.tools[0].execute({"kind": "die"})
         assert (await result_of(server, "texts")).is_error
         shown = f"{died.value} {server.config!r} {server.config}"
+    assert "MCP server 'fake': CancelledError" in (await result_of(server, "texts")).text
     assert (given["KEY"], "OPENAI_API_KEY" in given) == ("sk-12345", False)
     assert not [each for each in ("sk-1", "67890", "inherited") if each in shown]
 
@@ -198,7 +201,7 @@ async def test_a_key_in_a_url_or_a_header_does_not_show():
     server = MCPServer("one", config, {"variable"})
     said = mask(f"{url} with head-secret, key=query-secret, variable", server.secrets)
     assert said == "http://127.0.0.1:9/s/***/mcp?key=*** with ***, key=***, ***"
-    with pytest.raises(MCPError) as refused:
+    with pytest.raises(MCPError, match="MCP server: ") as refused:
         async with opened(**config.model_dump()):
             pass
     assert "-secret" not in f"{refused.value}"
@@ -310,10 +313,11 @@ async def test_tools_are_served_to_any_client():
     async with mcp_tools(sys.executable, "-c", SERVE) as [add, look]:
         assert (add.name, add.description) == ("sums__add", "Add two numbers.")
         assert (add.read_only, look.read_only) == (False, True)
-        assert await add.execute({"a": 2, "b": 3}) == "5"
+        assert text_of(await add.execute({"a": 2, "b": 3})) == "5"
         with pytest.raises(ToolError, match="valid integer"):
             await add.execute({"a": "two", "b": 3})
-        assert await look.execute({}) == ["seen", ImagePart(data=b"pixel", media_type="image/png")]
+        text, image = await look.execute({})
+        assert (text.text, image) == ("seen", ImagePart(data=b"pixel", media_type="image/png"))
 
 
 def test_the_mixin_is_a_loop_by_itself():

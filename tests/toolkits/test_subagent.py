@@ -217,8 +217,7 @@ async def test_an_end_without_an_answer_is_an_error_that_the_model_reads():
     assert results(boss) == [
         "a ended without an answer: refused. I cannot.",
         "RuntimeError: no model here",
-        "c ended without an answer: needs_approval. It asks for approval and nobody can answer: "
-        "give it an approval_callback.",
+        "c ended without an answer: needs_approval. ",
     ]
 
 
