@@ -7,7 +7,6 @@ Listeners get these objects; `query_stream` yields them. Nothing here is stored:
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
@@ -31,18 +30,11 @@ class _Text:
     content: str
 
 
-class _Delta(_Text):
-    @property
-    def delta(self) -> str:
-        """The content, by another name."""
-        return self.content
-
-
-class TextDeltaEvent(_Delta):
+class TextDeltaEvent(_Text):
     """The next piece of the model's text, as it streams in."""
 
 
-class ThinkingDeltaEvent(_Delta):
+class ThinkingDeltaEvent(_Text):
     """The next piece of the model's thinking, as it streams in."""
 
 
@@ -65,24 +57,6 @@ class ThinkingEvent(_Text):
 
 class TextEvent(_Text):
     """The text of one reply, whole."""
-
-
-@dataclass
-class RequestEvent:
-    """A model request goes out, with so many messages and an estimate of its input tokens.
-
-    `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
-    or tool_choice changed. Of the tokens, `tokens_kept` stand in what was kept, so that a provider
-    may read them from its cache; `tokens_again` were in the last request too, but behind a change,
-    and are billed again.
-    """
-
-    purpose: str
-    messages: int
-    kept: int
-    tokens: int
-    tokens_kept: int = 0
-    tokens_again: int = 0
 
 
 @dataclass
@@ -135,13 +109,6 @@ class ToolResultEvent:
 
 class HiddenUserMessageEvent(_Text):
     """The library put a user message into the conversation (a nudge, a reminder)."""
-
-
-@dataclass
-class PruneEvent:
-    """Old results were replaced by placeholders: the request's prefix changes here."""
-
-    tool_call_ids: list[str]
 
 
 @dataclass
@@ -235,10 +202,9 @@ class EventStream:
     async def __anext__(self) -> Event:
         if self._ended:
             raise StopAsyncIteration
-        if self._task is None:
+        if not self._task:
             self._task = asyncio.ensure_future(outcome(self._run(self._queue)))
-            queue = self._queue
-            self._task.add_done_callback(lambda _: queue.put_nowait(None))
+            self._task.add_done_callback(self._queue.put_nowait)  # the last thing in the queue
         else:  # the reader has dealt with the last event: the run may go on
             self._queue.task_done()
         try:
@@ -246,7 +212,7 @@ class EventStream:
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        if event is not None:
+        if event is not self._task:
             return event
         self._ended = True
         if isinstance(result := self._task.result(), BaseException):
@@ -257,7 +223,7 @@ class EventStream:
     async def aclose(self) -> None:
         """Cancel the run if it is still going, and wait until it has closed its log."""
         self._ended = True
-        if self._task is not None and await cancel_and_wait([self._task], self._grace):
+        if self._task and await cancel_and_wait([self._task], self._grace):
             raise asyncio.CancelledError
 
     async def __aenter__(self) -> Self:
@@ -267,6 +233,5 @@ class EventStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        if self._task is not None:
-            with suppress(RuntimeError):  # the event loop is closed
-                self._task.cancel()
+        if self._task:
+            self._task.cancel()

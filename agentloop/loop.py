@@ -117,11 +117,12 @@ class Loop(Runs):
     max_result_chars: int = 100_000
     on_tool_error: Literal["return", "raise"] = "return"
 
+    _offered = tuple[Tool, ...]()  # in this turn
+    _steps = 0  # so far
+
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
-        self._offered: Sequence[Tool] = ()
-        self._steps = 0
 
     # ---- the loop
 
@@ -229,13 +230,10 @@ class Loop(Runs):
         """Run one call; every failure becomes an error result that the model can read."""
         given = {current_agent: lambda: self, current_call: lambda: call}
         overrides = {**given, **(self.dependency_overrides or {})}
-        recording = False
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
-            recording = True
             self.record(ToolStart(call.id))
-            recording = False
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
@@ -245,7 +243,7 @@ class Loop(Runs):
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if recording or was_cancelled(error) or self.on_tool_error == "raise":
+            if was_cancelled(error) or self.on_tool_error == "raise":
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
@@ -284,13 +282,11 @@ class Loop(Runs):
 
     def _offer(self) -> Sequence[Tool]:
         """This turn's tools. Its calls are resolved against this snapshot."""
-        before, tools = self._offered, tuple(self.toolset())
-        new = by_name(tools).keys()
-        self._offered = tools
-        if before and tools != before:
-            old = by_name(before).keys()
+        before, self._offered = self._offered, tuple(self.toolset())
+        old, new = by_name(before).keys(), by_name(self._offered).keys()
+        if before and before != self._offered:
             self.emit(ToolsChangedEvent(sorted(new - old), sorted(old - new)))
-        return tools
+        return self._offered
 
     def _take(self, reply: AssistantMessage) -> None:
         """Record a reply, and tell of it."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache
 from typing import Any, TypeVar, cast, dataclass_transform
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 Data = TypeVar("Data")
 Extra = Mapping[str, Any] | None
@@ -180,12 +179,7 @@ class ToolCall(_Clean):
 
         Providers refuse a history that holds anything but a JSON object here, for ever.
         """
-        return _wire_arguments(self.arguments)
-
-
-@lru_cache(1024)  # every request holds all calls so far
-def _wire_arguments(text: str) -> str:
-    return "{}" if ToolCall("", "", text).parsed is None else text
+        return "{}" if self.parsed is None else self.arguments
 
 
 @frozen
@@ -380,18 +374,7 @@ class Stop(Exception):
 
 
 class TaskComplete(Stop):
-    """What a done tool raises: the task is finished, and `message` is the answer.
+    """What a done tool raises: the task is finished, and `message` is the answer."""
 
-    A message that is no text becomes the value, and its JSON the text.
-    """
-
-    def __init__(self, message: Any = "", value: Any = None) -> None:
-        if not isinstance(message, str):
-            value = message if value is None else value
-            message = "" if message is None else to_json(message, fallback=repr).decode()
-        super().__init__("done", message, value)
-
-    @property
-    def message(self) -> str:
-        """The answer."""
-        return self.text
+    def __init__(self, message: str = "", value: Any = None) -> None:
+        super().__init__("done", str(message), value)

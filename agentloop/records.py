@@ -9,12 +9,12 @@ the round trip.
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, cast, get_args
 
 from pydantic_core import from_json, to_json
 
-from .messages import AssistantMessage, Message, Part, Record, ToolCall, Unknown, Usage
+from .messages import Message, Part, Record, ToolCall, Unknown, Usage
 
 
 def _tag(cls: Any) -> str:
@@ -57,33 +57,27 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     cls = cls or _TYPES.get(data["type"], Unknown)
     if cls is Unknown:
         return Unknown(data)
-    known = {name: value for name, value in data.items() if name in _FIELDS[cls]}
-    if extra := {n: data[n] for n in data if n not in known and n != "type"}:
-        known["extra"] = extra
-    for name, value in known.items():
-        if name == "content" and isinstance(value, list):
-            known[name] = [from_dict(part) for part in data[name]]
+    known, extra = dict[str, Any](), dict[str, Any]()
+    for name, value in data.items():
+        if name not in _FIELDS[cls]:
+            extra[name] = value
         elif name == "tool_calls":
             known[name] = [from_dict(call, ToolCall) for call in value]
         elif name == "usage":
             known[name] = from_dict(value, Usage)
         elif name == "data":
             known[name] = base64.b64decode(value)
-    return cls(**known)
+        elif name == "content" and not isinstance(value, str):
+            known[name] = [*map(from_dict, value)]
+        else:
+            known[name] = value
+    extra.pop("type", None)
+    return cls(**known, extra=extra or None)
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """The record as one line of JSON, without the line's end.
-
-    `raw` that is no JSON is left out.
-    ValueError: so is another field.
-    """
-    try:
-        return to_json(to_dict(record), inf_nan_mode="strings")
-    except ValueError:
-        if not isinstance(record, AssistantMessage) or record.raw is None:
-            raise
-        return dump_record(replace(record, raw=None))
+    """The record as one line of JSON, without the line's end. ValueError: a field is no JSON."""
+    return to_json(to_dict(record), inf_nan_mode="strings")
 
 
 def load_record(line: str | bytes) -> Any:

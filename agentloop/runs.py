@@ -6,7 +6,6 @@ Copy with: messages.py, events.py, errors.py, transcript.py, settings.py, waitin
 """
 
 import asyncio
-import copy
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .settings import Settings, check_settings, settings_of
+from .settings import Settings, settings_of
 from .transcript import (
     newest_run,
     open_states,
@@ -117,10 +116,6 @@ class Runs(Settings):
         """
         return usage_of(self.log)
 
-    async def get_usage(self) -> Usage:
-        """`usage`, for programs that await it."""
-        return self.usage
-
     def load_history(self, messages: Sequence[Message]) -> None:
         """Start from these messages instead of the present log. Calls without a result get one.
 
@@ -146,20 +141,15 @@ class Runs(Settings):
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """An independent copy with the log up to record `at`, or all of it.
 
-        It has the same settings, but for those that are given. Calls that are open there get a
-        result in the copy. An agent with an empty log is a template: fork it once per request.
+        It has the same settings, but for those that are given, and begins anew with all else.
+        Calls that are open there get a result in the copy. An agent with an empty log is a
+        template: fork it once per request.
         """
-        twin = copy.copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, list | dict | set):
-                setattr(twin, name, copy.copy(cast(Any, value)))
-        if settings:
-            same = {name: getattr(self, name) for name in settings_of(type(self))}
-            vars(twin).update(check_settings(type(self), same | settings))
+        same = {name: getattr(self, name) for name in settings_of(type(self))}
+        twin = type(self)(**(same | settings))
         twin.log = self.log[:at]
         if twin.log:
             twin.log += [*map(sealed, open_states(twin.log)), Fork()]
-        twin._run = None
         return twin
 
     # ---- telling

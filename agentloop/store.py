@@ -1,13 +1,12 @@
 """A session file: JSON lines that are only appended, with a lock while it is open.
 
-Copy with: errors.py, messages.py, records.py.
+Copy with: errors.py, messages.py, records.py, waiting.py.
 
 The first line is a header, each further line is a record. A line is acknowledged once `append`
 returns: the operating system has it then, and a killed process loses none. A torn last line, which
 a kill or a full disk leaves, was never acknowledged: the next append cuts it away.
 """
 
-import logging
 import os
 import re
 import sys
@@ -18,8 +17,7 @@ from pathlib import Path
 from .errors import SessionLocked
 from .messages import Record, Reset, RunStart, Unknown
 from .records import load_record
-
-logger = logging.getLogger("agentloop")
+from .waiting import logger
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":1}'
@@ -61,8 +59,6 @@ class SessionFile(FileIO):
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
         for folder in path.parents[::-1]:  # with parents=True, only the last one is private
             folder.mkdir(0o700, exist_ok=True)
-        if new and path.exists():
-            raise FileExistsError(f"there is a session {path.stem!r} already")
         super().__init__(
             path,
             "xb" if new else "ab",

@@ -5,7 +5,6 @@ Copy with: tools.py and what it names.
 The estimate is one token per four bytes of UTF-8: the same on every machine and at any time.
 """
 
-import logging
 import os
 import re
 from collections.abc import Iterable
@@ -18,8 +17,7 @@ from pydantic_core import to_json
 
 from .messages import AssistantMessage, Message, TextPart
 from .tools import Tool
-
-logger = logging.getLogger("agentloop")
+from .waiting import logger
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
@@ -34,15 +32,10 @@ HOW_TO_GET_IT = (
 )
 
 
-def estimate(text: str) -> int:
-    """One token per four bytes of UTF-8."""
-    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
-
-
 def count_tokens(text: str, model: str | None = None) -> int:
     """The tokens of a text: estimated, or counted by tiktoken if `model` is one of OpenAI's."""
     if not (model and re.match(MODELS, model) and (encoder := tiktoken())):
-        return estimate(text)
+        return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)  # rounded up
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     return sum(len(encoder.encode(piece, disallowed_special=())) for piece in pieces)
 

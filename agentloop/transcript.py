@@ -97,7 +97,6 @@ def seal(records: Records) -> list[Message]:
         elif isinstance(record, AssistantMessage):
             own.append({key: results.pop(key, []) for key in {c.id for c in record.tool_calls}})
     messages: list[Message] = []
-    states: dict[str, CallState] = {}
     seen: set[str] = set()
     for record in records:
         if isinstance(record, AssistantMessage):
@@ -106,8 +105,7 @@ def seal(records: Records) -> list[Message]:
                 messages.append(reply)
             for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
                 if not (found := answers[asked.id]):
-                    states = states or call_states(records)
-                    found = [sealed(states[asked.id])]
+                    found = [sealed(call_states(records)[asked.id])]
                 result = found.pop()
                 messages.append(result if call is asked else replace(result, tool_call_id=call.id))
         elif isinstance(record, UserMessage | SystemMessage):
@@ -193,11 +191,6 @@ def call_states(records: Records) -> dict[str, CallState]:
 def open_states(records: Records) -> list[CallState]:
     """The calls that have no result yet, in the order in which they were asked for."""
     return [state for state in call_states(records).values() if state.result is None]
-
-
-def open_calls(records: Records) -> list[ToolCall]:
-    """The calls that have no result yet, as the model wrote them."""
-    return [state.call for state in open_states(records)]
 
 
 def sealed(state: CallState) -> ToolMessage:

@@ -141,8 +141,7 @@ def test_parts_say_what_they_need():
         UserMessage([{"type": "text"}])  # type: ignore[list-item]
 
 
-def test_raw_that_is_no_json_is_left_out_and_anything_else_is_refused():
-    line = dump_record(AssistantMessage("precious", raw=object()))
-    assert load_record(line) == AssistantMessage("precious")
-    with pytest.raises(ValueError, match="object"):
-        dump_record(UserMessage("x", extra={"x": object()}))
+def test_what_is_no_json_is_refused():
+    for record in (AssistantMessage("x", raw=object()), UserMessage("x", extra={"x": object()})):
+        with pytest.raises(ValueError, match="object"):
+            dump_record(record)

@@ -91,7 +91,7 @@ class TestAllMixinsAtOnce(test_loop.TestLoop):
     """With a file, which after each test holds the log."""
 
     agent_class = type("All", (*MIXINS,), {})
-    largest_fork = 2200
+    largest_fork = 2400
 
     @pytest.fixture(autouse=True)
     def _files(self, tmp_path):

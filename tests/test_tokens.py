@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentloop import AssistantMessage, ImagePart, ToolCall, UserMessage
-from agentloop.tokens import TABLE, count_tokens, estimate, message_tokens, tiktoken
+from agentloop.tokens import TABLE, count_tokens, message_tokens, tiktoken
 
 TODAYS = ["gpt-5.5", "gpt-6-mini", "gpt-4o", "gpt-4.1-mini", "o3", "o9-pro", "codex-mini-latest"]
 TODAYS += ["openai/gpt-5", "ft:gpt-4o:me", "chatgpt-4o-latest", "gpt-oss-20b"]
@@ -45,7 +45,7 @@ def test_without_the_table_it_estimates_and_says_once_how_to_get_it(caplog):
 
 
 def test_the_estimate_is_a_token_for_four_bytes():
-    assert [estimate(text) for text in ("", "abcd", "abcde", "é" * 4, "🚂")] == [0, 1, 2, 2, 1]
+    assert [count_tokens(text) for text in ("", "abcd", "abcde", "é" * 4, "🚂")] == [0, 1, 2, 2, 1]
     calls = AssistantMessage("abcd", (ToolCall("1", "look", '{"a":123}'),))
     assert message_tokens(calls) == 4 + 1 + 4 + 4
     image = ImagePart(url="https://example.com/a.png")

@@ -26,7 +26,6 @@ from agentloop.transcript import (
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
     call_states,
-    open_calls,
     open_states,
     seal,
     sealed,
@@ -86,7 +85,7 @@ def test_an_open_call_is_answered_with_what_is_known_of_it():
     assert [m.text for m in view(log)[2:]] == [NEVER_STARTED, OUTCOME_UNKNOWN, DENIED]
     states = [state.state for state in call_states(log).values()]
     assert states == ["pending", "running", "denied"]
-    assert open_calls(log) == [A, B, c]
+    assert [state.call for state in open_states(log)] == [A, B, c]
     results = [*map(sealed, open_states(log))]
     assert results == view(log)[2:]
     assert all(result.is_error for result in results)

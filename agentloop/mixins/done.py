@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from ..errors import ToolError
 from ..loop import Loop, Request
@@ -87,7 +87,7 @@ def done_tool(output_type: Any = None) -> Tool:
         raise TaskComplete(message)
 
     def hand_over(result: Any) -> None:
-        raise TaskComplete(result, value=result)
+        raise TaskComplete(to_json(result, fallback=repr).decode(), result)
 
     hand_over.__annotations__["result"] = output_type
     function: Any = done if output_type is None else hand_over

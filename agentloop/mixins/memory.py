@@ -50,8 +50,8 @@ class Memory(Loop):
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         twin = super().fork(at, **settings)
-        if settings:
-            twin._memory = twin._read_files()
+        if not settings:
+            twin._memory = self._memory
         return twin
 
     async def context(self) -> list[Message]:

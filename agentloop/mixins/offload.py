@@ -16,7 +16,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from weakref import finalize
 
 from pydantic import Field
@@ -52,12 +52,17 @@ class Offload(Loop):
     max_result_chars = 10_000_000
 
     @cached_property
-    def _temporary(self) -> Temporary:  # of this agent and of the forks that are made later
+    def _temporary(self) -> Temporary:  # of this agent and of its forks
         return Temporary()
 
     @property
     def _folder(self) -> Path:
         return Path(self.offload_dir or self._temporary.path)
+
+    def fork(self, at: int | None = None, **settings: Any) -> Self:
+        twin = super().fork(at, **settings)
+        twin._temporary = self._temporary
+        return twin
 
     def toolset(self) -> Sequence[Tool]:
         return [*super().toolset(), read_offloaded]

@@ -99,9 +99,9 @@ class Session(Loop):
 
         FileExistsError: there is a session with this name.
         """
-        twin = super().fork(at, **settings)
-        twin.session, twin.session_file, twin.saved = session, None, 0
+        twin = super().fork(at, **settings, session=None)
         if session is not None:
+            twin.session = session
             twin.open_session(session, new=True)
             twin._save()
         return twin

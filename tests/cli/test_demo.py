@@ -15,7 +15,7 @@ from agentloop.cli import demo
 from agentloop.cli.main import main
 from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
 from agentloop.store import read_log
-from agentloop.transcript import open_calls
+from agentloop.transcript import open_states
 from tests.doubles.openai_double import OpenAIDouble, Reply
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,7 +94,7 @@ def test_a_killed_agent_goes_on_and_its_tool_ran_once():
     ]
     assert (root / demo.LEDGER).read_text(encoding="utf-8") == "paid 6\n"
     log = read_log(root / "s.jsonl")
-    assert not open_calls(log)
+    assert not open_states(log)
     started = [record.call_id for record in log if isinstance(record, ToolStart)]
     asked = [c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls]
     answered = [record.tool_call_id for record in log if isinstance(record, ToolMessage)]

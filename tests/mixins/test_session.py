@@ -33,7 +33,7 @@ from agentloop.messages import Unknown
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
 from agentloop.store import read_log, session_path
-from agentloop.transcript import open_calls
+from agentloop.transcript import open_states
 
 from .. import SLOW, test_loop
 from ..test_loop import add, shown
@@ -98,7 +98,7 @@ class TestContinuing:
         calls = (ToolCall("a", "once", '{"n":1}'), ToolCall("b", "once", '{"n":2}'))
         write(tmp_path, UserMessage("x"), AssistantMessage(tool_calls=calls), ToolStart("a"))
         agent, llm = open_session(tmp_path, "ok", tools=[once])
-        assert [c.id for c in open_calls(agent.log)] == ["a", "b"]
+        assert [state.call.id for state in open_states(agent.log)] == ["a", "b"]
         assert (await agent.run()).text == "ok"
         assert ran == [2]
         assert "may have had effects" in shown(llm.requests[0])[2]
@@ -169,7 +169,7 @@ class TestForks:
         open_session(tmp_path, name="other")[0].record(UserMessage("mine"))
         before = lines(tmp_path, "other")
         for name in ("other", "s"):
-            with pytest.raises(FileExistsError, match=f"{name}' already"):
+            with pytest.raises(FileExistsError, match=rf"{name}\.jsonl"):
                 agent.fork(session=name)
         assert lines(tmp_path, "other") == before
 
@@ -432,7 +432,7 @@ def test_the_session_of_schema_1_is_read_for_ever(tmp_path, caplog):
         FilePart(url="https://example.com/a.pdf", name="a.pdf"),
     )
     assert agent.usage == Usage(1130, 66, 900, 50, 20)
-    assert [c.id for c in open_calls(agent.log)] == ["call_3"]
+    assert [state.call.id for state in open_states(agent.log)] == ["call_3"]
 
 
 # ---- other stores
