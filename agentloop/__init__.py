@@ -28,6 +28,8 @@ from .events import (
     CompactionEvent,
     FinalResponseEvent,
     HiddenUserMessageEvent,
+    PruneEvent,
+    RequestEvent,
     StepCompleteEvent,
     StepStartEvent,
     TextDeltaEvent,
@@ -60,11 +62,11 @@ from .messages import (
 from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.cost import Cost
 from .mixins.done import DoneTool
-from .mixins.ephemeral import Ephemeral, PruneEvent
+from .mixins.ephemeral import Ephemeral
 from .mixins.inbox import Inbox, every
 from .mixins.limits import Limits
 from .mixins.memory import Memory
-from .mixins.meter import Meter, RequestEvent, assert_prefix_stable
+from .mixins.meter import Meter, assert_prefix_stable
 from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions

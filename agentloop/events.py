@@ -30,11 +30,18 @@ class _Text:
     content: str
 
 
-class TextDeltaEvent(_Text):
+class _Delta(_Text):
+    @property
+    def delta(self) -> str:
+        """The content, by another name."""
+        return self.content
+
+
+class TextDeltaEvent(_Delta):
     """The next piece of the model's text, as it streams in."""
 
 
-class ThinkingDeltaEvent(_Text):
+class ThinkingDeltaEvent(_Delta):
     """The next piece of the model's thinking, as it streams in."""
 
 
@@ -133,6 +140,31 @@ class ToolsChangedEvent:
 
     added: list[str]
     removed: list[str]
+
+
+@dataclass
+class RequestEvent:
+    """A model request goes out, with so many messages and an estimate of its input tokens.
+
+    `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
+    or tool_choice changed. Of the tokens, `tokens_kept` stand in what was kept, so that a provider
+    may read them from its cache; `tokens_again` were in the last request too, but behind a change,
+    and are billed again.
+    """
+
+    purpose: str
+    messages: int
+    kept: int
+    tokens: int
+    tokens_kept: int = 0
+    tokens_again: int = 0
+
+
+@dataclass
+class PruneEvent:
+    """Old results were replaced by placeholders: the request's prefix changes here."""
+
+    tool_call_ids: list[str]
 
 
 @dataclass

@@ -378,3 +378,8 @@ class TaskComplete(Stop):
 
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", str(message), value)
+
+    @property
+    def message(self) -> str:
+        """The answer."""
+        return self.text

@@ -116,6 +116,10 @@ class Runs(Settings):
         """
         return usage_of(self.log)
 
+    async def get_usage(self) -> Usage:
+        """`usage`, for programs that await it."""
+        return self.usage
+
     def load_history(self, messages: Sequence[Message]) -> None:
         """Start from these messages instead of the present log. Calls without a result get one.
 

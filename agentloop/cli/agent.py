@@ -35,7 +35,7 @@ from ..toolkits.shell import MAX_TIMEOUT, Shell
 from ..toolkits.skills import Skills
 from ..tools import Tool
 from ..transcript import is_own, newest_prompt
-from .terminal import BOLD, DIM, RED, Shown, Terminal
+from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
@@ -130,11 +130,6 @@ class Chat:
                     self.terminal.say(str(server.error), RED)
             yield
 
-    @staticmethod
-    def pick(found: Sequence[SessionInfo]) -> str:
-        """The name of the session to go on with."""
-        return found[0].name
-
     def greet(self) -> None:
         """Say which session this is, and show its last exchange."""
         name, messages = self.agent.session, self.agent.messages
@@ -170,7 +165,7 @@ class Chat:
         try:
             result = await self.agent.run(prompt and with_images(prompt, self.root))
         except ModelError as error:
-            self.terminal.say(f"The model failed: {' '.join(str(error).split())}", RED)
+            self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
         if result.stop_reason not in ("completed", "done"):
             self.note(f"Stopped: {result.stop_reason}.")
@@ -191,16 +186,16 @@ class Chat:
         cost = f", ${bill.cost:.4f}" if bill.cost else ""
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
-    async def context(self) -> dict[str, int]:
-        """The tokens of the next request by what they are for, and those of the window."""
+    async def meter(self) -> str:
+        """How full the context window is, in tokens, and of what."""
         shown = await self.agent.context()
         said = len(shown) - len(self.agent.messages)
-        sizes = {
-            "system": sum(map(message_tokens, shown[:said])),
-            "tools": tool_tokens(self.agent.toolset()),
-            "messages": sum(map(message_tokens, shown[said:])),
-        }
-        return {"context": sum(sizes.values()), "window": self.window} | sizes
+        system, messages = (sum(map(message_tokens, each)) for each in (shown[:said], shown[said:]))
+        tools = tool_tokens(self.agent.toolset())
+        return (
+            f"context {system + tools + messages:,} of {self.window:,}: "
+            f"system {system:,}, tools {tools:,}, messages {messages:,}"
+        )
 
     # ---- commands
 
@@ -213,7 +208,7 @@ class Chat:
         self.note(f"This is session {name} now; {before.session} stays as it was.")
 
     async def do_resume(self, rest: str) -> None:
-        """NAME: go on with another session of this folder; Tab completes its name"""
+        """NAME go on with another session; Tab completes its name"""
         found = sessions_of(self.root)
         if rest not in [each.name for each in found]:
             raise ValueError("\n".join(["There are these sessions:", *map(described, found)]))
@@ -229,10 +224,9 @@ class Chat:
             self.note("Nothing was summarized.")
 
     async def do_context(self, rest: str) -> None:
-        """what fills the context window, which tools there are, and what was used so far"""
-        lines = [f"{name:9} {size:9,}" for name, size in (await self.context()).items()]
+        """what fills the context window, the tools, and what was used so far"""
         names = ", ".join(tool.name for tool in self.agent.toolset())
-        self.terminal.say("\n".join([*lines, f"tools: {names}", self.usage()]))
+        self.terminal.say(f"{await self.meter()}\ntools: {names}\nso far: {self.usage()}")
 
 
 def with_images(prompt: str, root: Path) -> str | list[Part]:

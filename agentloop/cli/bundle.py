@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from .. import __version__
+from ..tokens import count_tokens
 from .terminal import safe
 
 PACKAGE = Path(__file__).resolve().parent.parent
 FOLDERS = ["", "mixins", "models", "toolkits"]  # in the order in which one reads them
-DOCSTRING = re.compile(r'"""(.*?)\n\nCopy with: (.*?)(?:\n\n|\n""")', re.DOTALL)
+DOCSTRING = re.compile(r'"""(.*?)\n\nCopy with: ', re.DOTALL)
 NEEDED = r"(?m)^ *from (\.+)(\S+) import "
 IMPORTED = r"(?m)^ *(?:import|from(?= \S+ import )) (\w+)"
 INNER = r"^ *from (?:__future__|\.+[\w.]+) import (?:\([^)]*\)|.*)\n"  # what a bundle leaves out
@@ -75,8 +76,7 @@ class Part:
 
     def __init__(self, path: str, source: str) -> None:
         self.path, self.source = path, source
-        [(self.sentence, copy_with)] = DOCSTRING.findall(source)
-        self.copy_with = " ".join(copy_with.split())
+        [self.sentence] = DOCSTRING.findall(source)
         self.text = re.sub("\n{4,}", "\n\n\n", re.sub(LEFT_OUT, "", source)).strip("\n")
         self.needs = [
             str(PurePosixPath(path).parents[len(dots) - 1] / f"{module.replace('.', '/')}.py")
@@ -184,7 +184,7 @@ def main(options: argparse.Namespace) -> int:
 
     parts PART...   such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py
-    --list          show the parts, what each weighs, and what it needs
+    --list          show the parts, and what each weighs; what one needs comes with it
     --check FILE    say what you changed in a bundle, and what is newer
     --upgrade FILE  replace the parts of a bundle that you did not change
     """
@@ -199,11 +199,9 @@ def main(options: argparse.Namespace) -> int:
             said = [f"{file} is up to date."]
         said, status = said + both, int(bool(both))
     elif options.list:
-        core = choose(package)
         for part in package.values():
-            needs = "always there" if part in core else f"needs {part.copy_with}"
-            lines = part.source.count("\n")
-            said.append(f"{part.path:22}{lines:4} lines  {part.sentence}\n{'':22}{needs}")
+            weight = f"{count_tokens(part.text):6,} tokens"
+            said.append(f"{part.path:22}{weight}  {part.sentence}")
     elif options.parts and options.o:
         parts = choose(package, options.parts)
         with open(options.o, "x", encoding="utf-8", newline="\n") as new:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from glob import iglob
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -71,7 +73,7 @@ class Screen(Drawn):
     def pick(found: Sequence[SessionInfo]) -> str:
         """The name of the session that the user chooses."""
         options = [(each.name, described(each)) for each in found]
-        return choice("Which session?", options=options) if options[1:] else found[0].name
+        return choice("Which session?", options=options)
 
     async def talk(self) -> None:
         """Prompt and answer in turn until the user leaves."""
@@ -83,9 +85,8 @@ class Screen(Drawn):
             self.greet()
             ticks = asyncio.ensure_future(self.tick())
             try:
-                await self.session.prompt_async()
-            except EOFError:
-                pass
+                with suppress(EOFError):
+                    await self.session.prompt_async()
             finally:
                 ticks.cancel()
                 if self.work:
@@ -101,17 +102,18 @@ class Screen(Drawn):
         while True:
             if self.work or self.agent.log[-1:] != newest:
                 newest = self.agent.log[-1:]
-                sizes = await self.context()
-                self.status = "  ".join(f"{name} {size:,}" for name, size in sizes.items())
+                self.status = await self.meter()
                 self.session.app.invalidate()
             await asyncio.sleep(0.1)
 
     def below(self) -> ANSI:
         """What has not come to its end yet, the status line, and the prompt."""
-        hint = "Enter will send it  " if self.sends else "Esc stops  " if self.work else ""
         lines = [f"* {line}" for line, _ in self.calls.values()]
         lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
-        lines += [f"{hint}{self.agent.llm.model}  {self.status}"]
+        if self.work:
+            hint = "This is sent next" if self.sends else "Esc stops"
+            lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
+        lines += [f"{self.status}  {self.agent.llm.model}"]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
         lines = [*self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
@@ -198,9 +200,12 @@ class Screen(Drawn):
         if text.startswith("!"):
             work: Awaitable[object] = self.run_command(text[1:])
         elif text.startswith("/") and name.isalpha():  # /etc/hosts begins a message
+            if name not in self.commands:
+                self.note(f"There is no /{name}.")
             work = self.commands.get(name, self.do_help)(rest.strip())
         else:
             work = self.reply(text)
+        self.began = monotonic()
         self.work = asyncio.ensure_future(self.finish(work))
 
     async def finish(self, work: Awaitable[object]) -> None:
@@ -215,7 +220,7 @@ class Screen(Drawn):
         for line, _ in self.calls.values():
             self.terminal.line(f"* {line}  (cut off)", RED)
         self.calls.clear()
-        self.fold(self.output)
+        self.fold(self.output, "cut off")
         self.text = self.output = ""
         self.work = None
         self.session.app.invalidate()
@@ -235,7 +240,7 @@ class Screen(Drawn):
         self.session.app.exit()
 
     async def do_undo(self, rest: str) -> None:
-        """take back your last message and all that followed; files stay as they are"""
+        """take back your last message and what followed; files stay"""
         log = [*self.agent.log]
         at = newest_prompt(log)
         prompts = [record.text for record in log[at:] if is_own(record)]

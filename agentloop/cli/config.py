@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
@@ -24,12 +24,14 @@ from ..models.http import HTTPModel
 from ..settings import Settings
 from ..tools import Tool
 
+Provider: TypeAlias = Literal["openai", "anthropic", "google"]
+
 DEFAULT_MODELS = {
     "openai": "gpt-5-mini",
     "anthropic": "claude-sonnet-5",
     "google": "gemini-flash-latest",
 }
-KEYS = {  # the first variable that there is says whose model it is
+KEYS: dict[str, Provider] = {  # the first variable that there is says whose model it is
     "OPENAI_BASE_URL": "openai",
     "OPENAI_API_KEY": "openai",
     "ANTHROPIC_API_KEY": "anthropic",
@@ -58,7 +60,7 @@ Beside = Annotated[str, AfterValidator(lambda name: str(config_folder() / name))
 class Config(Settings):
     """What the config file may say. Files are beside it."""
 
-    provider: str | None = None
+    provider: Provider | None = None
     model: str | None = None
     base_url: str | None = None
     context_window: int | None = None
@@ -89,8 +91,6 @@ def choose(config: Config) -> tuple[HTTPModel, str | None]:
     provider = config.provider or ("openai" if config.base_url else next(keyed, None))
     if provider is None:
         raise ValueError(NO_MODEL)
-    if provider == "openai" and config.base_url and not config.model:
-        raise ValueError("Which model of the server? Name it with --model.")
     llm = KINDS[provider](config.model or DEFAULT_MODELS[provider], base_url=config.base_url)
     return llm, urlsplit(llm.base_url or "").hostname
 

@@ -24,7 +24,6 @@ from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 FOLDED = 6  # lines of a result that are shown
 COLOURS = {"-": "red", "+": "green"}
 EDITS = ("write", "edit")
-EDITED = ("path", "content", "old_text", "new_text")  # their arguments
 
 
 class Drawn(Chat):
@@ -34,7 +33,7 @@ class Drawn(Chat):
         self.text = self.output = ""  # of a reply, what is not printed; of what runs, the newest
         self.calls: dict[str, tuple[str, Text | None]] = {}  # that run: a line, what they change
         self.asked = set[str]()  # the calls whose changes were shown before
-        self.folded = list[str]()
+        self.folded = list[tuple[str, str]]()  # results, and of what they are
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
         self.shell.on_output = self.hear
@@ -64,10 +63,9 @@ class Drawn(Chat):
                 if diff and not event.is_error:
                     self.console.print(diff)
                 else:
-                    self.fold(event.result)
+                    self.fold(event.result, line)
             case events.CompactionEvent():
-                sizes = f"{event.tokens_before:,} tokens are now {event.tokens_after:,}"
-                self.note(f"Summarized: {sizes}.")
+                self.note(f"Summarized, to {event.tokens_after / event.tokens_before:.0%}:")
                 self.markdown(event.summary)
             case _:
                 pass
@@ -86,11 +84,11 @@ class Drawn(Chat):
         if text.strip():
             print(self.drawn(text), end="\n\n")
 
-    def fold(self, text: str) -> None:
+    def fold(self, text: str, title: str) -> None:
         """Show all of a short result, else how it begins and ends."""
         lines = text.strip("\n").splitlines()
         if len(lines) > FOLDED or max(map(len, lines), default=0) > self.terminal.width - 3:
-            self.folded.append(text)
+            self.folded.append((text, title))
         if len(lines) > FOLDED:
             lines[2:-3] = [f"... {len(lines) - 5} lines more: Ctrl-O shows them"]
         for line in lines:
@@ -98,13 +96,14 @@ class Drawn(Chat):
 
     def unfold(self, _: object) -> None:
         if self.folded:
-            self.box(self.folded.pop())
+            self.box(*self.folded.pop())
 
     def diff(self, tool: str, args: dict[str, Any]) -> Text | None:
         """How a write or an edit changes its file, in lines with numbers; None for others."""
         if tool not in EDITS:
             return None
-        path, text, old, new = (str(args.get(each)) for each in EDITED)
+        names = ("path", "content", "old_text", "new_text")
+        path, text, old, new = (str(args.get(name)) for name in names)
         file = self.root / path
         before = file.read_text("utf-8", "replace") if file.is_file() else ""
         after = text if tool == "write" else before.replace(old, new)

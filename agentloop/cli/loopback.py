@@ -63,17 +63,18 @@ def stream_of(turn: Turn, number: int, size: int) -> Generator[str]:
 
     Source: https://platform.openai.com/docs/api-reference/chat
     """
-    deltas, reason = list[dict[str, Any]](), "stop"
+    deltas = list[dict[str, Any]]()
     for index, said in enumerate([turn] if isinstance(turn, str) else turn):
         if isinstance(said, str):
             deltas += [{"content": word} for word in re.findall(r"\s*\S+\s*", said)]
         else:
             function = {"name": said[0], "arguments": json.dumps(said[1])}
             call = {"index": index, "id": f"call_{number}_{index}", "function": function}
-            deltas, reason = [*deltas, {"tool_calls": [call]}], "tool_calls"
+            deltas.append({"tool_calls": [call]})
     for delta in deltas:
         yield json.dumps({"choices": [{"index": 0, "delta": delta}]})
     usage = {"prompt_tokens": size // 4, "completion_tokens": len(str(deltas)) // 4}
+    reason = "tool_calls" if "tool_calls" in deltas[-1] else "stop"
     end: Any = {"index": 0, "delta": {}, "finish_reason": reason}
     yield json.dumps({"choices": [end], "usage": usage})
     yield "[DONE]"

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from .. import SessionLocked, __version__
 from ..toolkits.skills import discover_skills
 from . import bundle, demo, replay, view
-from .agent import Chat, described, free_name, sessions_of
+from .agent import Chat, free_name, sessions_of
 from .config import WAYS, choose, configured, load_tools
 from .terminal import BOLD, DIM, RED, Log, Terminal, safe
 
@@ -57,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
     try:
-        status: int = options.run(options)
-        return status
+        return int(options.run(options))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -114,7 +113,6 @@ def chat(options: argparse.Namespace) -> int:
     --base-url URL    of a server, such as http://localhost:11434/v1
     --session NAME    keep the conversation in ~/.agentloop/sessions/NAME.jsonl, or go on with it
     --resume          go on with a session of this folder
-    --list            list the sessions of this folder
     --prompt TEXT     answer this, and exit
     --yes             allow all commands, writes and edits, unasked
     --tools FILE...   more tools: all at the top of FILE.py
@@ -123,17 +121,16 @@ def chat(options: argparse.Namespace) -> int:
     """
     prompt, name, here = options.prompt, options.session, Path.cwd()
     resume = options.resume and not name  # a session that is named goes on anyway
-    if not (options.list or sys.stdin.isatty()):
+    if not sys.stdin.isatty():
         prompt = "\n\n".join(filter(str.strip, [prompt or "", sys.stdin.read()]))
     # The answer goes to stdout; all the rest too if that is a screen, else to stderr.
     on_screen = prompt is None or sys.stdout.isatty()
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
-    found = sessions_of(here) if options.list or resume else []
-    if options.list or (resume and not found):
-        terminal.say("\n".join(map(described, found)) or f"(No session of {here} is kept.)")
-        return 0 if options.list else 2
+    found = sessions_of(here) if resume else []
+    if resume and not found:
+        raise ValueError(f"No session of {here} is kept.")
     kind: Any = Chat
     if prompt is None:
         try:
@@ -143,7 +140,7 @@ def chat(options: argparse.Namespace) -> int:
     config = configured(options)
     llm, where = choose(config)
     if resume:
-        name = kind.pick(found)
+        name = kind.pick(found) if prompt is None and found[1:] else found[0].name
     elif prompt is None:
         name = name or free_name(here)
     conversation = kind(
@@ -166,13 +163,11 @@ def chat(options: argparse.Namespace) -> int:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
         conversation.shown.says = on_screen
         result = conversation.runner.run(converse())
-        if prompt is None:
-            terminal.say(f"({conversation.usage()}. agentloop --resume goes on with it.)", DIM)
-            return 0
         if not on_screen and result:
             print(safe(result.text), flush=True)
-        terminal.say(f"({conversation.usage()})", DIM)
-    return 0 if result and result.stop_reason in ("completed", "done") else 1
+        how = "" if prompt else ". agentloop --resume goes on with it."
+        terminal.say(f"({conversation.usage()}{how})", DIM)
+    return 0 if prompt is None or (result and result.stop_reason in ("completed", "done")) else 1
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -191,7 +186,6 @@ def explain(options: argparse.Namespace) -> int:
         raise ValueError(f"{options.agent} is no agent: name one as my_module:MyAgent.")
     print("From left to right:", *(cls.__name__ for cls in classes))
     for method in methods:
-        if not getattr(method, "__isabstractmethod__", False):
-            code = method.__code__
-            print(f"{method.__qualname__:24}{code.co_filename}:{code.co_firstlineno}")
+        code = method.__code__
+        print(f"{method.__qualname__:24}{code.co_filename}:{code.co_firstlineno}")
     return 0

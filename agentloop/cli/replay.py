@@ -23,8 +23,7 @@ from .view import path_of, write
 
 TIMES = r"in \d+\.\d+ ?s"  # what differs from one time to the next
 FOLDER = b"@THE-FOLDER-OF-THE-SESSION@"  # stands for it in a test's session
-NOT_COPIED = (".git", ".venv", "venv", "node_modules", "__pycache__")
-CHANGES = ("read", "write", "edit")  # the tools that tell what a file was
+NOT_COPIED = (".git", ".venv", "venv", "node_modules", "__pycache__", ".*_cache")
 TEST = '''\
 """Runs the calls of the session {0} again. A changed result fails."""
 
@@ -105,13 +104,10 @@ def as_json(path: Path) -> bytes:
 
 def restore(files: Path, log: Sequence[Record]) -> None:
     """Gives files the text that they had when the session began, as far as it has read them."""
-    met = set[Path]()
-    for state in call_states(log).values():
+    for state in reversed(call_states(log).values()):  # so the first that tells of a file wins
         path = (files / str((state.call.parsed or {}).get("path"))).resolve()
-        known = state.state == "completed" and state.call.name in CHANGES
-        if not (known and state.result and path.is_relative_to(files)) or path in met:
+        if not (state.result and path.is_relative_to(files)) or state.state != "completed":
             continue
-        met.add(path)
         text = state.result.text
         if text.startswith("Created"):
             path.unlink(missing_ok=True)
@@ -134,22 +130,18 @@ async def run_again(
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
     log = load_log(session.read_bytes().replace(FOLDER, as_json(folder)).splitlines())
-    ran = {
-        call_id: state.result
-        for call_id, state in call_states(log).items()
-        if state.start and state.result and state.state in ("completed", "failed")
-    }
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
-    for record in log:
-        calls = tuple(call for call in getattr(record, "tool_calls", ()) if call.id in ran)
-        agent.log = [UserMessage("Go on."), AssistantMessage(tool_calls=calls)]
-        if calls:  # of one turn, in an agent that has nothing else to do
-            await agent.run()
-        for new in (each for each in agent.log if isinstance(each, ToolMessage)):
-            was, now = (
-                re.sub(ignore, "…", f"{'error: ' * each.is_error}{each.text}").split("\n")
-                for each in (ran[new.tool_call_id], new)
-            )
-            if diff := [*unified_diff(was, now, "recorded", "now", lineterm="", n=2)]:
-                what = f"{new.tool_name} has another result than in {session.name}"
-                raise ReplayMismatch("\n".join([what, *diff]))
+    for state in call_states(log).values():
+        if not (state.start and state.result and state.state in ("completed", "failed")):
+            continue
+        # In an agent that has nothing else to do
+        agent.log = [UserMessage("Go on."), AssistantMessage(tool_calls=(state.call,))]
+        await agent.run()
+        [new] = (each for each in agent.log if isinstance(each, ToolMessage))
+        was, now = (
+            re.sub(ignore, "…", f"{'error: ' * each.is_error}{each.text}").split("\n")
+            for each in (state.result, new)
+        )
+        if diff := [*unified_diff(was, now, "recorded", "now", lineterm="", n=2)]:
+            what = f"{state.call.name} has another result than in {session.name}"
+            raise ReplayMismatch("\n".join([what, *diff]))

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import shutil
+from textwrap import fill
 from typing import Any, TextIO
 
 from .. import events
@@ -26,7 +27,13 @@ UNSAFE = re.compile(
 )
 JOINERS = re.compile("[\u200c\u200d]")  # Persian, Hindi and emoji need them; in a command they hide
 
-DIM, BOLD, RED, GREEN, CYAN = "2", "1", "31", "32", "36"
+# Of an error: the class that raised it, and the JSON or the page of a proxy that came with it
+SENDER = re.compile(r"\w+\('.*?'\): ")
+BODY = re.compile(
+    r'\[?[{<].*?(?:"(?:message|error|detail)": *"((?:\\.|[^"\\])*)|<title>([^<]*)).*', re.DOTALL
+)
+
+DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
 
 def safe(text: str) -> str:
@@ -51,6 +58,15 @@ def _spelled_out(match: re.Match[str]) -> str:
 def cut(line: str, width: int) -> str:
     """The line, its end replaced by "..." if it is longer than `width` characters."""
     return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def plain(error: object) -> str:
+    """What the error of a provider says, in a line.
+
+    'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
+    """
+    text = SENDER.sub("", " ".join(str(error).split()))
+    return BODY.sub(r"\1\2", text).replace(r"\"", '"')
 
 
 def arguments_of(args: dict[str, Any]) -> str:
@@ -81,6 +97,7 @@ class Terminal:
         """Show lines of any length. This is the only way out: the text is safe, the style ours."""
         text = safe(text)
         if style and self.colour:
+            text = "\n".join(fill(line, self.width - 1) for line in text.split("\n"))
             text = f"\x1b[{style}m{text}\x1b[0m"
         print(text, file=self.stream, flush=True)
 
@@ -97,12 +114,8 @@ class Log(logging.Handler):
         self.terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if record.module == "http":
-            text = text.partition(": ")[2]  # the error names the model again
-        elif record.levelno < logging.WARNING:
-            return
-        self.terminal.line(f"({text})", DIM)
+        if record.module == "http" or record.levelno >= logging.WARNING:
+            self.terminal.line(f"({plain(record.getMessage())})", DIM)
 
 
 class Shown:

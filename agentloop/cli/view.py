@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
     output = Path(options.o or f"{path.stem}.html")
     if output.suffix != ".html":  # it may be the session, which would be lost
         raise ValueError(f"-o names the page, which ends in .html, not {output}")
-    page = page_of(path.name, read_log(path), price_of())
+    page = page_of(path.name, read_log(path))
     write(output, page)
     print(
         safe(f"{output}: {len(page):,} bytes. It holds the whole session: mind whom you send it.")
@@ -69,9 +69,9 @@ def write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def page_of(title: str, log: Sequence[Record], price: PriceOf | None = None) -> bytes:
-    """The page, as UTF-8. `price` says what a model's tokens cost in dollars."""
-    data = to_json({"title": title} | data_of(log, price), inf_nan_mode="null").decode()
+def page_of(title: str, log: Sequence[Record]) -> bytes:
+    """The page, as UTF-8."""
+    data = to_json({"title": title} | data_of(log, price_of()), inf_nan_mode="null").decode()
     nonce = sha256(data.encode()).hexdigest()  # no text can hold its own hash
     page = TEMPLATE.read_text("utf-8").replace("{{nonce}}", nonce)
     return page.replace("{{data}}", data.replace("<", "\\u003c")).encode()
@@ -80,7 +80,8 @@ def page_of(title: str, log: Sequence[Record], price: PriceOf | None = None) -> 
 def data_of(log: Sequence[Record], price: PriceOf | None = None) -> dict[str, Any]:
     """What the page shows: all messages, and the rows of its timeline, which are turns and marks.
 
-    A turn's model saw the first `same` messages of the turn before it, and `then` others.
+    A turn's model saw the first `same` messages of the turn before it, and `then` others. `price`
+    says what a model's tokens cost in dollars.
     """
     turns, before, places = contexts(log), list[Message](), dict[Message, int]()
     rows: list[dict[str, Any]] = []

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import NonNegativeFloat
 
+from ..events import PruneEvent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage
 from ..tokens import message_tokens
@@ -28,13 +29,6 @@ from ..tokens import message_tokens
 MOST_LOST = 0.1  # of what no pruning would have cost
 SMALLEST_CACHED = 1_024  # tokens of a request
 PLACEHOLDER_TOKENS = 23  # about
-
-
-@dataclass
-class PruneEvent:
-    """Old results were replaced by placeholders: the request's prefix changes here."""
-
-    tool_call_ids: list[str]
 
 
 class Ephemeral(Loop):

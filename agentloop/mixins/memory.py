@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
 
 from pydantic import PositiveInt
 
@@ -26,7 +25,7 @@ MEMORY_INTRO = "Keep in mind what these files say:"
 
 
 class Memory(Loop):
-    """Puts the text of some files in front of every conversation.
+    """Puts the text of some files in front of every conversation. A fork reads them anew.
 
     memory: the files, in this order. Those that do not exist are left out, and a text that stands
         in two of them is shown once.
@@ -47,12 +46,6 @@ class Memory(Loop):
         """Read the files again. ValueError: one cannot be read. AgentBusy: a run is going on."""
         self.refuse_if_busy()
         self._memory = self._read_files()
-
-    def fork(self, at: int | None = None, **settings: Any) -> Self:
-        twin = super().fork(at, **settings)
-        if not settings:
-            twin._memory = self._memory
-        return twin
 
     async def context(self) -> list[Message]:
         messages = await super().context()

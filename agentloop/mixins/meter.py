@@ -12,31 +12,13 @@ and the system prompt are read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from operator import eq
 
+from ..events import RequestEvent
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, SystemMessage
 from ..tokens import message_tokens, tool_tokens
-
-
-@dataclass
-class RequestEvent:
-    """A model request goes out, with so many messages and an estimate of its input tokens.
-
-    `kept` is with how many of the last request's messages it begins, byte for byte; 0 if the tools
-    or tool_choice changed. Of the tokens, `tokens_kept` stand in what was kept, so that a provider
-    may read them from its cache; `tokens_again` were in the last request too, but behind a change,
-    and are billed again.
-    """
-
-    purpose: str
-    messages: int
-    kept: int
-    tokens: int
-    tokens_kept: int = 0
-    tokens_again: int = 0
 
 
 class Meter(Loop):

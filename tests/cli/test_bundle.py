@@ -26,6 +26,7 @@ from agentloop.cli.bundle import (
     read_package,
 )
 from agentloop.cli.main import main
+from agentloop.tokens import count_tokens
 from tests.bundled.plugin import is_of_a_bundle
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,9 +66,10 @@ def test_a_part_says_what_it_needs_and_its_text_is_its_file(part):
     left = ast.walk(ast.parse(part.text))
     assert not [n for n in left if isinstance(n, ast.ImportFrom) and n.level]
     assert {*part.text.split("\n")} <= {*part.source.split("\n")}
-    named = re.findall(r"[\w/]+\.py", part.copy_with)
+    copy_with = re.search(r"\n\nCopy with: (.*?)\n(?:\n|\"\"\"\n)", part.source, re.DOTALL)[1]
+    named = re.findall(r"[\w/]+\.py", copy_with)
     assert {each.path for each in choose(PACKAGE, named)} >= {*part.needs}
-    assert named or part.copy_with in ("the core.", "nothing else.")
+    assert named or copy_with in ("the core.", "nothing else.")
 
 
 def test_every_name_at_the_top_of_a_file_has_one_meaning_in_the_whole_package():
@@ -338,11 +340,9 @@ def test_wrong_usage_writes_nothing(tmp_path, monkeypatch, capsys, arguments, wh
     assert not list(tmp_path.iterdir())
 
 
-def test_list_says_what_each_part_is_weighs_and_needs(capsys):
+def test_list_says_what_each_part_is_and_weighs(capsys):
     assert command("--list") == 0
     said = capsys.readouterr().out
     for path, part in PACKAGE.items():
-        lines = len((ROOT / "agentloop" / path).read_text(encoding="utf-8").splitlines())
-        needs = "always there" if path in CORE else f"needs {part.copy_with}"
-        row = rf"^{path} +{lines} lines  {re.escape(part.sentence)}\n +{re.escape(needs)}$"
+        row = rf"^{path} +{count_tokens(part.text):,} tokens  {re.escape(part.sentence)}$"
         assert re.search(row, said, re.M)

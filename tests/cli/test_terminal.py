@@ -5,7 +5,9 @@ import logging
 import sys
 import unicodedata
 
-from agentloop.cli.terminal import Log, Terminal, exact, one_line, outline, safe
+import pytest
+
+from agentloop.cli.terminal import Log, Terminal, exact, one_line, outline, plain, safe
 
 ALL = [chr(code) for code in range(sys.maxunicode + 1)]
 CONTROLS = [c for c in ALL if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
@@ -37,6 +39,31 @@ def test_what_is_said_and_logged_is_safe_also_when_it_comes_in_pieces():
     log = Log(terminal)
     log.handle(logging.LogRecord("x", logging.WARNING, "", 1, "bad \x1b[2J", (), None))
     log.handle(logging.LogRecord("agentloop", logging.INFO, "memory.py", 1, "quiet", (), None))
-    log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, "m: again", (), None))
-    assert stream.getvalue() == "(bad \\x1b[2J)\n(again)\n"
+    again = "ChatOpenAI('m'): attempt 1 failed: ChatOpenAI('m'): 500: no"
+    log.handle(logging.LogRecord("agentloop", logging.INFO, "http.py", 1, again, (), None))
+    assert stream.getvalue() == "(bad \\x1b[2J)\n(attempt 1 failed: 500: no)\n"
     assert outline("one\n\n two\nthree\nfour") == "[4 lines]  three  four"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"error": {"message": "Say \\"x\\".", "param": {}}} (a hint)', 'Say "x".'),  # OpenAI
+        ('[{"error": {"code": 400, "message": "No."}}]', "No."),  # Google
+        ('{"error": "model \'m\' not found"}', "model 'm' not found"),  # Ollama
+        ('{"detail": "Not Found"}', "Not Found"),  # FastAPI
+        ('{"error": {"message": "cut off in the', "cut off in the"),
+        ("<html>\n<head><title>401 No</title></head>\n<hr>nginx", "401 No"),  # a proxy
+        ("no server listens there", "no server listens there"),
+    ],
+)
+def test_an_error_is_shown_in_the_words_of_the_provider(body, words):
+    assert plain(f"ChatOpenAI('m'): 400: {body}") == f"400: {words}"
+
+
+def test_a_line_of_ours_breaks_between_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal = Terminal(stream := io.StringIO())
+    terminal.colour = True
+    terminal.say("a line of several words", "2")
+    assert stream.getvalue() == "\x1b[2ma line of several\nwords\x1b[0m\n"

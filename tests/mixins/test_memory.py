@@ -87,18 +87,17 @@ class TestMemory(test_loop.TestLoop):
             with pytest.raises(ValueError, match=rf"{name} cannot be read as UTF-8 text"):
                 Memory(llm=ScriptedModel(), memory=[name], memory_dir=folder)
 
-    async def test_a_change_of_the_file_shows_when_it_is_read_again(self, folder):
+    async def test_a_change_of_the_file_shows_when_it_is_read_again_and_in_forks(self, folder):
         llm = ScriptedModel("one", "two", "three")
         agent = Memory(llm=llm, memory_dir=folder)
         await agent.query("x")
         (folder / "AGENTS.md").write_text("Use spaces.", encoding="utf-8")
         await agent.query("y")
-        await agent.fork().query("z")
         assert all("Use tabs." in shown(request)[0] for request in llm.requests)
-        fork = agent.fork()
+        await agent.fork().query("z")
         agent.read_memory()
-        assert "Use spaces." in (await agent.context())[0].text
-        assert "Use tabs." in (await fork.context())[0].text
+        for again in (llm.requests[-1].messages, await agent.context()):
+            assert "Use spaces." in again[0].text
 
     @pytest.mark.parametrize("order", [Remembering, RememberingToo])
     async def test_a_summary_neither_contains_nor_replaces_it(self, order, folder):
