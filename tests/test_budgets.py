@@ -34,12 +34,10 @@ OWN = {
     "toolkits/http.py": 1_700,
 }
 ABOVE = {  # what is still above its budget: these may only be lowered
-    "": 16_175,
-    "mixins": 13_615,
-    "toolkits": 8_755,
-    "mixins/approval.py": 1_150,
-    "mixins/hooks.py": 1_560,
-    "toolkits/mcp.py": 1_880,
+    "toolkits": 8_645,
+    "mixins/approval.py": 1_126,
+    "mixins/hooks.py": 1_522,
+    "toolkits/mcp.py": 1_825,
 }
 
 

@@ -181,24 +181,19 @@ def clean_environment() -> dict[str, str]:
 
 def _head_and_tail(pipe: int, mark: bytes, tell: Callable[[str], None] | None) -> str:
     """The start and the end of what comes before a mark: what escapes may hold the pipe open."""
-    data, left_out, half = bytearray(), 0, MAX_OUTPUT // 2
+    data, left_out, half, end = bytearray(), 0, MAX_OUTPUT // 2, -1
     with open(pipe, "rb", buffering=0) as stream:
-        while mark not in data:
-            left_out += _cut_the_middle(data)
+        while end < 0:
             data += (piece := stream.read(1 << 16))
             if tell:
                 tell(piece.removesuffix(mark).decode(errors="replace"))
-    del data[data.index(mark) :]
-    left_out += _cut_the_middle(data)
+            if (end := data.find(mark)) >= 0:
+                del data[end:]
+            too_many = max(0, len(data) - MAX_OUTPUT)
+            del data[half : half + too_many]
+            left_out += too_many
     note = f"\n[... {left_out:,} bytes are left out ...]\n".encode() * bool(left_out)
     return (data[:half] + note + data[half:]).decode(errors="replace").rstrip() or "[No output.]"
-
-
-def _cut_the_middle(data: bytearray) -> int:
-    """Leaves MAX_OUTPUT bytes, from the start and from the end; returns how many it takes out."""
-    too_many = max(0, len(data) - MAX_OUTPUT)
-    del data[MAX_OUTPUT // 2 : MAX_OUTPUT // 2 + too_many]
-    return too_many
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
