@@ -17,23 +17,34 @@ from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Self
 
-from .. import events
-from ..agent import Agent
-from ..errors import ModelError, ToolError
-from ..loop import Request
-from ..messages import AssistantMessage, ImagePart, Part, Result, TextPart, ToolCall
+from .. import (
+    Agent,
+    AssistantMessage,
+    CompactionConfig,
+    Cost,
+    ImagePart,
+    Memory,
+    ModelError,
+    Request,
+    Result,
+    Session,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolError,
+    events,
+    sessions,
+)
+from ..messages import Part
 from ..mixins.approval import Approval, Rule
-from ..mixins.compaction import UNKNOWN_WINDOW, CompactionConfig
-from ..mixins.cost import Cost
-from ..mixins.memory import Memory
-from ..mixins.session import Session, SessionInfo, sessions
+from ..mixins.compaction import UNKNOWN_WINDOW
+from ..mixins.session import SessionInfo
 from ..store import session_path
 from ..tokens import context_window, message_tokens, tool_tokens
 from ..toolkits.files import Workspace
 from ..toolkits.mcp import MCPTools, mcp_servers
 from ..toolkits.shell import MAX_TIMEOUT, Shell
 from ..toolkits.skills import Skills
-from ..tools import Tool
 from ..transcript import is_own, newest_prompt
 from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 

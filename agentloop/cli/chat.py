@@ -24,7 +24,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 
-from ..messages import ToolCall
+from .. import ToolCall
 from ..mixins.session import SessionInfo
 from ..transcript import is_own, newest_prompt, view
 from .agent import described, image_at, sessions_of

@@ -18,11 +18,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-from .. import ChatAnthropic, ChatGoogle, ChatOpenAI
+from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, Tool
 from ..mixins.approval import Rule
 from ..models.http import HTTPModel
 from ..settings import Settings
-from ..tools import Tool
 
 Provider: TypeAlias = Literal["openai", "anthropic", "google"]
 

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from ..messages import AssistantMessage, ToolMessage
-from ..models.openai import ChatOpenAI
-from ..tools import tool
+from .. import AssistantMessage, ChatOpenAI, ToolMessage, tool
 from ..transcript import open_states
 from .agent import SYSTEM_PROMPT, Chat
 from .bundle import bundle, choose, joined, read_package

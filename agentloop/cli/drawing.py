@@ -15,8 +15,7 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
-from .. import events
-from ..messages import ToolCall
+from .. import ToolCall, events
 from ..mixins.approval import PLAIN
 from .agent import Chat
 from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe

@@ -11,11 +11,18 @@ from collections.abc import Callable, Sequence
 from difflib import unified_diff
 from pathlib import Path
 
-from ..events import ToolCallEvent, events_of
-from ..loop import Loop
-from ..messages import AssistantMessage, Record, RunEnd, ToolMessage, Usage, UserMessage
-from ..models.replay import ReplayMismatch
-from ..models.scripted import ScriptedModel
+from .. import (
+    AssistantMessage,
+    Loop,
+    ReplayMismatch,
+    ScriptedModel,
+    ToolCallEvent,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from ..events import events_of
+from ..messages import Record, RunEnd
 from ..store import load_log, read_log
 from ..transcript import call_states
 from .terminal import BOLD, DIM, Shown, Terminal

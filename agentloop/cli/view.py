@@ -15,15 +15,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from ..messages import (
-    AssistantMessage,
-    Message,
-    Record,
-    SideRequest,
-    Summary,
-    ToolMessage,
-    UserMessage,
-)
+from .. import AssistantMessage, Message, Summary, ToolMessage, UserMessage
+from ..messages import Record, SideRequest
 from ..mixins.ephemeral import placeholder, prune
 from ..prices import PriceOf, cost_of, price_of
 from ..records import to_dict

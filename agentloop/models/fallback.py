@@ -10,9 +10,9 @@ Each model retries on its own first: give those before the last few retries.
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Self
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
@@ -36,12 +36,11 @@ class Fallback:
         *models: ChatModel,
         errors: tuple[type[ModelError], ...] = DOWN,
         cooldown: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not models or not all(hasattr(model, "ainvoke") for model in models):
             raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
         self.models: tuple[Any, ...] = models
-        self.errors, self.cooldown, self.clock = errors, cooldown, clock
+        self.errors, self.cooldown = errors, cooldown
         self._down_until: dict[int, float] = {}  # by the model's id
 
     def __repr__(self) -> str:
@@ -63,7 +62,7 @@ class Fallback:
 
     def _order(self) -> list[ChatModel]:
         """The models: those that were down lately are asked last."""
-        now = self.clock()
+        now = monotonic()
         return sorted(self.models, key=lambda model: self._down_until.get(id(model), now) > now)
 
     async def ainvoke(
@@ -97,7 +96,7 @@ class Fallback:
             except ModelError as error:
                 if is_down := isinstance(error, self.errors):
                     pause = max(self.cooldown, error.retry_after or 0.0)
-                    self._down_until[id(model)] = self.clock() + pause
+                    self._down_until[id(model)] = monotonic() + pause
                 if shown or not (is_down and models):
                     for note in notes:
                         error.add_note(note)

@@ -22,6 +22,13 @@ class Clock:
         return self.now
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("agentloop.models.fallback.monotonic", clock)
+    return clock
+
+
 class Model(ScriptedModel):
     """Shows what it says before it fails, if it is given something to say."""
 
@@ -90,10 +97,9 @@ async def test_the_last_error_is_raised_and_names_those_before_it():
     assert "Overloaded: two" in second
 
 
-async def test_a_model_that_was_down_is_passed_over_for_a_while():
-    clock = Clock()
+async def test_a_model_that_was_down_is_passed_over_for_a_while(clock):
     first, second = Model(DOWN[0], "back", model="a"), Model("x", "y", model="b")
-    llm = Fallback(first, second, cooldown=30, clock=clock)
+    llm = Fallback(first, second, cooldown=30)
     assert llm.model == "a"
     assert (await llm.ainvoke(HI)).text == "x"
     assert llm.model == "b"
@@ -104,19 +110,18 @@ async def test_a_model_that_was_down_is_passed_over_for_a_while():
     assert (await llm.ainvoke(HI)).text == "back"
 
 
-async def test_a_model_that_asks_for_a_longer_pause_gets_it():
-    clock = Clock()
+async def test_a_model_that_asks_for_a_longer_pause_gets_it(clock):
     first, second = Model(errors.RateLimited("later", retry_after=300)), Model("x", "y")
-    llm = Fallback(first, second, cooldown=30, clock=clock)
+    llm = Fallback(first, second, cooldown=30)
     for _ in "xy":
         await llm.ainvoke(HI)
         clock.now += 299
     assert len(first.requests) == 1
 
 
-async def test_models_that_are_all_down_are_all_asked():
+async def test_models_that_are_all_down_are_all_asked(clock):
     first, second = Model(DOWN[0], DOWN[1]), Model(DOWN[2], "up")
-    llm = Fallback(first, second, clock=Clock())
+    llm = Fallback(first, second)
     with pytest.raises(errors.Overloaded):
         await llm.ainvoke(HI)
     assert (await llm.ainvoke(HI)).text == "up"
