@@ -39,7 +39,7 @@ class Arguments:
         parameters = signature_of(function).parameters
         self.injected = marked(parameters)
         hidden = {"self", *self.injected, *getattr(function, "keywords", ())}  # of a partial
-        fields: dict[str, Any] = {}
+        fields = dict[str, Any]()
         for name, each in parameters.items():
             if name in hidden:
                 continue

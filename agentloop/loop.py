@@ -214,7 +214,7 @@ class Loop(Runs):
         Whatever a call raises waits until its siblings have settled. Then a crash outranks
         another Stop, which outranks done; among equals the first call's wins.
         """
-        raised: list[Any] = []
+        raised = list[Any]()
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
             failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
@@ -270,7 +270,7 @@ class Loop(Runs):
 
     async def _take_up_open_calls(self) -> None:
         """Run the calls that an earlier run left open; not those that may have run already."""
-        runnable: list[ToolCall] = []
+        runnable = list[ToolCall]()
         again = {tool.name for tool in self._offer() if tool.idempotent}
         for state in open_states(self.log):
             if state.waits or (state.state == "running" and state.call.name in again):

@@ -73,7 +73,7 @@ def settings_of(cls: Any) -> list[str]:
 @cache
 def _model(cls: Any) -> type[BaseModel]:
     """The pydantic model that checks the settings of a class."""
-    fields: dict[str, Any] = {}
+    fields = dict[str, Any]()
     for name, kind in get_type_hints(cls, include_extras=True).items():
         if get_origin(kind) is not ClassVar:
             default = Field(default_factory=partial(getattr, cls, name))  # validation copies it

@@ -127,7 +127,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     A line that cannot be read becomes an `Unknown` record of type "unreadable" with the line's
     number. So it keeps its place in the log, and `Summary.keep` counts on.
     """
-    log: list[Record] = []
+    log = list[Record]()
     for number, line in enumerate(lines, 1):
         if IS_HEADER.match(line):
             continue

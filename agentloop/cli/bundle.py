@@ -96,7 +96,7 @@ def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]
 
     A name is "done", "mixins/done" or "mixins/done.py".
     """
-    chosen: dict[str, Part] = {}
+    chosen = dict[str, Part]()
 
     def add(path: str) -> None:
         if path not in chosen:

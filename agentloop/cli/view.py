@@ -77,7 +77,7 @@ def data_of(log: Sequence[Record], price: PriceOf | None = None) -> dict[str, An
     says what a model's tokens cost in dollars.
     """
     turns, before, places = contexts(log), list[Message](), dict[Message, int]()
-    rows: list[dict[str, Any]] = []
+    rows = list[dict[str, Any]]()
     for record in log:
         row: dict[str, Any] = to_dict(record)
         if isinstance(record, Message):

@@ -162,7 +162,7 @@ class Hooks(Loop):
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        passed: list[ToolCall] = []
+        passed = list[ToolCall]()
         for call in calls:
             verdict, reason = await self.fire_hooks("PreToolUse", data := about(call))
             if verdict > ("ask" if hasattr(self, "approval_mode") else "allow"):

@@ -136,7 +136,7 @@ class SessionInfo(NamedTuple):
 
 def sessions(session_dir: str | Path = SESSION_DIR) -> list[SessionInfo]:
     """The sessions of a folder, newest first. The title of an unreadable one says why it is."""
-    found: list[SessionInfo] = []
+    found = list[SessionInfo]()
     for path in Path(session_dir).expanduser().glob("*.jsonl"):
         log = list[Record]()
         try:

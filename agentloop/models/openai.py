@@ -200,8 +200,8 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     `owner` stands for the server and the model: no other gets what is opaque.
     Tool results are text there: a user message behind the last one of a turn has their images.
     """
-    out: list[JSON] = []
-    attached: list[JSON] = []  # the content of that user message
+    out = list[JSON]()
+    attached = list[JSON]()  # the content of that user message
     for message in messages:
         content = message.content
         parts = [] if isinstance(content, str) else [*map(write_part, content)]

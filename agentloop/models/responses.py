@@ -59,7 +59,7 @@ PIECES_OF = {
 
 
 def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
-    out: list[JSON] = []
+    out = list[JSON]()
     for message in messages:
         if isinstance(message, AssistantMessage):
             out += _write_reply(message, owner)
@@ -177,7 +177,7 @@ def _is_strict(schema: JSON) -> bool:
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:
     """OpenRouter's fragments of reasoning, put together: the signature comes last, without text."""
-    whole: list[JSON] = []
+    whole = list[JSON]()
     for new in map(given, details):
         last = whole[-1] if whole else {"index": ""}
         if "data" in last | new or last.get("index") != new.get("index"):

@@ -244,18 +244,19 @@ def web_fetch(allow: Sequence[str]) -> Tool:
 
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
+    @tool(
+        f"Fetches a web page as text, from {', '.join(allow)}",
+        timeout=30,
+        idempotent=True,
+        read_only=True,
+    )
     async def web_fetch(url: str) -> str:
         page = httpx.Request("GET", url)
         if page.url.scheme not in ("http", "https") or page.url.netloc not in hosts:
             raise ToolError(f"{url!r:.200} is no http(s) address of {', '.join(allow)}")
         return await send(page)
 
-    return tool(
-        f"Fetches a web page as text, from {', '.join(allow)}",
-        timeout=30,
-        idempotent=True,
-        read_only=True,
-    )(web_fetch)
+    return web_fetch
 
 
 def text_of_page(page: str) -> str:

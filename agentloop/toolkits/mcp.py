@@ -158,7 +158,7 @@ class MCPServer:
             self.name = self.name or getattr(client.server_info, "name", "mcp")
             while True:
                 page: Any = None
-                found: dict[str, Tool] = {}
+                found = dict[str, Tool]()
                 while not page or page.next_cursor:
                     page = await client.list_tools(cursor=page and page.next_cursor)
                     found |= {each.name: MCPTool(self, each) for each in page.tools}

@@ -53,7 +53,7 @@ def discover_skills(folder: str | Path) -> list[Skill]:
 
     ValueError names a file that is none, the key and what to do.
     """
-    found: list[Skill] = []
+    found = list[Skill]()
     for path, about, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
         allowed = about.get("allowed-tools", about.get("allowed_tools"))
         names = None if allowed is None else tuple(EACH_NAME.findall(allowed))

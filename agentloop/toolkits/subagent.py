@@ -88,7 +88,7 @@ def discover_agents(
     these tools) and `model: small` (of these models). ValueError names a file that is none, the
     key and what to do.
     """
-    found: list[AgentDefinition] = []
+    found = list[AgentDefinition]()
     known = {"inherit": None, **models}
     for path, about, text in read_folder(folder, "*.md", "name", "description"):
         own = None

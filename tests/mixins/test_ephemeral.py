@@ -8,7 +8,6 @@ from agentloop import (
     AssistantMessage,
     Ephemeral,
     ImagePart,
-    PruneEvent,
     ScriptedModel,
     Summary,
     TextPart,
@@ -17,6 +16,7 @@ from agentloop import (
     UserMessage,
     tool,
 )
+from agentloop.events import PruneEvent
 from agentloop.mixins.ephemeral import placeholder, prune
 from agentloop.models.scripted import call
 

@@ -2,7 +2,8 @@
 
 from itertools import pairwise
 
-from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, PruneEvent, tool
+from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, tool
+from agentloop.events import PruneEvent
 
 from ..doubles.openai_double import OpenAIDouble, Reply, calls
 
