@@ -29,5 +29,5 @@ async def ask(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
     try:
         return await within(seconds, call_function(function, *args), grace=1)
     except Exception:
-        logger.exception("who was asked for a call failed, which denies it")
+        logger.exception("the approval of a call failed, which denies it")
         return None

@@ -22,7 +22,7 @@ from .docstrings import parse_docstring
 from .errors import ToolError
 
 MAX_ERRORS = 10  # that the model reads
-typed_dict: Any = TypedDict  # checkers know both for literal types only
+typed_dict: Any = TypedDict  # type checkers take it, and list[...], with literal types only
 list_of: Any = list
 
 

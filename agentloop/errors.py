@@ -22,7 +22,7 @@ class RunStopped(Exception):
 
 
 class SessionLocked(RuntimeError):
-    """A session is open in one agent at a time; `fork()` gives it a copy of its own."""
+    """A session is open in one agent at a time; `fork(session="other")` makes a copy of it."""
 
 
 class ToolError(Exception):

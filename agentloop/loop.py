@@ -2,9 +2,10 @@
 
 Copy with: runs.py, tools.py and what they name.
 
-Read `Loop.run` first. It calls seven small methods, the seams. A mixin overrides one or two of
-them and calls `super()`. A request or a call enters at the left of a class line and goes right, to
-the base. A view is built at the base and handed back to the left.
+Read `Loop.run` first. It and its steps call seven small methods, the seams: `context`, `toolset`,
+`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in runs.py. A mixin overrides one or
+two of them and calls `super()`. A request or a call enters at the left of a class line and goes
+right, to the base. A view or a result comes back from the base to the left.
 """
 
 import asyncio
@@ -108,7 +109,7 @@ class Loop(Runs):
     """
 
     llm: Annotated[ChatModel, Field(description=", such as ChatOpenAI('gpt-5')")]
-    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # by_name says more
+    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # by_name checks them, and says more
     system_prompt: str = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
@@ -117,8 +118,8 @@ class Loop(Runs):
     max_result_chars: int = 100_000
     on_tool_error: Literal["return", "raise"] = "return"
 
-    _offered = tuple[Tool, ...]()  # in this turn
-    _steps = 0  # so far
+    _offered = tuple[Tool, ...]()  # on offer in this turn
+    _steps = 0  # calls that began so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +134,8 @@ class Loop(Runs):
 
         Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
         nothing to work on. After an error, `run()` tries again. `extra` is kept in the RunStart.
-        `events` gets the events; no tool starts before its ToolCallEvent was taken from it.
+        `events` gets the events. Call `events.task_done()` for each that you took: no tool starts
+        before that was done for its ToolCallEvent.
         """
         async with self._running(prompt, extra, events) as run:
             await self._take_up_open_calls()
@@ -154,7 +156,7 @@ class Loop(Runs):
             else:
                 raise Stop("max_iterations", await self._sum_up())
             run.result = result
-        return run.result  # a Stop or an interrupt that ended the block has set it, too
+        return run.result  # set here, or by a Stop or an interrupt that ended the block
 
     async def query(self, prompt: str | Sequence[Part]) -> str:
         """The answer to a prompt, as text. RunStopped: the run ended without one."""
@@ -211,8 +213,8 @@ class Loop(Runs):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
 
-        Whatever a call raises waits until its siblings have settled. Then a crash outranks
-        another Stop, which outranks done; among equals the first call's wins.
+        What a call raises waits until its siblings have settled. Of several, an error comes first,
+        then a Stop, then a TaskComplete; of two of a kind, that of the first call counts.
         """
         raised = list[Any]()
         for overlap, group in groupby(calls, self._may_overlap):
@@ -227,7 +229,7 @@ class Loop(Runs):
         raise first
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        """Run one call; every failure becomes an error result that the model can read."""
+        """Run one call. A failure becomes an error result, unless `on_tool_error` is "raise"."""
         given = {current_agent: lambda: self, current_call: lambda: call}
         overrides = {**given, **(self.dependency_overrides or {})}
         try:
@@ -252,8 +254,8 @@ class Loop(Runs):
     async def finish(self, result: Result) -> Result | None:
         """The result that ends the run, or None to go on.
 
-        All that ends a run with a text passes here: answers, done results, and, once it is too late
-        to go on, a Stop and the last summary. None lets those pass as they are.
+        Answers, done results and replies that were cut short pass here. A Stop passes here, too,
+        also that of `max_iterations`: then it is too late to go on, and None changes nothing.
         """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
@@ -269,7 +271,10 @@ class Loop(Runs):
     # ---- the steps of `run`
 
     async def _take_up_open_calls(self) -> None:
-        """Run the calls that an earlier run left open; not those that may have run already."""
+        """Run the calls that an earlier run left open.
+
+        One that had started may have had effects: it runs again only if its tool is idempotent.
+        """
         runnable = list[ToolCall]()
         again = {tool.name for tool in self._offer() if tool.idempotent}
         for state in open_states(self.log):
@@ -292,7 +297,7 @@ class Loop(Runs):
         """Record a reply, and tell of it."""
         self.add(reply)
         if self._run and self._run.is_cancelled():
-            raise asyncio.CancelledError  # which the model has swallowed
+            raise asyncio.CancelledError  # the model has swallowed it
 
     def _cut_short(self, reply: AssistantMessage) -> Result | None:
         """The end of a run whose reply is not whole, or None if the model is asked to go on."""
@@ -301,15 +306,15 @@ class Loop(Runs):
         word = reply.stop_reason or ""
         most = 10 if word == "pause" else 3 if word == "length" and reply.tool_calls else 0
         words = [r.stop_reason for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
-        if most and words[-most:] != [word] * most:  # so many in a row
+        if most and words[-most:] != [word] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(word, f"unknown:{word}"))
 
     async def _run_call(self, call: ToolCall) -> BaseException | None:
         """Tell of a call, run it, and record its result as soon as there is one.
 
-        Returns the exception that ends the run. A call that it has stopped before its tool began,
-        or that was cancelled, stays open: the view says what is known of it.
+        Returns the exception that ends the run. A call that was cancelled stays open, and so does
+        one that a Stop ended before its tool began: the view says what is known of it.
         """
         run = self._run
         if not run or run.halted:
@@ -342,7 +347,7 @@ class Loop(Runs):
         return all(tool.parallel for tool in self._offered if tool.name == call.name)
 
     async def _sum_up(self) -> str:
-        """Out of turns: one more request for what was done and what is missing; no call runs."""
+        """Ask the model, out of turns, what was done and what is missing. No call runs."""
         self.tell(OUT_OF_TURNS)
         reply = await self.call_model(Request(await self.context(), self._offer()))
         self._take(replace(reply, tool_calls=(), raw=None) if reply.tool_calls else reply)

@@ -55,9 +55,9 @@ class Run:
     """The run that goes on."""
 
     task: asyncio.Task[Any]
-    cancels: int  # that the task had before
+    cancels: int  # how often the task was cancelled before
     events: EventQueue | None  # to the reader of a stream
-    interrupt: str | None = None
+    interrupt: str | None = None  # what the model is told of an interrupt
     halted: bool = False  # no further call starts
     result: Result = Result()
 
@@ -243,6 +243,7 @@ class Runs(Settings):
             self._run = None
 
     def refuse_if_busy(self) -> None:
+        """Raise AgentBusy if a run is going on."""
         if self.running:
             raise AgentBusy(
                 "this agent is running a query: await it (or close its stream) first, "
@@ -250,6 +251,7 @@ class Runs(Settings):
             )
 
     def _begin(self, prompt: Prompt, extra: Extra) -> None:
+        """Record that a run begins, and its prompt. ValueError: there is nothing to work on."""
         last = self.messages[-1:]
         if prompt is None:
             if not last or (

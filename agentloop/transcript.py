@@ -35,7 +35,7 @@ from .messages import (
 Records = Sequence[Record | Message]
 ModelRequest = AssistantMessage | Summary | SideRequest
 
-WHOLE = (None, "end", "tool_calls")  # of a reply with another stop reason no call runs
+WHOLE = (None, "end", "tool_calls")  # no call of a reply with another stop reason runs
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
     "Interrupted: this call had started and its outcome is unknown. "
@@ -133,13 +133,13 @@ def with_unique_ids(
 
 @dataclass(slots=True)
 class CallState:
-    """What a log says of one call; `at` of its marks is Unix time.
+    """What a log says of one call.
 
-    It ended `result.seconds` after it started, if they are not None.
+    `start.at` is when it started, in Unix time, and `result.seconds` how long it took, if known.
 
     `state` is "pending", "awaiting_approval", "running", "completed", "failed", "denied", or
-    "sealed": it has no result of its own. `decision.extra["by"]` is who decided; a call that was
-    denied without a decision was so by a rule. A call that is open has no `result`.
+    "sealed": it has no result of its own. `decision.extra["by"]` is who decided. A call that was
+    denied without a decision was denied by a rule. A call that is open has no `result`.
     """
 
     call: ToolCall

@@ -113,7 +113,7 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[Any]], grace: float) 
     return cancelled
 
 
-_uncancelled: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # task: a cancel waits for it
+_uncancelled: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # by task: True if a cancel waits
 
 
 @contextmanager

@@ -85,6 +85,7 @@ class Hook:
 
     Exit code 2 is a "deny" with the error output as its reason. Other codes are failures. If your
     commands use CLAUDE_PROJECT_DIR, put it into the environment.
+
     matcher: a tool's name, as in "write|mcp_*", or a regular expression for it; upper and lower
         case are the same.
     timeout: in seconds.
@@ -201,8 +202,7 @@ def about(call: ToolCall) -> dict[str, Any]:
 
 
 async def run_hook(hook: Hook, data: dict[str, Any]) -> dict[str, Any]:
-    """What a hook says. Raises what a function raises, and OSError or CalledProcessError for a
-    command."""
+    """What a hook says. Raises what its function raises, or why its command failed."""
     if callable(hook.command):
         said = await call_function(hook.command, data)
     else:

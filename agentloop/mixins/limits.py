@@ -52,7 +52,7 @@ class Limits(Loop):
     max_tokens: input and output tokens of all requests together.
     max_cost: money, in the currency of `limit_price`: US dollars without it.
     max_seconds: since the run began. A request or a call that is under way then is stopped.
-    max_tool_calls: calls that run. Those that are too many are answered with that. Calls that an
+    max_tool_calls: calls that run. Further ones do not run, and the model reads why. Calls that an
         earlier run left open are not counted.
     max_tool_failures: failures of one tool in a row.
     limit_price: prices, as `Cost` takes them. Where one is not known, the run ends.

@@ -2,9 +2,9 @@
 
 Copy with: the core, tokens.py.
 
-The files are read when the agent is made, and the same text is shown for its whole life and that of
-its forks: a change would make the provider read the whole conversation at the full price again.
-`read_memory()` reads them afresh, between runs. The text is part of every request and not of the
+The files are read when the agent is made, and the same text is shown for its whole life: a change
+would make the provider read the whole conversation at the full price again. A fork reads them anew,
+and so does `read_memory()`, between runs. The text is part of every request and not of the
 log, so a summary never contains or replaces it.
 """
 
@@ -25,7 +25,7 @@ MEMORY_INTRO = "Keep in mind what these files say:"
 
 
 class Memory(Loop):
-    """Puts the text of some files in front of every conversation. A fork reads them anew.
+    """Puts the text of some files in front of every conversation.
 
     memory: the files, in this order. Those that do not exist are left out, and a text that stands
         in two of them is shown once.

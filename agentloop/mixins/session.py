@@ -31,7 +31,7 @@ writing = threading.RLock()  # keeps the order of records that several threads m
 class Session(Loop):
     """Continues the session of a name, and writes each record to it.
 
-    `session_file` is the open file, or None. `saved` records of the log are in the session.
+    `session_file` is the open file, or None. `saved` is how many records of the log are written.
 
     session: the name of the session to continue or begin, or None to keep nothing.
     session_dir: the folder of the session files.

@@ -60,7 +60,8 @@ LINGER = 1.0  # seconds for the end of a stream whose last event was seen
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
 NO_SERVER = "no server listens there: start one (`ollama serve`, say), or set base_url="
 # Not to be tried again. OpenAI, Anthropic: the account is empty, though it is a 429. Then: what a
-# model has written and would write again, too deep or with numbers too long for JSON.
+# model has written and would write again, too deep or with numbers too long for JSON. Last: no
+# server listens on this machine.
 HOPELESS = (
     "insufficient_quota|spend_limit|malformed: |recursion|depth exceeded|integer string conv|"
     "no server listens"
@@ -406,8 +407,8 @@ class HTTPModel(ABC):
         await self.aclose()
 
 
-# All models share them. A model of its own pool, when forgotten in a circle of references, would be
-# collected together with open connections.
+# All models share these. If each model had a pool, one that is forgotten in a circle of references
+# would be collected with its connections still open.
 _pools: dict[Any, AsyncGenerator[list[Any], None]] = {}
 
 

@@ -103,7 +103,7 @@ def _write_input(part: Part) -> JSON:
     return chat | {"type": "input_text"} if "text" in chat else chat
 
 
-# ---- for both wires: parts, schemas, usage
+# ---- for both wires: parts, schemas, reasoning
 
 
 def write_part(part: Part) -> JSON:

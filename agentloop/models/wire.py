@@ -138,8 +138,8 @@ def kept_blocks(
 ) -> list[JSON]:
     """The blocks that a provider sent, with the message's own calls in place of theirs.
 
-    They are in `raw`, under a name. A call has the mark as its type, or as one of its keys.
-    None if another provider sent them, or if the message says something else by now.
+    They stand in `raw` under `name`. A call has the mark as its type, or as one of its keys.
+    [] if another provider sent them, or if the message says something else by now.
     """
     raw, rest = obj(message.raw), iter(calls)
     sent = objects(raw.get(name)) if owner in raw.values() else []
