@@ -356,8 +356,10 @@ class Result:
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
+        if self.text or self.stop_reason != "needs_approval":
+            return self.text
         waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
-        return self.text or "\n".join(waits and [f"({self.stop_reason})", *waits, "agent.run()"])
+        return "\n".join(["(needs_approval)", *waits, "agent.run()"])
 
 
 class Stop(Exception):

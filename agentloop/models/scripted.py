@@ -94,7 +94,7 @@ def validate(messages: Sequence[Message]) -> list[str]:
     """What a provider would refuse in these messages, a line each; [] if nothing."""
     problems = list[str]()
     seen: set[str] = set()
-    waiting = list[str]()
+    waiting: list[str] = []
     for at, message in enumerate((*messages, None)):
         where = f"messages[{at}]: "
         if isinstance(message, ToolMessage):
