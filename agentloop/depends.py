@@ -136,12 +136,13 @@ def signature_of(function: Function) -> Signature:
     Annotations may use the names of the function's module, and, if it is defined in a function or
     a class, those that are there while it is defined.
     """
-    local = (
+    place = getattr(function, "__qualname__", "")
+    around = (
         frame.f_locals
         for frame, _ in walk_stack(inspect.currentframe())
-        if frame.f_globals.get("__name__") == function.__module__
+        if place.startswith(frame.f_code.co_qualname + ".")
     )
-    return inspect.signature(function, locals=ChainMap(*local), eval_str=True)
+    return inspect.signature(function, locals=ChainMap(*around), eval_str=True)
 
 
 def name_of(function: Function) -> str:

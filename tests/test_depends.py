@@ -49,6 +49,9 @@ class Factory:
         return "from " + given
 
 
+def take(settings: Settings) -> None: ...
+
+
 async def get(function: Callable[..., Any], overrides: dict[Any, Any] | None = None) -> Any:
     """What a tool is given that depends on `function`."""
 
@@ -144,6 +147,14 @@ async def test_a_mark_inside_an_optional_type_or_a_type_alias_injects() -> None:
 
     assert await work.execute({}) == ("plain", "plain")
     assert work.parameters["properties"] == {}
+
+
+def test_a_name_of_whoever_makes_the_tool_is_no_annotation() -> None:
+    Settings = None
+
+    with pytest.raises(TypeError, match="JSON schema"):  # the module's class, which has none
+        tool(take)
+    assert Settings is None
 
 
 def test_a_type_for_checkers_only_is_an_error_where_it_is_used() -> None:
