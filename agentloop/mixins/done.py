@@ -21,11 +21,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from ..errors import ToolError
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Result, TaskComplete
+from ..results import as_text
 from ..tools import Tool, tool
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
@@ -87,7 +88,7 @@ def done_tool(output_type: Any = None) -> Tool:
         raise TaskComplete(message)
 
     def hand_over(result: Any) -> None:
-        raise TaskComplete(to_json(result, fallback=repr).decode(), result)
+        raise TaskComplete(as_text(result), result)
 
     hand_over.__annotations__["result"] = output_type
     function: Any = done if output_type is None else hand_over

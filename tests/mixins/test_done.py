@@ -80,6 +80,10 @@ class TestDoneTool(test_loop.TestLoop):
         result = await DoneTool(llm=ScriptedModel(given), output_type=output_type).run("x")
         assert result.value == value
 
+    async def test_the_text_of_a_text_has_no_quotes(self):
+        llm = ScriptedModel(call("done", result="Oslo"))
+        assert await DoneTool(llm=llm, output_type=str).query("x") == "Oslo"
+
     @pytest.mark.parametrize("none", ["null", call("done", result=None)])
     async def test_none_may_be_the_value(self, none):
         result = await DoneTool(llm=ScriptedModel(none), output_type=Answer | None).run("x")
