@@ -61,7 +61,8 @@ class Offload(Loop):
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         twin = super().fork(at, **settings)
-        twin._temporary = self._temporary
+        if not self.offload_dir:
+            twin._temporary = self._temporary
         return twin
 
     def toolset(self) -> Sequence[Tool]:

@@ -183,6 +183,11 @@ class TestOffload(test_loop.TestLoop):
         gc.collect()
         assert file.parent.exists() == stays
 
+    def test_with_a_directory_of_its_own_a_fork_makes_no_temporary_one(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+        fork = Offload(llm=ScriptedModel(), offload_dir=tmp_path).fork()
+        assert fork.offload_dir == tmp_path
+
     @pytest.mark.parametrize("bases", [(Offload, Agent), (Agent, Offload)])
     async def test_the_name_outlives_a_summary(self, bases, tmp_path):
         replies = iter([*(call("long", n=n) for n in range(5)), "done"])
