@@ -32,7 +32,7 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .settings import Settings, settings_of
+from .settings import Settings, check_settings, settings_of
 from .transcript import (
     newest_run,
     open_states,
@@ -149,8 +149,9 @@ class Runs(Settings):
         Calls that are open there get a result in the copy. An agent with an empty log is a
         template: fork it once per request.
         """
-        same = {name: getattr(self, name) for name in settings_of(type(self))}
-        twin = type(self)(**(same | settings))
+        same = {name: getattr(self, name) for name in settings_of(type(self))} | settings
+        twin = type(self)(**same)
+        vars(twin).update(check_settings(type(self), same))  # which __post_init__ may have changed
         twin.log = self.log[:at]
         if twin.log:
             twin.log += [*map(sealed, open_states(twin.log)), Fork()]

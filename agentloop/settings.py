@@ -46,10 +46,9 @@ class Settings:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Called once the settings are set. An override calls super().__post_init__() first.
+        """Called once the settings are set, in a fork too. An override calls super() first.
 
-        A fork is made of the settings as they are, so what adds to a setting here adds again there:
-        more tools come from `toolset()`, more of the system prompt from `context()`.
+        A fork has the settings of its original, whatever an override makes of them.
         """
 
 

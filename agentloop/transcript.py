@@ -96,7 +96,7 @@ def seal(records: Records) -> list[Message]:
             results.setdefault(record.tool_call_id, []).append(record)
         elif isinstance(record, AssistantMessage):
             own.append({key: results.pop(key, []) for key in {c.id for c in record.tool_calls}})
-    messages: list[Message] = []
+    messages = list[Message]()
     seen: set[str] = set()
     for record in records:
         if isinstance(record, AssistantMessage):
@@ -121,7 +121,7 @@ def with_unique_ids(
     "call_1", "call_1" -> "call_1", "call_1_2". An empty id of a new reply becomes "call_" and 12
     hex digits; one in a log becomes the same at any time.
     """
-    calls: list[ToolCall] = []
+    calls = list[ToolCall]()
     for call in reply.tool_calls:
         call_id = call.id or (f"call_{token_hex(6)}" if new else "call")
         while call_id in seen:
@@ -164,7 +164,7 @@ class CallState:
 
 def call_states(records: Records) -> dict[str, CallState]:
     """What happened to each call, by its id."""
-    states: dict[str, CallState] = {}
+    states = dict[str, CallState]()
     for record in records:
         of = getattr(record, "call_id", None) or getattr(record, "tool_call_id", None)
         state = states.get(of or "")
@@ -216,7 +216,7 @@ def newest_run(log: Sequence[Record]) -> Sequence[Record]:
 
 def requests_of(records: Iterable[Any]) -> list[ModelRequest]:
     """The records that stand for a model request, from the newest Fork on."""
-    found: list[ModelRequest] = []
+    found = list[ModelRequest]()
     for record in records:
         if isinstance(record, Fork):
             found.clear()

@@ -775,6 +775,16 @@ class TestLoop:
             agent = agent.fork(**settings)
             agent.run_sync("x")
 
+    def test_what_a_class_adds_to_its_settings_is_added_once(self):
+        class Adding(self.agent_class):
+            def __post_init__(self):
+                super().__post_init__()
+                self.tools = [*self.tools, add]
+                self.system_prompt += "!"
+
+        fork = Adding(llm=ScriptedModel(), system_prompt="Hi").fork().fork(max_iterations=5)
+        assert ([*fork.tools], fork.system_prompt, fork.max_iterations) == ([add], "Hi!", 5)
+
     async def test_a_fork_takes_settings_of_its_own(self):
         agent, llm = self.make("one", call("add", a=1, b=1), "two", tools=[])
         await agent.run("x")

@@ -63,16 +63,16 @@ def prune(
     Each reply in the log stands for a request with all that was before it. A hidden result's id
     has the place of the reply whose request was the first without it.
     """
-    sizes: list[int] = []  # of each record as the model sees it, in tokens
-    ids: dict[int, str] = {}  # of results, by place
+    sizes = list[int]()  # of each record as the model sees it, in tokens
+    ids = dict[int, str]()  # of results, by place
     newest: defaultdict[str, list[int]] = defaultdict(list)  # places of results, by tool
-    stale: dict[int, int] = {}  # the other places, and the tokens that hiding saves there
-    hidden: dict[int, int] = {}  # places of results, and of replies
+    stale = dict[int, int]()  # the other places, and the tokens that hiding saves there
+    hidden = dict[int, int]()  # places of results, and of replies
     begin = reply = 0  # the places of what is in view, and of what the model has not seen
     seen = new = saved = 0  # tokens in view before and behind `reply`, and hidden ones
     carried, broken = 0, False  # carried: token-turns of what was stale since a cut
     paid = lost = 0.0  # paid: without any cut; lost: by cuts, what they save taken off
-    cached: list[int] = []  # tokens read or written, as requests reported that could have some
+    cached = list[int]()  # tokens read or written, as requests reported that could have some
 
     def due() -> tuple[list[int], float, bool]:
         """What is stale and was seen, what a cut costs, and True if it goes now."""

@@ -187,8 +187,6 @@ class HTTPModel(ABC):
             raise ValueError(
                 f"{type(self).__name__} needs api_key=, or {self.key_variable} in the environment"
             )
-        if self.client is not None and not hasattr(self.client, "aclose"):
-            raise TypeError(f"{self!r}: client is an httpx.AsyncClient, not {self.client!r:.80}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
