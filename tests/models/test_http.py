@@ -305,14 +305,6 @@ async def test_a_client_of_ones_own_is_used_and_never_closed():
         assert (await ask(llm)).text == "b"
 
 
-def test_a_client_that_cannot_be_awaited_is_refused_at_once():
-    with (
-        httpx.Client() as client,
-        pytest.raises(TypeError, match=r"httpx\.AsyncClient, not <httpx"),
-    ):
-        model("http://x", client=client)
-
-
 @pytest.mark.parametrize(
     ("status", "kind", "asked"), [(400, BadRequest, 1), (503, errors.Overloaded, 2)]
 )
