@@ -177,8 +177,10 @@ class Loop(Runs):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return run_to_its_end(self.run(prompt), self.cancel_grace)
-        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+            pass
+        else:
+            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
+        return run_to_its_end(self.run(prompt), self.cancel_grace)
 
     # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 

@@ -34,10 +34,10 @@ OWN = {
     "toolkits/http.py": 1_700,
 }
 ABOVE = {  # what is still above its budget: these may only be lowered
-    "toolkits": 8_645,
+    "toolkits": 8_641,
     "mixins/approval.py": 1_126,
-    "mixins/hooks.py": 1_522,
-    "toolkits/mcp.py": 1_825,
+    "mixins/hooks.py": 1_521,
+    "toolkits/mcp.py": 1_824,
 }
 
 

@@ -829,6 +829,9 @@ class TestLoop:
 
         with pytest.raises(RuntimeError, match="await agent.run"):
             asyncio.run(inside())
+        with pytest.raises(ValueError, match="empty") as caught:
+            agent.run_sync("")
+        assert caught.value.__context__ is None, "nothing stands above what went wrong"
 
     def test_an_agent_can_be_interrupted_from_another_thread(self):
         agent, _ = self.make(call("wait"), tools=[])

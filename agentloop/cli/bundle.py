@@ -200,8 +200,7 @@ def main(options: argparse.Namespace) -> int:
         said, status = said + both, int(bool(both))
     elif options.list:
         for part in package.values():
-            weight = f"{count_tokens(part.text):6,} tokens"
-            said.append(f"{part.path:22}{weight}  {part.sentence}")
+            said.append(f"{part.path:22}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts and options.o:
         parts = choose(package, options.parts)
         with open(options.o, "x", encoding="utf-8", newline="\n") as new:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -279,7 +280,11 @@ async def test_an_approval_counts_once_also_for_a_tool_that_may_run_twice():
         return "paid"
 
     agent = Asking(llm=ScriptedModel(call("pay", amount=5), "ok"), tools=[pay])
-    [pending] = (await agent.run("go")).pending
+    result = await agent.run("go")
+    [pending] = result.pending
+    yes = f"pay: agent.decide({pending.id!r}, 'allow')"
+    assert str(result) == f"(needs_approval)\n{yes}\nagent.run()", "it says how to go on"
+    assert str(replace(result, stop_reason="interrupted")) == ""
     agent.decide(pending.id, "allow")
     task = asyncio.ensure_future(agent.run())
     await started.wait()
