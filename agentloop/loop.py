@@ -144,7 +144,7 @@ class Loop(Runs):
                 tools = self._offer()
                 reply = await self.call_model(Request(await self.context(), tools, tool_choice))
                 self._take(reply)
-                if reply.stop_reason not in WHOLE:
+                if reply.stop_reason not in WHOLE:  # cut off, refused or paused
                     result = self._cut_short(reply)
                 elif reply.tool_calls:
                     result = await self.call_tools(reply.tool_calls)
@@ -218,9 +218,10 @@ class Loop(Runs):
         What a call raises waits until its siblings have settled. Of several, an error comes first,
         then a Stop, then a TaskComplete; of two of a kind, that of the first call counts.
         """
-        raised = list[Any]()
+        raised: list[Any] = []
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
+            # one task a call; a cancel waits for them, but no longer than the grace
             failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
             raised += [e for e in failures if not isinstance(e, asyncio.CancelledError | None)]
         if not raised:
@@ -232,8 +233,11 @@ class Loop(Runs):
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         """Run one call. A failure becomes an error result, unless `on_tool_error` is "raise"."""
-        given = {current_agent: lambda: self, current_call: lambda: call}
-        overrides = {**given, **(self.dependency_overrides or {})}
+        overrides = {
+            current_agent: lambda: self,
+            current_call: lambda: call,
+            **(self.dependency_overrides or {}),
+        }
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
@@ -283,7 +287,7 @@ class Loop(Runs):
             if state.waits or (state.state == "running" and state.call.name in again):
                 runnable.append(state.call)
             else:
-                self.record(sealed(state))
+                self.record(sealed(state))  # an error result: what is known of the call
         if runnable and (done := await self.call_tools(runnable)):
             raise TaskComplete(done.text, done.value)
 
@@ -319,7 +323,7 @@ class Loop(Runs):
         one that a Stop ended before its tool began: the view says what is known of it.
         """
         run = self._run
-        if not run or run.halted:
+        if not run or run.halted:  # by an interrupt, an error or a Stop
             return None
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))

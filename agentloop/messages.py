@@ -90,6 +90,9 @@ class _Attachment(_Clean):
             )
 
 
+IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # what models see
+
+
 @frozen
 class ImagePart(_Attachment):
     """An image: a `url`, or `data` (bytes) with its `media_type` (such as "image/png")."""

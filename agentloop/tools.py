@@ -152,7 +152,7 @@ def tool(description: Any = None, **options: Any) -> Any:
 
 def by_name(tools: Iterable[Any]) -> dict[str, Tool]:
     """The tools by their names. TypeError: something is no tool. ValueError: two have one name."""
-    named = dict[str, Tool]()
+    named: dict[str, Tool] = {}
     for each in tools:
         if not isinstance(each, Tool):
             raise TypeError(f"{each!r:.80} is not a tool: decorate it with @tool")

@@ -24,7 +24,6 @@ from .messages import (
     RunStart,
     SideRequest,
     Summary,
-    SystemMessage,
     ToolCall,
     ToolMessage,
     ToolStart,
@@ -89,28 +88,33 @@ def seal(records: Records) -> list[Message]:
     what is known of it. Results without a call, second results and empty replies are left out.
     Empty or repeated call ids are made unique. Idempotent, and the same at any time.
     """
-    results: dict[str, list[ToolMessage]] = {}  # by the id of their call, newest first
-    own: list[dict[str, list[ToolMessage]]] = []  # of each reply: an id may come again in the next
-    for record in reversed(records):
-        if isinstance(record, ToolMessage):
-            results.setdefault(record.tool_call_id, []).append(record)
-        elif isinstance(record, AssistantMessage):
-            own.append({key: results.pop(key, []) for key in {c.id for c in record.tool_calls}})
-    messages = list[Message]()
+    messages: list[Message | tuple[int, str, str]] = []  # a tuple holds the place of a result
+    places: dict[str, list[tuple[int, str, str]]] = {}  # by the call's id as the log has it
     seen: set[str] = set()
     for record in records:
         if isinstance(record, AssistantMessage):
-            reply, answers = with_unique_ids(record, seen), own.pop()
+            reply = with_unique_ids(record, seen)
             if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 messages.append(reply)
-            for asked, call in zip(record.tool_calls, reply.tool_calls, strict=True):
-                if not (found := answers[asked.id]):
-                    found = [sealed(call_states(records)[asked.id])]
-                result = found.pop()
-                messages.append(result if call is asked else replace(result, tool_call_id=call.id))
-        elif isinstance(record, UserMessage | SystemMessage):
+            for call in record.tool_calls:
+                places[call.id] = []
+            for nth, call in enumerate(record.tool_calls):
+                place = len(messages), call.id, reply.tool_calls[nth].id
+                places[call.id].append(place)
+                messages.append(place)
+        elif isinstance(record, ToolMessage):
+            if found := places.get(record.tool_call_id):
+                at, _, new = found.pop(0)
+                if new != record.tool_call_id:
+                    record = replace(record, tool_call_id=new)
+                messages[at] = record
+        elif isinstance(record, Message):
             messages.append(record)
-    return messages
+    states = call_states(records) if tuple in map(type, messages) else {}
+    return [
+        replace(sealed(states[each[1]]), tool_call_id=each[2]) if isinstance(each, tuple) else each
+        for each in messages
+    ]
 
 
 def with_unique_ids(
@@ -121,7 +125,7 @@ def with_unique_ids(
     "call_1", "call_1" -> "call_1", "call_1_2". An empty id of a new reply becomes "call_" and 12
     hex digits; one in a log becomes the same at any time.
     """
-    calls = list[ToolCall]()
+    calls: list[ToolCall] = []
     for call in reply.tool_calls:
         call_id = call.id or (f"call_{token_hex(6)}" if new else "call")
         while call_id in seen:

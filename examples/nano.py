@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """nano.py: an agent is a for-loop. The whole idea of agentloop in one hand-written file.
 
-Version 0.4.0. License: MIT, copyright 2026 the agentloop authors. Home: agentloop, examples/nano.py.
+Version 0.4.1. License: MIT, copyright 2026 the agentloop authors. Home: agentloop, examples/nano.py.
 Copy it, read it, change it. It needs Python 3.11 or newer, pydantic and httpx.
 
 Run it with a question. It asks the model behind OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL,

@@ -35,7 +35,7 @@ from .. import (
     events,
     sessions,
 )
-from ..messages import Part
+from ..messages import IMAGE_TYPES, Part
 from ..mixins.approval import Approval, Rule
 from ..mixins.compaction import UNKNOWN_WINDOW
 from ..mixins.session import SessionInfo
@@ -55,7 +55,6 @@ SYSTEM_PROMPT = (
 )
 PLACE = "\n\nIt is {}. The folder is {}, the system {}."
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
-IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class CodingAgent(Skills, Approval, Session, Cost, Memory, MCPTools, Agent):
@@ -250,7 +249,7 @@ def with_images(prompt: str, root: Path) -> str | list[Part]:
 def image_at(path: Path) -> Part | None:
     """The image in a file; None if it is none."""
     kind = guess_type(path.name)[0]
-    if kind in IMAGES and path.is_file():
+    if kind in IMAGE_TYPES and path.is_file():
         return ImagePart(data=path.read_bytes(), media_type=kind)
     return None
 

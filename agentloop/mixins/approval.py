@@ -51,7 +51,8 @@ class Rule(NamedTuple):
     reason: str = ""
 
 
-ALLOW, PLANNED = Rule("allow"), {"type": "plan approved"}
+ALLOW = Rule("allow")
+PLANNED = {"type": "plan approved"}
 MODES = {
     "auto": ALLOW,
     "ask": Rule("ask", reason="It may have side effects."),
@@ -101,8 +102,8 @@ class Approval(Loop):
         arguments: a glob for each of some arguments, such as `{"command": "git *"}`.
         Raises ToolError if there is no such tool.
         """
-        of = asdict(find_tool(tool, self.toolset()))
-        self.record(Unknown({"type": "always", "tool": of, "arguments": arguments}))
+        found = find_tool(tool, self.toolset())
+        self.record(Unknown({"type": "always", "tool": asdict(found), "arguments": arguments}))
 
     def approve_plan(self) -> None:
         """Say yes to the plan that the model has answered with, for this conversation.
@@ -114,17 +115,18 @@ class Approval(Loop):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         waits = False
         for call in calls:
-            rule = self._rule(call)
-            if rule.verdict == "ask":
+            if (rule := self._rule(call)).verdict == "ask":
                 given = parse_arguments(call.arguments)  # canonical: a call may be encoded twice
                 self.record(Ask(call.id, rule.reason, extra={"call": [call.name, given]}))
                 if self.approval_callback:
-                    asked = call_states(self.log)[call.id].asked
                     answer = await ask(
-                        self.approval_callback, asked, rule.reason, seconds=self.approval_timeout
+                        self.approval_callback,
+                        call_states(self.log)[call.id].asked,
+                        rule.reason,
+                        seconds=self.approval_timeout,
                     )
-                    note = answer if isinstance(answer, str) else ""
-                    self.record(Decision(call.id, answer is True, note, extra={"by": "callback"}))
+                    no = answer if isinstance(answer, str) else ""
+                    self.record(Decision(call.id, answer is True, no, extra={"by": "callback"}))
                 else:
                     waits = True
         if waits:
@@ -132,21 +134,23 @@ class Approval(Loop):
         return await super().call_tools(calls)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        rule = self._rule(call)
-        if rule.verdict == "allow":
+        if (rule := self._rule(call)).verdict == "allow":
             return await super().call_tool(call)
         return denied(call, rule.reason)
 
     def _rule(self, call: ToolCall) -> Rule:
         """The rule that decides over a call. The mode is one, and an answer to an ask."""
         try:
-            tool, given = self.tool(call), parse_arguments(call.arguments)
+            tool = self.tool(call)
+            given = parse_arguments(call.arguments)
             arguments = given | tool.validate(call.arguments)
         except ToolError:
             return ALLOW  # it cannot run: the loop says why
         rules = [*self.approval_rules, Rule(*(call.extra or {}).get("rule", ("",)))]
-        rules = [rule for rule in rules if matches(rule, call.name, arguments)]
-        rule = max(rules, key=lambda rule: rule.verdict)  # "deny" > "ask" > "allow" > ""
+        rule = max(
+            (rule for rule in rules if matches(rule, call.name, arguments)),
+            key=lambda rule: rule.verdict,  # "deny" > "ask" > "allow" > ""
+        )
         marks = [record.data for record in self.log if isinstance(record, Unknown)]
         if not rule.verdict:
             planned = self.approval_mode == "plan" and PLANNED in marks
@@ -154,29 +158,31 @@ class Approval(Loop):
         if rule.verdict != "ask":
             return rule
         state = call_states(self.log)[call.id]
-        made = state.decision if state.state in ("pending", "denied") else None
+        made = state.state in ("pending", "denied") and state.decision
         if made and state.ask and state.ask.extra == {"call": [call.name, given]}:
             return Rule("allow" if made.allowed else "deny", reason=made.reason)
-        said = [mark["arguments"] for mark in marks if mark.get("tool") == asdict(tool)]
-        always = [Rule("allow", arguments=each) for each in said]
-        return next((r for r in always if matches(r, call.name, arguments)), rule)
+        for mark in marks:
+            always = Rule("allow", arguments=mark.get("arguments"))
+            if mark.get("tool") == asdict(tool) and matches(always, call.name, arguments):
+                return always
+        return rule
 
 
 def matches(rule: Rule, name: str, arguments: Mapping[str, Any]) -> bool:
     """True if a rule is about this call."""
-    allows, about = rule.verdict == "allow", rule.arguments or {}
+    allows = rule.verdict == "allow"
+    about = rule.arguments or {}
     if not fnmatchcase(name, rule.tool):
         return False
     if callable(about):
+        found: Any = None
         try:
-            found: Any = about(arguments)
+            found = about(arguments)
         except Exception:
-            logger.exception("a rule over %s failed", name)
-            found = None
+            logger.exception("the function of a rule failed")
         return found is True if allows else found is not False
     for key, glob in about.items():
         text = str(arguments.get(key, ""))
-        fits = fnmatchcase(text, glob) and (not allows or PLAIN.fullmatch(text))
-        if not fits and text != glob:
+        if text != glob and not (fnmatchcase(text, glob) and (PLAIN.fullmatch(text) or not allows)):
             return False
     return True

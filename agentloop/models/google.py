@@ -106,8 +106,9 @@ class GoogleChunks(Accumulator):
                     last["text"] += part["text"]  # a part with a signature stays as it is
                 else:
                     self._parts.append(part)
-        blocked = self.data["promptFeedback"].get("blockReason")
-        self.complete = bool(whole.get("finishReason") or blocked)
+        self.complete = bool(
+            whole.get("finishReason") or self.data["promptFeedback"].get("blockReason")
+        )
 
     def _add_call(self, part: JSON) -> None:
         """Take a whole call, or with streamFunctionCallArguments (Vertex AI) its next piece."""

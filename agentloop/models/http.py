@@ -10,14 +10,13 @@ takes, so that both ways give the same message). Everything else is here, once.
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import os
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partialmethod
@@ -47,7 +46,7 @@ from ..events import (
 )
 from ..messages import AssistantMessage, Message, SideRequest, ToolChoice, clean_text
 from ..tools import Tool
-from .wire import JSON, loaded, obj
+from .wire import JSON, EventParser, loaded, obj
 
 if TYPE_CHECKING:
     import httpx  # it takes 60 ms to import, so whoever makes no request goes without
@@ -57,8 +56,7 @@ logger = logging.getLogger("agentloop")
 
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # reached without a proxy
-NO_SERVER = "no server listens there: start one (`ollama serve`, say), or set base_url="
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 # Not to be tried again. OpenAI, Anthropic: the account is empty, though it is a 429. Then: what a
 # model has written and would write again, too deep or with numbers too long for JSON. Last: no
 # server listens on this machine.
@@ -68,7 +66,6 @@ HOPELESS = (
 )
 # identity: a few kilobytes of a compressed reply can hold gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
-OF_OUR_CLIENTS = {"accept": "*/*", "user-agent": "agentloop"}
 PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
@@ -84,26 +81,6 @@ class Secret(str):
 
 
 # ---- streams
-
-
-class EventParser:
-    """The data of server-sent events, out of bytes that were cut anywhere.
-
-    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-    """
-
-    _line = b""  # the unfinished one
-    _data = b""  # of the unfinished event
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        *lines, self._line = (self._line + piece).split(b"\n")
-        for line in lines:
-            name, _, value = line.partition(b":")
-            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
-                self._data += value.strip()
-            elif self._data and not line.strip():
-                yield self._data
-                self._data = b""
 
 
 @dataclass
@@ -145,9 +122,10 @@ class HTTPModel(ABC):
     """The part that all providers have in common. Nothing is sent that was not asked for.
 
     `client` is an `httpx.AsyncClient` of your own, used as it is and never closed here. Without
-    it, clients are made as needed; they use the proxies of the environment, but not for loopback
-    addresses. `dump` gets each request's and answer's body, without the key. `provider_tools` are
-    the provider's own (web search, say), as its API describes them, beside those of the agent.
+    it, connections are made as needed, by the proxies of the environment, but not to loopback
+    addresses; what patches `httpx.AsyncClient` does not see them. `dump` gets each request's and
+    answer's body, without the key. `provider_tools` are the provider's own (web search, say), as
+    its API describes them, beside those of the agent.
     """
 
     model: str
@@ -193,9 +171,7 @@ class HTTPModel(ABC):
 
     def with_output(self, schema: JSON) -> Self:
         """A copy whose answers are JSON that follows the schema."""
-        twin = copy.copy(self)
-        twin.output_schema = schema
-        return twin
+        return replace(self, output_schema=schema)
 
     # ---- what a provider says, beside its `chunks`
 
@@ -232,8 +208,10 @@ class HTTPModel(ABC):
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
         """The model's answer; with `on_delta` it is streamed. Raises ModelError."""
-        body = self.body(messages, tools, tool_choice, bool(on_delta))
-        content = to_json({**body, **self.extra}, inf_nan_mode="null")
+        content = to_json(  # kept while the model thinks; the body, four times as large, is not
+            self.body(messages, tools, tool_choice, bool(on_delta)) | dict(self.extra),
+            inf_nan_mode="null",
+        )
         attempt = 0
         try:
             async with asyncio.timeout(self.timeout):
@@ -243,8 +221,12 @@ class HTTPModel(ABC):
                         return await self._attempt(content, parts)
                     except PASSING as error:
                         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
-                        hopeless = wait > LONGEST_WAIT or re.search(HOPELESS, str(error))
-                        if parts.shown or attempt == self.max_retries or hopeless:
+                        if (
+                            parts.shown
+                            or attempt == self.max_retries
+                            or wait > LONGEST_WAIT
+                            or re.search(HOPELESS, str(error))
+                        ):
                             raise
                         attempt += 1
                         logger.info(
@@ -257,47 +239,36 @@ class HTTPModel(ABC):
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         import httpx
 
-        base, _, query = str(self.base_url).partition("?")
-        path = self.path(bool(parts.on_delta))
-        version = re.match("(/v1[a-z]*)?", path)  # which the base URL may have, too
-        url = httpx.URL(base.removesuffix(version[0] if version else "") + path)
-        if query:
-            url = url.copy_merge_params(query)
-        auth: Any = httpx.USE_CLIENT_DEFAULT
-        if url.userinfo:  # httpx would log it
-            auth, url = (url.username, url.password), url.copy_with(userinfo=b"")
-        idle = await _idle_clients()
-        # one client for one request at a time: httpx is slow at many in one client
-        client = self.client or (idle.pop() if idle else _new_client())
-        # a client of one's own adds its headers and cookies; ours has cookies of other models
-        build, more = (
-            (self.client.build_request, {}) if self.client else (httpx.Request, OF_OUR_CLIENTS)
+        url = _address(str(self.base_url), self.path(bool(parts.on_delta)))
+        idle, response = (await _pool()).setdefault(url.netloc, []), None
+        # one transport for one request at a time: httpx is slow at many in one
+        transport: Any = self.client or (idle.pop() if idle else _new_transport(url))
+        build = self.client.build_request if self.client else httpx.Request
+        request = build(
+            "POST",
+            url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log it
+            content=content,
+            # self.headers(): in no local of ours, for a traceback may show those
+            headers=HEADERS | self.headers(),
+            extensions={
+                "timeout": httpx.Timeout(self.read_timeout, connect=self.connect_timeout).as_dict()
+            },
         )
-        response = None
+        if url.userinfo:
+            request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
+        request.headers.setdefault("user-agent", "agentloop")  # a client of one's own has another
         try:
-            response = await client.send(
-                build(
-                    "POST",
-                    url,
-                    content=content,
-                    # self.headers(): in no local of ours, for a traceback may show those
-                    headers=HEADERS | more | self.headers(),
-                    extensions={
-                        "timeout": httpx.Timeout(
-                            self.read_timeout, connect=self.connect_timeout
-                        ).as_dict()
-                    },
-                ),
-                auth=auth,
-                stream=True,
-            )
+            if self.client:
+                response = await self.client.send(request, stream=True)
+            else:
+                response = await transport.handle_async_request(request)
             async with aclosing(response):
                 message = self.read(await self._whole(response, parts))
             if not message.raw:
                 return message
             # what JSON cannot hold again, no later request could: half a character, say
-            kept = from_json(clean_text(json.dumps([message.raw], ensure_ascii=False)))
-            return replace(message, raw=kept[0])
+            raw = clean_text(json.dumps(message.raw, ensure_ascii=False))
+            return replace(message, raw=from_json(raw))
         except BaseException as error:
             # An answer that says no is not paid for, and neither is a connection that broke early.
             too_late = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
@@ -315,14 +286,15 @@ class HTTPModel(ABC):
                     f"{parts.body.decode(errors='replace')}",
                 ) from None
             if isinstance(error, httpx.HTTPError):
-                nobody = isinstance(error, httpx.ConnectError) and url.host in LOOPBACK
-                nobody &= "[SSL" not in str(error)  # one listens, but its certificate is wrong, say
-                said = NO_SERVER if nobody else f"{type(error).__name__}: {error}"
+                said = f"{type(error).__name__}: {error}"
+                if url.host in LOOPBACK and re.match("ConnectError: (?!.SSL)", said):
+                    # with SSL one listens, but its certificate is wrong, say
+                    said = "no server listens there: start one (`ollama serve`?) or set base_url="
                 raise ConnectionFailed(self._hide(f"{url.netloc.decode()}: {said}")[:500]) from None
             raise
         finally:
-            if client is not self.client:
-                idle.append(client)
+            if not self.client:
+                idle.append(transport)
             if self.dump:
                 self.dump(*(self._hide(b.decode(errors="replace")) for b in (content, parts.body)))
 
@@ -330,9 +302,12 @@ class HTTPModel(ABC):
         """The reply, put together if it is streamed."""
         import httpx
 
-        parser, kind = EventParser(), response.headers.get("content-type", "")
-        streamed = parts.on_delta and response.is_success and "json" not in kind
-        clock = asyncio.timeout(None)
+        parser, clock = EventParser(), asyncio.timeout(None)
+        streamed = (
+            parts.on_delta
+            and response.is_success
+            and "json" not in response.headers.get("content-type", "")
+        )
         try:
             async with clock:
                 async for piece in response.aiter_bytes():
@@ -394,9 +369,9 @@ class HTTPModel(ABC):
 
     async def aclose(self) -> None:
         """Close this event loop's connections that are idle. The loop's own end does so, too."""
-        idle = await _idle_clients()
-        while idle:
-            await idle.pop().aclose()
+        for idle in (await _pool()).values():
+            while idle:
+                await idle.pop().aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -405,37 +380,51 @@ class HTTPModel(ABC):
         await self.aclose()
 
 
-# All models share these. If each model had a pool, one that is forgotten in a circle of references
-# would be collected with its connections still open.
-_pools: dict[Any, AsyncGenerator[list[Any], None]] = {}
-
-
-async def _idle_clients() -> list[Any]:
-    return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_clients()))
-
-
-async def _keep_clients() -> AsyncGenerator[list[Any], None]:
-    """One event loop's idle clients.
-
-    An event loop closes its open async generators before it ends, and so these clients.
-    """
-    idle: list[Any] = []
-    try:
-        while True:
-            yield idle
-    finally:
-        del _pools[asyncio.get_running_loop()]
-        for client in idle:
-            await client.aclose()
-
-
-def _new_client() -> httpx.AsyncClient:
+@lru_cache
+def _address(base_url: str, path: str) -> httpx.URL:
     import httpx
 
-    return httpx.AsyncClient(
+    base, _, query = base_url.partition("?")
+    base = base.removesuffix(re.findall("^/v1[a-z]*|$", path)[0])  # it may have that, too
+    return httpx.URL(base + path).copy_merge_params(query)
+
+
+# All models share these. If each model had a pool, one that is forgotten in a circle of references
+# would be collected with its connections still open.
+_pools: dict[Any, AsyncGenerator[dict[Any, list[Any]], None]] = {}
+
+
+async def _pool() -> dict[Any, list[Any]]:
+    return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_transports()))
+
+
+async def _keep_transports() -> AsyncGenerator[dict[Any, list[Any]], None]:
+    """One event loop's idle transports, by the server that they are connected to.
+
+    An event loop closes its open async generators before it ends, and so these transports.
+    """
+    pool: dict[Any, list[Any]] = {}
+    try:
+        while True:
+            yield pool
+    finally:
+        del _pools[asyncio.get_running_loop()]
+        for idle in pool.values():
+            for transport in idle:
+                await transport.aclose()
+
+
+def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
+    from urllib.request import getproxies, proxy_bypass
+
+    import httpx
+
+    proxies = {} if url.host in LOOPBACK or proxy_bypass(url.host) else getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all", "")
+    return httpx.AsyncHTTPTransport(
         verify=_ssl_context(),
         limits=httpx.Limits(keepalive_expiry=60),
-        mounts={f"all://{host}": None for host in LOOPBACK},
+        proxy=re.sub("^(?!.*://)(?=.)", "http://", proxy) or None,
     )
 
 

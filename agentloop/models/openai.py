@@ -200,8 +200,8 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     `owner` stands for the server and the model: no other gets what is opaque.
     Tool results are text there: a user message behind the last one of a turn has their images.
     """
-    out = list[JSON]()
-    attached = list[JSON]()  # the content of that user message
+    out: list[JSON] = []
+    attached: list[JSON] = []  # the content of that user message
     for message in messages:
         content = message.content
         parts = [] if isinstance(content, str) else [*map(write_part, content)]
@@ -228,14 +228,13 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
 def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     out: JSON = {"role": "assistant", "content": message.content or None}
     raw = obj(message.raw)
-    is_own = raw.get("owner") == owner
-    if is_own:
-        # DeepSeek's thinking models refuse a history without it, even an empty one
-        out |= {name: raw[name] for name in OPAQUE if name in raw}
+    own = raw if raw.get("owner") == owner else {}
+    if own:  # DeepSeek's thinking models refuse a history without it, even an empty one
+        out |= {name: own[name] for name in OPAQUE if name in own}
     if message.tool_calls:
         out["tool_calls"] = [
             {
-                **((is_own and call.extra) or {}),
+                **((own and call.extra) or {}),
                 "id": wire_id(call.id),
                 "type": "function",
                 "function": {"name": wire_name(call.name), "arguments": call.wire_arguments},

@@ -96,8 +96,8 @@ class ReplayModel:
     Agents that share one have to ask in the recorded order. ValueError: the file is no recording.
     """
 
-    def __init__(self, path: str | Path, *, ignore: str | None = None) -> None:
-        self.path, self.ignore, self.number = Path(path), ignore or "(?!)", 0  # of requests made
+    def __init__(self, path: str | Path, *, ignore: str = "(?!)") -> None:
+        self.path, self.ignore, self.number = Path(path), ignore, 0  # of requests made
         first, *lines = self.path.read_bytes().split(b"\n")
         if first != RECORDING:
             raise ValueError(f"{path} is no recording: RecordingModel(llm, path) makes one")
@@ -118,27 +118,27 @@ class ReplayModel:
         number, name = self.number + 1, self.path.name
         if number > len(self.requests):
             raise ReplayMismatch(f"request {number} is one more than there are in {name}")
-        asked, recorded = request_of(messages, tools, tool_choice), self.requests[self.number]
+        recorded = self.requests[self.number]
         old, new = (
             re.sub(self.ignore, "…", request_text(one), flags=re.M).split("\n")
-            for one in (recorded, asked)
+            for one in (recorded, request_of(messages, tools, tool_choice))
         )
         if diff := [*difflib.unified_diff(old, new, "recorded", "asked", lineterm="", n=2)]:
-            text = f"request {number} differs from {name}"
-            raise ReplayMismatch("\n".join([text, *diff[:60]]))
+            raise ReplayMismatch("\n".join([f"request {number} differs from {name}", *diff[:60]]))
         self.number = number
         reply: AssistantMessage = load_record(to_json(recorded["reply"]))
-        if on_delta and reply.thinking:
-            on_delta(ThinkingDeltaEvent(reply.thinking))
-        if on_delta and reply.text:
-            on_delta(TextDeltaEvent(reply.text))
+        for kind, said in ((ThinkingDeltaEvent, reply.thinking), (TextDeltaEvent, reply.text)):
+            if on_delta and said:
+                on_delta(kind(said))
         return reply
 
     def assert_done(self) -> None:
         """Raise ReplayMismatch if recorded requests were not made, or not as they were."""
         if left := len(self.requests) - self.number:
-            text = f"{left} of {len(self.requests)} requests in {self.path.name} were not made"
-            raise ReplayMismatch(f"{text}; the first of them is request {self.number + 1}")
+            raise ReplayMismatch(
+                f"{left} of {len(self.requests)} requests in {self.path.name} were not made; "
+                f"the first of them is request {self.number + 1}"
+            )
 
 
 def request_of(

@@ -1,8 +1,8 @@
-"""What the JSON of all wires has in common: turns, parts, names, schemas, counts.
+"""What the JSON of all wires has in common: turns, parts, names, schemas, counts, events.
 
 Copy with: errors.py and what it names.
 
-Pure functions. http.py is how a request travels; this is how a conversation is written and read.
+Nothing here sends. http.py is how a request travels; this is how one is written, and a reply read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -204,3 +204,26 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
     """Our word for the provider's: its own if we know none. A good end with calls is for them."""
     found = reasons.get(str(word), word) or None
     return "tool_calls" if calls and found in ("end", None) else found
+
+
+# ---- streams
+
+
+class EventParser:
+    """The data of server-sent events, out of bytes that were cut anywhere.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+
+    _line = b""  # the unfinished one
+    _data = b""  # of the unfinished event
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        *lines, self._line = (self._line + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name in (b"data", b"error"):  # GPUStack writes "error: {...}"
+                self._data += value.strip()
+            elif self._data and not line.strip():
+                yield self._data
+                self._data = b""

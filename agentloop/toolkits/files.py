@@ -60,7 +60,8 @@ class Workspace:
     ) -> None:
         self.root = Path(root).resolve()
         os.listdir(self.root)  # raises now if it is no folder
-        self.approve, self.approve_timeout = approve, approve_timeout
+        self.approve = approve
+        self.approve_timeout = approve_timeout
         self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
 
     @property
@@ -80,7 +81,8 @@ class Workspace:
         with self._at(path) as target:
             data = self._load(target)
         self.seen[target] = hash(data)
-        text, first = data.decode(errors="replace").replace("\r\n", "\n"), max(1, offset)
+        text = data.decode(errors="replace").replace("\r\n", "\n")
+        first = max(1, offset)
         lines = text.removesuffix("\n").split("\n") if text else []
         shown = "\n".join(
             f"{number:6}\t{line[:MAX_LINE]}{f'[... of {len(line):,}]' * (len(line) > MAX_LINE)}"
@@ -134,7 +136,8 @@ class Workspace:
             content: Its whole new text.
         """
         with self._at(path, new=True) as target:
-            before, data = self._load(target), content.encode()
+            before = self._load(target)
+            data = content.encode()
             if before and self.seen.get(target) != hash(before):
                 raise ToolError(f"{path} exists, and is not as you last read it: read it first.")
             await self._change("write", target, before, data, content=content)
@@ -201,7 +204,8 @@ class Workspace:
         """The bytes of a file, none if it is not there. ToolError if it is no file of text."""
         if not target.exists():
             return b""
-        name, size = self._name(target), target.stat().st_size
+        name = self._name(target)
+        size = target.stat().st_size
         if not target.is_file():  # opening a pipe or a device may wait for ever
             raise ToolError(
                 f"{name} is no file but a folder, a pipe or a device: list folders with glob."

@@ -133,11 +133,13 @@ class HTTPTool(Tool):
     def __init__(
         self, config: ToolConfig, context: Mapping[str, Any], loader: ConfigToolLoader
     ) -> None:
-        endpoint, own = config.endpoint, {*config.parameters.get("properties", ())}
+        endpoint = config.endpoint
+        own = {*config.parameters.get("properties", ())}
         super().__init__(
             config.name, config.description, config.parameters, timeout=endpoint.timeout
         )
-        self.endpoint, self.secrets = endpoint, loader.secrets
+        self.endpoint = endpoint
+        self.secrets = loader.secrets
         self.given = {name: context[name] for name in {*context} - own}
         self.given |= {f"={name}": value for name, value in context.items()}
         for name in {*PLACE.findall(endpoint.model_dump_json())} - own - {*self.given}:
@@ -196,7 +198,8 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     """
     import httpx
 
-    host, data = request.url.raw_host.decode(), bytearray()
+    host = request.url.raw_host.decode()
+    data = bytearray()
     try:
         found = await in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
         addresses = [str(each[4][0]) for each in found]

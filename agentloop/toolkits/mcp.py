@@ -11,7 +11,8 @@ Copy with: environment.py, loop.py, results.py, tools.py, waiting.py and what th
 
 A server gets the environment variables that it is given, and of this process's own only HOME, PATH
 and the like. It has 10 seconds to start and 5 to stop, and its processes end with it. Once it has
-died, its tools answer with an error. Whether a tool only reads is what its server says.
+died, its tools answer with an error. No tool of a server counts as `read_only`, whatever the server
+says of it: a rule for approvals can allow it.
 
 A config may name variables of the environment: `${TOKEN}`. Their values, `env`, `headers` and what
 follows the host of a `url` show in no error. In results they may: `${HOME}` is in many a path.
@@ -23,7 +24,7 @@ import asyncio
 import json
 import os
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,26 +32,20 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from ..environment import fill_in, mask
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import ImagePart, TextPart, text_of
+from ..messages import IMAGE_TYPES, ImagePart, TextPart, text_of
 from ..results import as_content, describe_error
 from ..tools import Tool, find_tool
 from ..waiting import cancel_and_wait, within
 
-if TYPE_CHECKING:
-    import mcp
-
 START_SECONDS = 10
-STOP_SECONDS = 5  # the package waits 2 s for an exit, terminates, waits 2 s more, and kills
-STDERR_TAIL = 500  # characters
-IMAGES = "image/png", "image/jpeg", "image/gif", "image/webp"  # what models see
-MAX_IMAGE = 5_000_000  # base64 characters; providers refuse more
+MAX_RESULT = 5_000_000  # characters, of an image too, in base64: providers refuse more
 # Runs a command, and kills what it leaves behind: the package kills the command alone if it obeys.
 THEN_KILL = ["/bin/sh", "-c", 'trap : TERM; "$0" "$@"; kill -9 0'] if os.name == "posix" else []
 
@@ -64,10 +59,7 @@ class MCPError(Exception):
     stderr: str
 
     def __str__(self) -> str:
-        return (
-            f"MCP server{self.server and f' {self.server!r}'}: {self.reason}; "
-            f"stderr: {self.stderr or 'empty'}"
-        )
+        return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
 
 
 class MCPConfig(BaseModel):
@@ -104,17 +96,21 @@ class MCPServer:
     `error` says why it cannot be used. `client` is the package's own, for resources and prompts.
     """
 
-    client: mcp.Client
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
 
     def __init__(self, name: str, config: MCPConfig, secrets: set[str]) -> None:
-        if bool(config.command) == bool(config.url):
-            raise ValueError(f"{name!r} needs either command or url, and not both")
-        self.name, self.config, self.started = name, config, asyncio.Event()
-        path = re.split("[/?&=]", config.url)[3:]
-        given = " ".join([*config.env.values(), *config.headers.values(), *path])
-        self.secrets = {*secrets, *given.split()}
+        if not (config.command or config.url):
+            raise ValueError(f"{name!r} needs a command or a url")
+        self.name = name
+        self.config = config
+        self.started = asyncio.Event()
+        given = [
+            *config.env.values(),
+            *config.headers.values(),
+            *re.split("[/?&=]", config.url)[3:],  # what follows the host
+        ]
+        self.secrets = {*secrets, *" ".join(given).split()}
 
     async def own(self) -> None:
         """Open the connection, keep it and close it: in one task, as the package demands."""
@@ -155,7 +151,6 @@ class MCPServer:
         # The older protocol is what all servers speak, and in it they tell of changes unasked.
         client = mcp.Client(transport, mode="legacy", message_handler=messages.put)
         async with asyncio.timeout(START_SECONDS) as start, http, client as self.client:
-            self.name = self.name or getattr(client.server_info, "name", "mcp")
             while True:
                 page: Any = None
                 found = dict[str, Tool]()
@@ -174,16 +169,16 @@ class MCPServer:
                     pass
 
     def explain(self, error: BaseException) -> MCPError:
-        """What went wrong, and the end of what the server wrote."""
+        """What went wrong, and the last 500 characters of what the server wrote."""
         self.stderr.seek(0)
-        wrote = mask(self.stderr.read(), self.secrets)[-STDERR_TAIL:].strip()
+        wrote = mask(self.stderr.read(), self.secrets)[-500:].strip()
         return MCPError(self.name, mask(describe_error(error), self.secrets), wrote)
 
 
 class MCPTool(Tool):
     """A tool of a server. Its name is `server__tool`, with a hash where that had to be changed."""
 
-    def __init__(self, server: MCPServer, definition: mcp.types.Tool) -> None:
+    def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"
         legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
         if legal != name:
@@ -193,9 +188,9 @@ class MCPTool(Tool):
             definition.description or "",
             {"properties": {}, **definition.input_schema},
             timeout=server.config.timeout,
-            read_only=getattr(definition.annotations, "read_only_hint", None) is True,
         )
-        self.server, self.own_name = server, definition.name
+        self.server = server
+        self.own_name = definition.name
 
     async def execute(self, args: dict[str, Any], overrides: object = None) -> Any:
         server = self.server
@@ -205,8 +200,7 @@ class MCPTool(Tool):
             raise server.error or server.explain(error) from None
         parts = [as_part(block) for block in result.content]
         if result.is_error:
-            text = mask(text_of(parts), server.secrets)
-            raise ToolError(text or "It failed and did not say why.")
+            raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
         return parts or result.structured_content
 
 
@@ -214,7 +208,7 @@ def as_part(block: Any) -> TextPart | ImagePart:
     """A content block as the model reads it: a text, an image, or what else is known of it."""
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
-    if 0 < len(data) <= MAX_IMAGE and block.mime_type in IMAGES:
+    if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
         return ImagePart(data=b64decode(data), media_type=block.mime_type)
     known = block.model_dump_json(exclude={"data", "blob"}, exclude_none=True)
     return TextPart(getattr(block, "text", known))
@@ -241,8 +235,11 @@ async def mcp_servers(path: str | Path, text: str = "") -> AsyncGenerator[list[M
     """
     try:
         text, secrets = fill_in(text or Path(path).read_text("utf-8-sig"))
-        configs = _File.model_validate_json(text).mcpServers
-        servers = [MCPServer(name, each, secrets) for name, each in configs.items() if each.enabled]
+        servers = [
+            MCPServer(name, config, secrets)
+            for name, config in _File.model_validate_json(text).mcpServers.items()
+            if config.enabled
+        ]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     owners = [asyncio.ensure_future(server.own()) for server in servers]
@@ -251,17 +248,18 @@ async def mcp_servers(path: str | Path, text: str = "") -> AsyncGenerator[list[M
             await server.started.wait()
         yield servers
     finally:
-        await cancel_and_wait(owners, STOP_SECONDS)
+        # the package waits 2 s for an exit, terminates, waits 2 s more, and kills
+        await cancel_and_wait(owners, 5)
 
 
 @asynccontextmanager
 async def mcp_tools(
-    target: str, *args: str, name: str = "", **config: Any
+    target: str, *args: str, name: str = "mcp", **config: Any
 ) -> AsyncGenerator[Sequence[Tool]]:
     """The tools of one server: a command and its arguments, or a URL; `config` as in MCPConfig.
 
-    The name before `__` is the server's own unless `name` is given. Raises MCPError if the server
-    does not start.
+    `name` stands before the `__` in their names: give each server its own. Raises MCPError if the
+    server does not start.
     """
     config |= {"url": target} if "://" in target else {"command": target, "args": args}
     async with mcp_servers("mcp_tools", json.dumps({"mcpServers": {name: config}})) as [server]:
@@ -272,6 +270,8 @@ async def mcp_tools(
 
 def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> None:
     """Offer tools as an MCP server over stdin and stdout: `serve([add])`. They print nothing there.
+
+    Of a result its text is sent, and no image.
 
     options: of the package's `MCPServer.run`, such as `transport="streamable-http", port=8000`.
     """
@@ -292,14 +292,9 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
         async def call_tool(self, name: str, arguments: Any, context: Any = None) -> Any:
             tool = find_tool(name, tools)
             work = tool.execute(tool.validate(json.dumps(arguments)))
-            content = as_content(await within(tool.timeout, work, grace=1), MAX_IMAGE)
-            images = [
-                types.ImageContent(
-                    data=b64encode(part.data or b"").decode(), mime_type=part.media_type or ""
-                )
-                for part in content
-                if isinstance(part, ImagePart)
-            ]
-            return types.CallToolResult(content=[types.TextContent(text=text_of(content)), *images])
+            content = as_content(await within(tool.timeout, work, grace=1), MAX_RESULT)
+            return types.CallToolResult(
+                content=[types.TextContent(text=text_of(content) or "(no text)")]
+            )
 
     Served(name).run(**options)

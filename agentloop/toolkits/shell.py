@@ -82,8 +82,10 @@ class Shell:
         os.listdir(self.root)  # raises now if it is no folder
         if isinstance(allow, str):
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
-        self.allow, self.env = allow, dict(env or {})
-        self.approve, self.approve_timeout = approve, approve_timeout
+        self.allow = allow
+        self.approve = approve
+        self.approve_timeout = approve_timeout
+        self.env = dict(env or {})
         self.on_output = on_output
 
     @property
@@ -181,7 +183,9 @@ def clean_environment() -> dict[str, str]:
 
 def _head_and_tail(pipe: int, mark: bytes, tell: Callable[[str], None] | None) -> str:
     """The start and the end of what comes before a mark: what escapes may hold the pipe open."""
-    data, left_out, half, end = bytearray(), 0, MAX_OUTPUT // 2, -1
+    data = bytearray()
+    half = MAX_OUTPUT // 2
+    left_out, end = 0, -1
     with open(pipe, "rb", buffering=0) as stream:
         while end < 0:
             data += (piece := stream.read(1 << 16))

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..arguments import parse_arguments
 from ..errors import ToolError
@@ -96,8 +96,7 @@ def skill_tool(*skills: Skill) -> Tool:
     def read(name: str, path: str = "SKILL.md") -> str:
         return find(folders[name], path).read_text("utf-8-sig", "replace")
 
-    literal: Any = Literal
-    read.__annotations__["name"] = literal[tuple(folders)]
+    read.__annotations__["name"] = Literal[*folders]
     listed = "\n".join([SKILL, *(f"- {skill.name}: {skill.description}" for skill in skills)])
     return tool(listed, name="skill", parallel=False, idempotent=True, read_only=True)(read)
 

@@ -62,10 +62,10 @@ class AgentDefinition:
 
 def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
     """The tool `task`, which starts a sub-agent by name: a fork of the template, as defined."""
-    agents, listed = dict[str, Loop](), TASK
+    agents = dict[str, Loop]()
+    listed = TASK
     for each in definitions:
         agents[each.name] = template.fork(
-            at=0,
             system_prompt=each.system_prompt,
             tools=template.tools if each.tools is None else each.tools,
             llm=each.model or template.llm,
@@ -106,11 +106,13 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Any, call: 
     """The answer of a fork of `agent` to a prompt. ToolError: it ended without one."""
     if (depth := getattr(parent, "depth", 0) + 1) > DEEPEST:
         raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
-    child: Any = agent.fork(at=0)
-    child.__class__ = counted(child.__class__)
-    child.parent, child.depth, child.listeners = parent, depth, [*agent.listeners]
+    listeners = [*agent.listeners]
     if parent.listened:
-        child.listeners.append(lambda event: parent.emit(SubAgentEvent(name, call.id, event)))
+        listeners.append(lambda event: parent.emit(SubAgentEvent(name, call.id, event)))
+    child: Any = agent.fork(at=0, listeners=listeners)
+    child.__class__ = counted(child.__class__)
+    child.parent = parent
+    child.depth = depth
     fire_hooks: Any = getattr(parent, "fire_hooks", None)
     async with _slots.setdefault(id(parent), asyncio.Semaphore(SIDE_BY_SIDE)):
         if fire_hooks:
@@ -144,8 +146,9 @@ class Counted(Loop):
 
         model: Any = SimpleNamespace(model=(request.model or self.llm).model, ainvoke=ainvoke)
         reply = await self.parent.call_model(replace(request, purpose="subagent", model=model))
-        extra = {"tool_calls": len(reply.tool_calls)}
-        self.parent.add(SideRequest(reply.usage, reply.model, extra=extra))
+        self.parent.add(
+            SideRequest(reply.usage, reply.model, extra={"tool_calls": len(reply.tool_calls)})
+        )
         return reply
 
 

@@ -64,7 +64,8 @@ class Todo(Loop):
         return await super().context()
 
     async def finish(self, result: Result) -> Result | None:
-        answer, run = await super().finish(result), newest_run(self.log)
+        answer = await super().finish(result)
+        run = newest_run(self.log)
         left = open_items(run)  # after an older run, the user may have asked something else
         told = GUARD in [getattr(record, "extra", None) for record in run]
         if answer and left and not told and answer.stop_reason in ("completed", "done"):

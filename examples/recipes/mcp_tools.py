@@ -24,7 +24,7 @@ async def main() -> None:
     async with mcp_tools(sys.executable, __file__, "serve", name="shop") as tools:
         llm = ScriptedModel(call("shop__stock", item="tea"), "There are 12.")  # or ChatOpenAI(...)
         agent = Agent(llm=llm, tools=tools)
-        print([each.name for each in tools], agent.tools[0].read_only)
+        print([each.name for each in tools])
         print(await agent.query("How much tea is there?"), "|", agent.messages[2].text)
 
 
