@@ -43,14 +43,13 @@ SPHINX = """Finds people.
 
 @pytest.mark.parametrize("text", [GOOGLE, SPHINX])
 def test_the_google_and_the_sphinx_style_are_read(text: str) -> None:
-    assert parse_docstring(text) == (
-        "Finds people.\n\nLooks in all books.",
-        {
-            "name": "who, in a text that goes on for long",
-            "limit": "how many: at most",
-            "last": "on its own line",
-        },
-    )
+    description, parameters = parse_docstring(text)
+    assert description == "Finds people.\n\nLooks in all books."
+    assert parameters == {
+        "name": "who, in a text that goes on for long",
+        "limit": "how many: at most",
+        "last": "on its own line",
+    }
 
 
 def test_a_docstring_of_another_style_is_all_description() -> None:
@@ -59,10 +58,8 @@ def test_a_docstring_of_another_style_is_all_description() -> None:
 
 
 def test_returns_before_the_parameters_is_no_description() -> None:
-    assert parse_docstring("Adds.\n\nReturns:\n    the sum\n\nArgs:\n    a: first") == (
-        "Adds.",
-        {"a": "first"},
-    )
+    text = "Adds.\n\nReturns:\n    the sum\n\nArgs:\n    a: first"
+    assert parse_docstring(text) == ("Adds.", {"a": "first"})
 
 
 @given(st.text(st.sampled_from("Args:paramxyz -*:\n\t()p,")))

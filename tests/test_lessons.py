@@ -1,7 +1,5 @@
 """The lessons and the solutions of their exercises run offline and print what they teach."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import json
@@ -20,9 +18,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "lessons"
 LESSONS = {path.name.partition("_")[0]: path for path in sorted(FOLDER.glob("[0-9]*.py"))}
 SOLUTIONS = {number: FOLDER / "solutions" / path.name for number, path in LESSONS.items()}
-README, TEACHING = (
-    (FOLDER / name).read_text(encoding="utf-8") for name in ("README.md", "TEACHING.md")
-)
+README, TEACHING = ((FOLDER / f"{name}.md").read_text("utf-8") for name in ("README", "TEACHING"))
 EXERCISES = README.partition("## Exercises")[2]
 BY_HAND = ["01", "02", "03", "04"]  # without 1b, which is aside
 STANDARD = {*BY_HAND, "01b", "16"}  # import nothing but the standard library
@@ -138,22 +134,17 @@ for program in sys.argv[1:]:
 each_lesson = pytest.mark.parametrize("number", LESSONS)
 
 
-def python(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def python(*arguments):
     """Runs a python that knows of no key, whatever the environment holds."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     known = {name: v for name, v in os.environ.items() if not CHECK["MODELS"].match(name)}
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        env={**known, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=200,
-    )
+    known["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-W", "error", *arguments]
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+    return subprocess.run(command, env=known, timeout=200, **out)
 
 
 @cache
-def all_printed() -> dict[Path, str]:
+def all_printed():
     """What all programs print, in one process, which has no network."""
     programs = [*LESSONS.values(), *SOLUTIONS.values()]
     done = python("-c", OFFLINE, *programs)
@@ -162,15 +153,15 @@ def all_printed() -> dict[Path, str]:
     return dict(zip(programs, parts, strict=True))
 
 
-def printed(number: str) -> str:
+def printed(number):
     return all_printed()[LESSONS[number]]
 
 
-def tree(path: Path) -> ast.Module:
+def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> set[str]:
+def imports(path):
     """The top-level packages that a file imports, anywhere in it."""
     nodes = list(ast.walk(tree(path)))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -179,7 +170,7 @@ def imports(path: Path) -> set[str]:
 
 
 @each_lesson
-def test_a_lesson_prints_its_point(number: str) -> None:
+def test_a_lesson_prints_its_point(number):
     at, text = 0, printed(number)
     for point in re.findall(rf"^{number} (.*)$", POINTS, re.M):
         sentence = point.replace(r"\n", "\n")
@@ -189,7 +180,7 @@ def test_a_lesson_prints_its_point(number: str) -> None:
 
 
 @each_lesson
-def test_a_lesson_is_one_page_with_a_problem_and_something_to_try(number: str) -> None:
+def test_a_lesson_is_one_page_with_a_problem_and_something_to_try(number):
     lesson, solution = LESSONS[number], SOLUTIONS[number]
     text = ast.get_docstring(tree(lesson)) or ""
     assert text.startswith("Problem: ")
@@ -202,7 +193,7 @@ def test_a_lesson_is_one_page_with_a_problem_and_something_to_try(number: str) -
     assert ("agentloop" in imports(lesson)) == (number not in STANDARD)
 
 
-def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines() -> None:
+def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines():
     texts = [LESSONS[number].read_text(encoding="utf-8").splitlines() for number in BY_HAND]
     for before, after in pairwise(texts):
         changes = [line[:2] for line in difflib.ndiff(before, after)]
@@ -210,17 +201,17 @@ def test_a_lesson_by_hand_is_the_previous_plus_a_few_lines() -> None:
         assert changes.count("- ") <= REMOVED
 
 
-def test_the_library_holds_the_conversation_of_lesson_4() -> None:
-    def conversation(number: str) -> list[str]:
+def test_the_library_holds_the_conversation_of_lesson_4():
+    def conversation(number):
         """The messages that a lesson prints, with other ids and no spaces in arguments."""
-        ids = dict[str, str]()
+        ids = {}
         text = re.sub(r"call_\w+", lambda id: ids.setdefault(id[0], f"{len(ids)}"), printed(number))
         return re.findall(r"^{.*$", text.replace(r"\": ", r"\":"), re.M)
 
     assert conversation("05") == conversation("04") != []
 
 
-def test_the_path_ends_at_nano_which_plays_lesson_6(tmp_path: Path) -> None:
+def test_the_path_ends_at_nano_which_plays_lesson_6(tmp_path):
     text = LESSONS["06"].read_text(encoding="utf-8")
     text = re.sub(r"from agentloop[.\w]* import", "from nano import", text)
     (tmp_path / "nano.py").write_bytes((FOLDER.parent / "nano.py").read_bytes())
@@ -230,9 +221,7 @@ def test_the_path_ends_at_nano_which_plays_lesson_6(tmp_path: Path) -> None:
     assert "did you mean" not in told  # which the library says
 
 
-async def test_the_notebook_is_the_lessons_1_to_6_and_its_cells_print_what_they_print(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_notebook_is_the_lessons_1_to_6_and_its_cells_print_what_they_print(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     make = runpy.run_path(str(FOLDER / "make_notebook.py"))
     written = make["NOTEBOOK"].read_text(encoding="utf-8")
@@ -246,9 +235,7 @@ async def test_the_notebook_is_the_lessons_1_to_6_and_its_cells_print_what_they_
     ("number", "line", "instead", "said", "not_said"),
     re.findall(r"^(\d+b?) (.*) -> (.*)\n\+ (.*)\n- (.*)", TRIED.replace(r"\n", "\r"), re.M),
 )
-def test_what_is_tried_does_what_is_said(
-    number: str, line: str, instead: str, said: str, not_said: str, tmp_path: Path
-) -> None:
+def test_what_is_tried_does_what_is_said(number, line, instead, said, not_said, tmp_path):
     text = LESSONS[number].read_text(encoding="utf-8")
     line, instead = (part.replace("\r", "\n") for part in (line, instead))
     assert text.count(line) == 1
@@ -259,9 +246,7 @@ def test_what_is_tried_does_what_is_said(
     assert not_said not in told
 
 
-def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(monkeypatch):
     lesson = runpy.run_path(str(LESSONS["14"]))
     assert set(lesson["MODELS"]) == {*KEYS, "OPENAI_BASE_URL"}
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
@@ -278,22 +263,19 @@ def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(
 
 
 @each_lesson
-def test_check_takes_what_solves_the_exercise_and_says_of_the_lesson_what_is_missing(
-    number: str,
-) -> None:
+def test_check_takes_what_solves_the_exercise_and_says_of_the_lesson_what_is_missing(number):
     exercise = number.lstrip("0")
     assert CHECK["lacking"](exercise, all_printed()[SOLUTIONS[number]]) is None
     advice = CHECK["lacking"](exercise, printed(number))
     assert re.match(r"[a-z`10].{20,}[^.]$", advice), advice
     text = ast.get_docstring(tree(SOLUTIONS[number])) or ""
     told = " ".join(text.split()).removeprefix("Exercise: ").rstrip(".")
-    (asked,) = re.findall(
-        rf"(?:^{exercise}\. |also {exercise}: )((?:.+\n)+)", EXERCISES, flags=re.M
-    )
+    pattern = rf"(?:^{exercise}\. |also {exercise}: )((?:.+\n)+)"
+    [asked] = re.findall(pattern, EXERCISES, flags=re.M)
     assert " ".join(asked.split()).casefold().startswith(told.casefold())
 
 
-def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path):
     broken, endless = tmp_path / "broken.py", tmp_path / "endless.py"
     broken.write_text("print(1 / 0)\n", encoding="utf-8")
     endless.write_text("while True: pass\n", encoding="utf-8")
@@ -308,32 +290,19 @@ def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path: Path) -> Non
         assert (done.returncode, sentence in done.stdout) == (status, True), done.stdout
     assert f"it still runs after {CHECK['SECONDS']} seconds" in TEACHING
     CHECK["check"].__globals__["SECONDS"] = 0.5
-    assert CHECK["check"]("2", endless) == (
-        False,
-        "it still runs after 0.5 seconds: does your loop end?",
-    )
+    told = "it still runs after 0.5 seconds: does your loop end?"
+    assert CHECK["check"]("2", endless) == (False, told)
 
 
-def test_the_class_is_ninety_minutes_without_a_gap_over_lessons_that_there_are() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\d+) \| .+ \| ([\d, b]*) ?\|$", TEACHING, flags=re.M)
-    ends = [int(end) for _, end, _ in rows]
-    assert [int(begin) for begin, _, _ in rows] == [0, *ends[:-1]]
-    assert ends[-1] == 90
-    taught = {f"{each:0>{2 + ('b' in each)}}" for *_, of in rows for each in re.findall(r"\w+", of)}
-    assert taught < LESSONS.keys()
-
-
-def test_there_is_an_hour_and_a_quarter_of_lessons_and_an_exercise_for_each() -> None:
+def test_there_is_an_hour_and_a_quarter_of_lessons_and_an_exercise_for_each():
     rows = re.findall(r"^\| (\d+) \| \[(\w+)\]\((\w+)\.py\) \| .+ \|$", README, flags=re.M)
     assert sum(int(minutes) for minutes, _, _ in rows) == 75
-    assert [(name, name) for _, name, _ in rows] == [
-        (path.stem, file) for path, (_, _, file) in zip(LESSONS.values(), rows, strict=True)
-    ]
+    names = [path.stem for path in LESSONS.values()]
+    assert [(name, file) for _, name, file in rows] == [*zip(names, names, strict=True)]
     numbers = re.findall(r"^(\d+)\. ", EXERCISES, flags=re.M)
     assert numbers == [str(number) for number in range(1, 20)]
     programs = re.findall(r"examples/lessons/[\w/]+\.py", README + TEACHING)
     targets = re.findall(r"\]\(([^)#]+)", README + TEACHING)
-    for path in [ROOT / name for name in programs if "my_own" not in name] + [
-        FOLDER / target for target in targets
-    ]:
+    there = [ROOT / name for name in programs if "my_own" not in name]
+    for path in [*there, *(FOLDER / target for target in targets)]:
         assert path.exists(), path

@@ -5,7 +5,9 @@ import gc
 import math
 import threading
 import tracemalloc
-from contextlib import aclosing, nullcontext, suppress
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -47,6 +49,8 @@ from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunStart
 from agentloop.models.scripted import call
 
+EXITS = (KeyboardInterrupt, SystemExit)
+
 
 @tool("Add two numbers")
 async def add(a: int, b: int) -> int:
@@ -58,13 +62,23 @@ async def fail(how: str = "") -> str:
     raise LookupError(how)
 
 
+@tool("Finish")
+def finish(text: str) -> None:
+    raise TaskComplete(text)
+
+
 def shown(request):
     """What a request showed the model, a line a message."""
     return [message.text for message in request.messages]
 
 
-def twin_of_add(n):
-    return tool("Add two numbers", name=f"add_{n}")(add.function)
+async def cancelled(agent, begun):
+    """The task of a run that was cancelled once `begun` was set, at its end."""
+    task = asyncio.create_task(agent.run("x"))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    return task
 
 
 def ids_in(agent):
@@ -89,13 +103,12 @@ class TestLoop:
     async def test_it_calls_tools_until_there_is_an_answer(self):
         agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add], system_prompt="Be.")
         result = await agent.run("2 + 3?")
-        assert (result.text, result.stop_reason, f"{result}") == (
-            "It is 5.",
-            "completed",
-            "It is 5.",
-        )
+        assert (result.text, result.stop_reason) == ("It is 5.", "completed")
+        assert str(result) == "It is 5."
         assert shown(llm.requests[1]) == ["Be.", "2 + 3?", "", "5"]
         assert all(r.messages[0] == SystemMessage("Be.") for r in llm.requests)
+        assert [m.text for m in agent.messages] == ["2 + 3?", "", "5", "It is 5."]
+        assert agent.messages[1].tool_calls[0].id == agent.messages[2].tool_call_id != ""
 
     @pytest.mark.parametrize(("settings", "together"), [({}, 16), ({"max_parallel": 7}, 7)])
     async def test_calls_run_side_by_side_up_to_max_parallel_answered_in_order(
@@ -113,15 +126,14 @@ class TestLoop:
             running -= 1
             return i
 
-        calls = [call("count", i=i) for i in range(200)]
+        calls = [call("count", i=i) for i in range(50)]
         agent, llm = self.make(calls, "ok", tools=[count], **settings)
         await agent.query("x")
         assert most == together
-        assert shown(llm.requests[1])[2:] == [str(i) for i in range(200)]
+        assert shown(llm.requests[1])[2:] == [str(i) for i in range(50)]
 
     async def test_a_tool_that_is_not_parallel_runs_alone(self):
-        running: list[str] = []
-        beside: list[list[str]] = []
+        running, beside = [], []
 
         async def step(name: str) -> None:
             running.append(name)
@@ -154,10 +166,8 @@ class TestLoop:
         assert validate(agent.messages[:-1]) == []
 
     async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
-        tools_called = ["", "", call("add", a=1, b=1)]
-        agent, llm = self.make(*tools_called, "", "", " ", "", tools=[add])
-        result = await agent.run("x")
-        assert result.stop_reason == "no_progress"
+        agent, llm = self.make("", "", call("add", a=1, b=1), "", "", " ", "", tools=[add])
+        assert (await agent.run("x")).stop_reason == "no_progress"
         assert len(llm.requests) == 7, "a call is progress"
         assert shown(llm.requests[-1])[-3:] == 3 * [EMPTY_REPLY]
 
@@ -174,12 +184,8 @@ class TestLoop:
 
     @pytest.mark.parametrize(
         ("word", "reason"),
-        [
-            ("refused", "refused"),
-            ("length", "limit:length"),
-            ("zzz", "unknown:zzz"),
-            ("context_overflow", "context_overflow"),
-        ],
+        [(word, word) for word in ("refused", "context_overflow")]
+        + [("length", "limit:length"), ("zzz", "unknown:zzz")],
     )
     async def test_a_reply_that_ended_badly_is_never_success(self, word, reason):
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
@@ -201,12 +207,8 @@ class TestLoop:
         assert len(llm.requests) < 20
 
     async def test_an_id_that_the_library_makes_is_in_no_other_log(self):
-        def asks(messages, tools):
-            if any(isinstance(message, ToolMessage) for message in messages[-1:]):
-                return "ok"
-            return AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
-
-        template, _ = self.make(asks, tools=[add])
+        asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
+        template, _ = self.make(*(asks, "ok") * 6, tools=[add])
         made = []
         for agent in (template, template.fork(), template.fork()):
             agent.clear_history()
@@ -221,8 +223,8 @@ class TestLoop:
         events = [event async for event in agent.query_stream("x")]
         ids = ids_in(agent)
         assert len(set(ids)) == 2
-        assert [e.tool_call_id for e in events if isinstance(e, ToolCallEvent)] == ids
-        assert [e.tool_call_id for e in events if isinstance(e, ToolResultEvent)] == ids
+        for told in (ToolCallEvent, ToolResultEvent):
+            assert [e.tool_call_id for e in events if isinstance(e, told)] == ids
         assert [r.call_id for r in agent.log if isinstance(r, ToolStart)] == ids
         results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
         assert [m.tool_call_id for m in results] == ids
@@ -249,26 +251,19 @@ class TestLoop:
         assert shown(llm.requests[1])[2:] == ["2", "LookupError: nowhere", "Try Paris.", "4"]
         assert [m.is_error for m in llm.requests[1].messages[2:]] == [False, True, True, False]
 
-    async def test_after_a_crash_or_a_stop_no_further_call_starts(self):
-        for error in (KeyboardInterrupt(), Stop("limit:money")):
-            ran: list[int] = []
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), Stop("limit:money")])
+    async def test_after_a_crash_or_a_stop_no_further_call_starts(self, error):
+        @tool("Boom", parallel=False)
+        async def boom() -> None:
+            raise error
 
-            @tool("Boom", parallel=False)
-            async def boom(error=Depends(lambda error=error: error)) -> None:
-                raise error
-
-            @tool("After")
-            async def after(i: int, ran=Depends(lambda ran=ran: ran)) -> None:
-                ran.append(i)
-
-            calls = [call("boom"), *(call("after", i=i) for i in range(5))]
-            agent, _ = self.make(calls, "ok", tools=[boom, after])
-            try:
-                await agent.run("x")
-            except KeyboardInterrupt:
-                pass
-            assert ran == []
-            assert await agent.query("go on") == "ok"
+        ran = []
+        after = tool("After", name="after")(lambda: ran.append(1))
+        agent, _ = self.make([call("boom")] + 5 * [call("after")], "ok", tools=[boom, after])
+        with suppress(KeyboardInterrupt):
+            await agent.run("x")
+        assert ran == []
+        assert await agent.query("go on") == "ok"
 
     @pytest.mark.parametrize("answer", ["", 42])
     async def test_task_complete_hands_over_a_text_and_a_value(self, answer):
@@ -282,23 +277,17 @@ class TestLoop:
         assert str(answer) == result.text == agent.messages[-1].text
 
     @pytest.mark.parametrize(
-        ("error", "leaves"),
-        [
-            *((each, True) for each in (KeyboardInterrupt, SystemExit)),
-            *((each, False) for each in (GeneratorExit, StopAsyncIteration, StopIteration)),
-            (asyncio.CancelledError, False),
-        ],
+        "error", [*EXITS, asyncio.CancelledError, GeneratorExit, StopIteration]
     )
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_exits_of_the_interpreter_end_the_run_and_no_other_exception(
-        self, error, leaves, sync
-    ):
-        async def odd() -> None:
-            raise error("odd")
-
+    async def test_exits_of_the_interpreter_end_the_run_and_no_other_exception(self, error, sync):
         def odd_sync() -> None:
             raise error("odd")
 
+        async def odd() -> None:
+            raise error("odd")
+
+        leaves = error in EXITS
         made = tool("Odd", name="odd")(odd_sync if sync else odd)
         agent, _ = self.make([call("odd"), call("add", a=1, b=1)], "ok", tools=[made, add])
         with pytest.raises(error) if leaves else nullcontext():
@@ -311,31 +300,19 @@ class TestLoop:
     # ---- done and stop
 
     async def test_siblings_of_a_done_call_are_answered_too(self):
-        @tool("Finish")
-        def finish_up(message: str) -> str:
-            raise TaskComplete(message)
-
-        calls = [
-            call("finish_up", message="1"),
-            call("add", a=1, b=1),
-            call("finish_up", message="2"),
-        ]
-        agent, _ = self.make(calls, "next", tools=[finish_up, add])
-        result = await agent.run("x")
-        assert result.text == "1"
+        calls = [call("finish", text="1"), call("add", a=1, b=1), call("finish", text="2")]
+        agent, _ = self.make(calls, "next", tools=[finish, add])
+        assert (await agent.run("x")).text == "1"
         assert [m.text for m in agent.messages[2:]] == ["1", "2", "2"]
         assert await agent.query("more") == "next"
 
     async def test_another_stop_outranks_done(self):
-        @tool("Finish")
-        async def finish_up() -> str:
-            raise TaskComplete("done")
-
         @tool("Spend")
         async def spend() -> str:
             raise Stop("limit:cost", "too much")
 
-        agent, _ = self.make([call("finish_up"), call("spend")], "next", tools=[finish_up, spend])
+        calls = [call("finish", text="done"), call("spend")]
+        agent, _ = self.make(calls, "next", tools=[finish, spend])
         result = await agent.run("x")
         assert (result.stop_reason, result.text) == ("limit:cost", "too much")
         assert await agent.query("more") == "next"
@@ -348,9 +325,7 @@ class TestLoop:
 
         @tool("Where")
         async def where(
-            at: str = Depends(place),
-            agent: Loop = Depends(current_agent),
-            this: ToolCall = Depends(current_call),
+            at=Depends(place), agent=Depends(current_agent), this=Depends(current_call)
         ) -> str:
             return f"{at} {agent is given} {this.name}"
 
@@ -371,7 +346,7 @@ class TestLoop:
         agent, llm = self.make(slow)
         first = asyncio.create_task(agent.query("a"))
         await asyncio.sleep(0)
-        with pytest.raises(AgentBusy, match="fork"):
+        with pytest.raises(AgentBusy, match="await it"):
             await agent.query("b")
         with pytest.raises(AgentBusy):
             agent.clear_history()
@@ -399,8 +374,11 @@ class TestLoop:
         twin.table["mine"] = 1
         twin.tools.append(fail)
         twin.listeners.clear()
-        assert (template.seen, template.table) == ({"shared"}, {"inner": []})
-        assert list(template.tools) == [add]
+        assert (template.seen, template.table, [*template.tools]) == (
+            {"shared"},
+            {"inner": []},
+            [add],
+        )
         assert twin.table["inner"] is inner, "a copy is shallow"
         await twin.query("x")
         assert heard == []
@@ -411,7 +389,8 @@ class TestLoop:
     def test_a_fork_of_an_empty_agent_is_small(self, count):
         # A class of its own: attributes that other tests set would make its instances larger.
         self.agent_class = type("Fresh", (self.agent_class,), {})
-        template, _ = self.make(tools=[twin_of_add(n) for n in range(count)])
+        tools = [tool("Add two numbers", name=f"add_{n}")(add.function) for n in range(count)]
+        template, _ = self.make(tools=tools)
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
@@ -425,18 +404,17 @@ class TestLoop:
     async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
         agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])
         await agent.query("x")
-        place = next(i for i, r in enumerate(agent.log) if isinstance(r, AssistantMessage)) + 1
         before = list(agent.log)
-        twin = agent.fork(at=place)
+        kinds = [type(record) for record in before]
+        twin = agent.fork(at=kinds.index(AssistantMessage) + 1)
         assert await twin.query("again") == "other"
         assert agent.log == before
         assert shown(llm.requests[-1])[2].startswith("Not run")
 
-    async def test_history_that_is_no_messages_is_refused(self):
-        agent, _ = self.make("ok")
-        for junk in (["hi"], [{"role": "user", "content": "hi"}]):
-            with pytest.raises(TypeError, match="UserMessage"):
-                agent.load_history(junk)
+    @pytest.mark.parametrize("junk", ["hi", {"role": "user", "content": "hi"}])
+    async def test_history_that_is_no_messages_is_refused(self, junk):
+        with pytest.raises(TypeError, match="UserMessage"):
+            self.make("ok")[0].load_history([junk])
 
     async def test_what_a_caller_does_to_the_messages_does_nothing_to_the_agent(self):
         history = [UserMessage("a"), AssistantMessage("b")]
@@ -449,15 +427,6 @@ class TestLoop:
         assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
         assert [m.text for m in two.messages] == ["a", "b", "c", "2"]
 
-    async def test_a_tool_that_asks_its_own_agent_is_told_to_fork_it(self):
-        @tool("Ask yourself")
-        async def ask(agent: Loop = Depends(current_agent)) -> str:
-            return await agent.query("again")
-
-        agent, llm = self.make(call("ask"), "ok", tools=[ask])
-        assert await agent.query("x") == "ok"
-        assert "AgentBusy" in shown(llm.requests[1])[-1]
-
     async def test_calls_are_resolved_against_the_tools_that_were_offered(self):
         def swap(messages, tools):
             agent.tools = [fail]
@@ -466,9 +435,7 @@ class TestLoop:
         agent, llm = self.make(swap, "ok", tools=[add])
         await agent.query("x")
         assert shown(llm.requests[1])[-1] == "2"
-        names = [t.name for t in llm.requests[1].tools]
-        assert "fail" in names
-        assert "add" not in names
+        assert {t.name for t in llm.requests[1].tools} & {"fail", "add"} == {"fail"}
 
     # ---- going on
 
@@ -488,22 +455,20 @@ class TestLoop:
         await agent.run("x")
         with pytest.raises(ValueError, match="nothing to go on with"):
             await agent.run()
-        for empty in ("", "  ", []):
-            with pytest.raises(ValueError, match="prompt is empty"):
-                await agent.run(empty)
+
+    @pytest.mark.parametrize("empty", ["", "  ", []])
+    async def test_an_empty_prompt_is_refused(self, empty):
+        with pytest.raises(ValueError, match="prompt is empty"):
+            await self.make("ok")[0].run(empty)
 
     async def test_open_calls_run_when_they_never_started_and_not_when_they_may_have(self):
-        ran: list[str] = []
+        ran = []
 
-        @tool("Once")
-        async def once(name: str) -> None:
+        def note(name: str) -> None:
             ran.append(name)
 
-        @tool("Again", idempotent=True)
-        async def again(name: str) -> None:
-            ran.append(name)
-
-        agent, llm = self.make("ok", tools=[once, again])
+        tools = [tool("Note", name=n, idempotent=n == "again")(note) for n in ("once", "again")]
+        agent, llm = self.make("ok", tools=tools)
         calls = (
             ToolCall("1", "once", '{"name":"waiting"}'),
             ToolCall("2", "once", '{"name":"started"}'),
@@ -524,17 +489,16 @@ class TestLoop:
 
     # ---- cancelling
 
-    async def test_interrupt_ends_the_run_with_a_result_and_the_model_is_told(self):
-        agent, llm = self.make(call("wait"), "ok", tools=[])
-
+    @pytest.mark.parametrize("from_thread", [False, True])
+    async def test_interrupt_ends_the_run_with_a_result_and_the_model_is_told(self, from_thread):
         @tool("Wait")
-        async def wait() -> None:
-            agent.interrupt("look at the other file")
+        async def wait(agent: Loop = Depends(current_agent)) -> None:
+            interrupt = partial(agent.interrupt, "look at the other file")
+            threading.Thread(target=interrupt).start() if from_thread else interrupt()
             await asyncio.Event().wait()
 
-        agent.tools = [wait]
-        result = await agent.run("x")
-        assert result.stop_reason == "interrupted"
+        agent, llm = self.make(call("wait"), "ok", tools=[wait])
+        assert (await agent.run("x")).stop_reason == "interrupted"
         assert asyncio.current_task().cancelling() == 0
         assert await agent.query("go on") == "ok"
         assert any("look at the other file" in text for text in shown(llm.requests[1]))
@@ -550,8 +514,7 @@ class TestLoop:
             return "paid"
 
         async def pay() -> str:
-            returned.set()
-            return "paid"
+            return pay_sync()
 
         made = tool("Pay", name="pay", timeout=timeout)(pay_sync if sync else pay)
         for turns in range(12):
@@ -577,31 +540,22 @@ class TestLoop:
         @tool("Save", timeout=timeout)
         async def save() -> str:
             begun.set()
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return "saved a part"
-            return ""
+            return "saved a part"
 
         agent, _ = self.make(call("save"), "ok", tools=[save])
-        task = asyncio.create_task(agent.run("x"))
-        await begun.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+        assert (await cancelled(agent, begun)).cancelled()
         assert agent.messages[-1].text == "saved a part"
 
     async def test_an_interrupt_keeps_a_call_from_running_and_does_not_reach_the_next_run(self):
+        def interrupt(event):
+            if isinstance(event, ToolCallEvent | FinalResponseEvent):
+                agent.interrupt()
+
         ran = []
-
-        @tool("Note")
-        async def note() -> None:
-            ran.append(1)
-
-        agent, _ = self.make(call("note"), "one", "two", tools=[note])
-        agent.listeners = [
-            lambda e: agent.interrupt() if isinstance(e, ToolCallEvent | FinalResponseEvent) else 0
-        ]
+        note = tool("Note", name="note")(lambda: ran.append(1))
+        agent, _ = self.make(call("note"), "one", "two", tools=[note], listeners=[interrupt])
         assert (await agent.run("x")).stop_reason == "interrupted"
         assert ran == []
         assert await agent.query("a") == "one"  # interrupted as it ended
@@ -620,40 +574,31 @@ class TestLoop:
                 await go_on.wait()
 
         async def read():
-            async with agent.query_stream("x") as stream:
-                waiting = asyncio.ensure_future(self.read_all(stream))
-                await begun.wait()
-            raise AssertionError(f"the cancel was swallowed: {waiting}")
+            return [event async for event in stream]
 
         agent, _ = self.make(call("slow"), "ok", tools=[slow])
-        task = asyncio.create_task(read())
+        stream = agent.query_stream("x")
+        reading = asyncio.create_task(read())
+        await begun.wait()
+        closing = asyncio.create_task(stream.aclose())
         await cleaning.wait()
-        task.cancel()
+        closing.cancel()
         await asyncio.sleep(0)
         go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    async def read_all(self, stream):
-        with suppress(asyncio.CancelledError):
-            return [event async for event in stream]
+        await asyncio.wait([closing, reading])
+        assert closing.cancelled()
 
     async def test_a_model_that_swallows_the_cancel_does_not_keep_the_run_going(self):
         asked = asyncio.Event()
 
         async def stubborn(messages, tools):
             asked.set()
-            try:
+            with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return call("add", a=1, b=1)
+            return call("add", a=1, b=1)
 
         agent, llm = self.make(stubborn, "never", tools=[add])
-        task = asyncio.create_task(agent.run("x"))
-        await asked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        assert (await cancelled(agent, asked)).cancelled()
         assert len(llm.requests) == 1
 
     # ---- events
@@ -663,21 +608,18 @@ class TestLoop:
         agent, _ = self.make(reply, "2", tools=[add])
         events = [event async for event in agent.query_stream("x")]
         events = [event for event in events if not isinstance(event, RequestEvent)]  # of Meter
-        assert [type(event) for event in events] == [
-            UsageEvent,
-            StepStartEvent,
-            ToolCallEvent,
-            ToolResultEvent,
-            StepCompleteEvent,
-            TextDeltaEvent,
-            TextEvent,
-            FinalResponseEvent,
+        call_id, seconds = events[1].step_id, events[4].duration_ms
+        assert call_id
+        assert events == [
+            UsageEvent(Usage(9, 1), "scripted"),
+            StepStartEvent(call_id, "add", 1),
+            ToolCallEvent("add", {"a": 1, "b": 1}, call_id),
+            ToolResultEvent("add", "2", call_id),
+            StepCompleteEvent(call_id, "completed", seconds),
+            TextDeltaEvent("2"),
+            TextEvent("2"),
+            FinalResponseEvent("2"),
         ]
-        called, answered = events[2], events[3]
-        assert (called.tool, called.args) == ("add", {"a": 1, "b": 1})
-        assert (answered.tool, answered.result, answered.is_error) == ("add", "2", False)
-        assert called.tool_call_id == answered.tool_call_id == events[1].step_id
-        assert events[-1] == FinalResponseEvent("2", "completed")
 
     async def test_the_stream_has_the_result_and_the_same_transcript_as_run(self):
         script = [call("add", a=1, b=1), "It is two."]
@@ -691,12 +633,8 @@ class TestLoop:
 
     async def test_leaving_the_stream_at_a_call_prevents_it(self):
         ran = []
-
-        @tool("Note")
-        async def note(i: int) -> None:
-            ran.append(i)
-
-        agent, llm = self.make([call("note", i=1), call("note", i=2)], "ok", tools=[note])
+        note = tool("Note", name="note")(lambda: ran.append(1))
+        agent, llm = self.make([call("note"), call("note")], "ok", tools=[note])
         async for event in agent.query_stream("x"):
             if isinstance(event, ToolCallEvent):
                 break
@@ -705,24 +643,23 @@ class TestLoop:
         assert ran == []
         assert shown(llm.requests[1])[2].startswith("Not run")
 
-    async def test_an_error_in_the_readers_loop_and_aclose_end_the_run_too(self):
+    async def test_an_error_in_the_readers_loop_and_leaving_its_block_end_the_run_too(self):
         agent, _ = self.make("a b c", "ok", RuntimeError("down"), "fine", tools=[add])
         with pytest.raises(ZeroDivisionError):
             async for _ in agent.query_stream("x"):
                 _ = 1 / 0
         gc.collect()
-        async with aclosing(agent.query_stream("y")) as stream:
+        async with agent.query_stream("y") as stream:
             await anext(stream)
         with pytest.raises(RuntimeError, match="down"):
             [event async for event in agent.query_stream("x")]
         assert await agent.query("z") == "fine"
 
     async def test_a_listener_that_raises_kills_no_run(self, caplog):
-        heard = []
-
         def bad(event):
             raise ValueError("oops")
 
+        heard = []
         agent, _ = self.make("hi", listeners=[bad, heard.append])
         assert await agent.query("x") == "hi"
         assert FinalResponseEvent("hi") in heard
@@ -744,12 +681,13 @@ class TestLoop:
 
     # ---- usage, and the settings
 
-    async def test_usage_adds_up_over_runs_and_a_result_has_its_own(self):
-        used = [AssistantMessage(str(i), usage=Usage(10, i)) for i in (1, 2)]
-        agent, _ = self.make(*used)
+    async def test_usage_adds_up_over_runs_and_a_result_and_a_fork_have_their_own(self):
+        agent, _ = self.make(*(AssistantMessage("ok", usage=Usage(10, i)) for i in (1, 2, 3)))
         assert (await agent.run("a")).usage == Usage(10, 1)
         assert (await agent.run("b")).usage == Usage(10, 2)
-        assert agent.usage == Usage(20, 3)
+        fork = agent.fork()
+        await fork.run("c")
+        assert (agent.usage, fork.usage) == (Usage(20, 3), Usage(10, 3))
 
     @pytest.mark.parametrize(
         ("settings", "told"),
@@ -767,13 +705,11 @@ class TestLoop:
             ({"nonsense": 3}, "nonsense: no class of it has this setting"),
         ],
     )
-    def test_settings_are_checked_when_an_agent_is_made(self, settings, told):
+    def test_settings_are_checked_when_an_agent_is_made_or_forked(self, settings, told):
         with pytest.raises((TypeError, ValueError), match=told):
             self.agent_class(**{"llm": ScriptedModel()} | settings)
         with pytest.raises((TypeError, ValueError), match=told):
-            agent, _ = self.make()
-            agent = agent.fork(**settings)
-            agent.run_sync("x")
+            self.make()[0].fork(**settings).run_sync("x")
 
     def test_what_a_class_adds_to_its_settings_is_added_once(self):
         class Adding(self.agent_class):
@@ -807,8 +743,7 @@ class TestLoop:
 
         one, two = Mine(llm=ScriptedModel()), Mine(llm=ScriptedModel(), tools=[])
         assert (one.max_iterations, one.tools, two.tools) == (3, [add], [])
-        one.seen.append("x")
-        assert two.seen == [], "each agent has lists of its own"
+        assert one.seen is not two.seen, "each agent has lists of its own"
         with pytest.raises(ValueError, match="max_iterations"):
             type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
 
@@ -833,37 +768,14 @@ class TestLoop:
             agent.run_sync("")
         assert caught.value.__context__ is None, "nothing stands above what went wrong"
 
-    def test_an_agent_can_be_interrupted_from_another_thread(self):
-        agent, _ = self.make(call("wait"), tools=[])
 
-        @tool("Wait")
-        async def wait() -> None:
-            threading.Thread(target=agent.interrupt).start()
-            await asyncio.Event().wait()
+@pytest.mark.parametrize("reason", ["refused", "limit:length", "no_progress", "needs_approval"])
+async def test_query_raises_a_bad_end(reason):
+    def end(messages, tools):
+        raise Stop(reason)
 
-        agent.tools = [wait]
-        assert agent.run_sync("x").stop_reason == "interrupted"
-
-
-@tool
-def pay() -> str:
-    """Pay."""
-    raise Stop("needs_approval", "It is hunter2.")
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ([AssistantMessage("No.", stop_reason="refused")], "refused"),
-        ([AssistantMessage("It is", stop_reason="length")], "limit:length"),
-        ([""] * 5, "no_progress"),
-        ([call("pay"), "done"], "needs_approval"),
-    ],
-)
-async def test_query_raises_a_bad_end(script, reason):
-    assert (await Loop(llm=ScriptedModel(*script), tools=[pay]).run("go")).stop_reason == reason
     with pytest.raises(RunStopped) as caught:
-        await Loop(llm=ScriptedModel(*script), tools=[pay]).query("go")
+        await Loop(llm=ScriptedModel(end)).query("go")
     assert caught.value.result.stop_reason == reason
 
 
@@ -879,3 +791,18 @@ async def test_a_disk_that_is_full_at_a_tool_start_ends_the_run_before_the_tool(
     with pytest.raises(OSError, match="No space left"):
         await FullDisk(llm=ScriptedModel(call("work"), "done"), tools=[work]).run("go")
     assert ran == []
+
+
+@pytest.mark.parametrize("script", [[call("stop")], [call("add", a=1, b=1), "hunter2"]])
+async def test_finish_sees_every_text_that_leaves_a_run(script):
+    @tool("Stop")
+    def stop() -> None:
+        raise Stop("needs_approval", "hunter2")
+
+    class Redacting(Loop):
+        async def finish(self, result):
+            result = await super().finish(result)
+            return result and replace(result, text=result.text.replace("hunter2", "***"))
+
+    agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
+    assert (await agent.run("go")).text == "***"

@@ -12,6 +12,7 @@ import agentloop
 from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, tool
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
+from agentloop.settings import settings_of
 from agentloop.store import read_log
 
 from . import test_loop
@@ -27,19 +28,12 @@ MIXINS = [
     if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
 ]
 OWN = {"fork"}  # what Session may override besides
-
-
-def settings_of(cls):
-    return {name for each in cls.__mro__ for name in inspect.get_annotations(each)}
+assert len(MIXINS) >= 3
 
 
 def public(cls):
-    inherited = set() if cls in Loop.__mro__ else settings_of(Loop)
+    inherited = set() if cls in Loop.__mro__ else {*settings_of(Loop)}
     return {name for name in vars(cls) if not name.startswith("_")} - inherited
-
-
-def test_there_are_mixins():
-    assert len(MIXINS) >= 3
 
 
 @pytest.mark.parametrize("mixin", MIXINS)
@@ -47,15 +41,11 @@ class TestEveryMixin:
     def test_it_derives_from_loop_and_works_alone(self, mixin):
         assert Loop in mixin.__bases__
         settings = {"require_done_tool": False} if hasattr(mixin, "require_done_tool") else {}
-        agent = mixin(llm=ScriptedModel("hi"), **settings)
-        assert agent.run_sync("x").text == "hi"
+        assert mixin(llm=ScriptedModel("hi"), **settings).run_sync("x").text == "hi"
 
     def test_it_overrides_seams_and_never_run(self, mixin):
-        inherited = {
-            name
-            for name in public(Loop) | public(Loop.__base__)
-            if callable(getattr(Loop, name, None))
-        }
+        names = public(Loop) | public(Loop.__base__)
+        inherited = {name for name in names if callable(getattr(Loop, name, None))}
         assert public(mixin) & inherited <= SEAMS | OWN
 
     def test_it_has_no_constructor(self, mixin):
@@ -111,10 +101,8 @@ class TestAllMixinsAtOnce(test_loop.TestLoop):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_tests_of_a_mixin_inherit_the_tests_of_the_loop(path):
     tests = importlib.import_module(f"tests.mixins.test_{path.stem}")
-    classes = [cls for cls in vars(tests).values() if inspect.isclass(cls)]
-    assert any(
-        issubclass(cls, test_loop.TestLoop) and cls is not test_loop.TestLoop for cls in classes
-    )
+    classes = {cls for cls in vars(tests).values() if inspect.isclass(cls)}
+    assert any(issubclass(cls, test_loop.TestLoop) for cls in classes - {test_loop.TestLoop})
 
 
 def test_no_public_name_is_defined_by_two_mixins():
@@ -123,9 +111,10 @@ def test_no_public_name_is_defined_by_two_mixins():
 
 
 def test_settings_add_up():
-    agent = Agent(llm=ScriptedModel())
-    assert settings_of(Agent) == set(vars(agent)) & settings_of(Agent)
-    for name in settings_of(Agent) - {"llm"}:
+    agent, names = Agent(llm=ScriptedModel()), {*settings_of(Agent)}
+    assert {name for cls in Agent.__mro__ for name in inspect.get_annotations(cls)} == names
+    assert names <= vars(agent).keys()
+    for name in names - {"llm"}:
         assert getattr(agent, name) == getattr(Agent, name)
 
 
@@ -136,17 +125,9 @@ async def look(n: int) -> str:
 
 async def play(bases):
     """A long conversation with text, tools, compaction; its answers and its requests."""
-    replies = iter(
-        [
-            call("look", n=1),
-            "hm",
-            call("look", n=2),
-            [call("look", n=3), call("add", a=1, b=2)],
-            call("done", message="first"),
-            call("look", n=4),
-            call("done", message="second"),
-        ]
-    )
+    script = [call("look", n=1), "hm", call("look", n=2)]
+    script += [[call("look", n=3), call("add", a=1, b=2)], call("done", message="first")]
+    replies = iter([*script, call("look", n=4), call("done", message="second")])
     llm = ScriptedModel(lambda m, t: "SUM" if m[-1].text == SUMMARY_PROMPT else next(replies))
     agent = type("Any", bases, {})(
         llm=llm,
@@ -163,9 +144,9 @@ async def play(bases):
 
 async def test_every_order_of_the_mixins_gives_the_same_answers_and_requests():
     standard = [mixin for mixin in MIXINS if issubclass(Agent, mixin)]
-    first = await play((*standard, Loop))
-    assert first[0] == ["first", "second"]
-    assert any(m.text == SUMMARY_PROMPT for m, *_ in [(r[0][-1],) for r in first[1]])
+    answers, requests = first = await play((*standard, Loop))
+    assert answers == ["first", "second"]
+    assert any(messages[-1].text == SUMMARY_PROMPT for messages, *_ in requests)
     for order in permutations(standard):
         assert await play((*order, Loop)) == first
 

@@ -1,8 +1,10 @@
-"""examples/nano.py and the package keep one set of promises: each test runs against both."""
+"""examples/nano.py and the package keep one set of promises: tests of both run against each.
+
+`lib` is one after the other. Where the package has a test already, nano.py borrows it.
+"""
 
 import asyncio
 import contextlib
-import importlib
 import importlib.util
 import io
 import os
@@ -11,21 +13,26 @@ import subprocess
 import sys
 import threading
 import types
-from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 from pydantic import BaseModel
 
 import agentloop
+from agentloop.models.scripted import call
 
-from .doubles.openai_double import Failure, OpenAIDouble, Reply, calls
+from . import test_depends as depends
+from . import test_loop, test_tools
+from .doubles.openai_double import Failure, OpenAIDouble, Reply, calls, check
+from .promises import test_a_gate_that_errs_denies as gate
+from .promises import test_at_most_once as once
+from .promises import test_cancelled_anywhere as cancelled
+from .promises import test_every_wait_is_bounded as bounded
+from .test_loop import TestLoop as Contract
 from .test_readme import PROGRAMS
 
-ROOT = Path(__file__).parent.parent
-NANO = ROOT / "examples" / "nano.py"
+NANO = Path(__file__).parent.parent / "examples" / "nano.py"
 
 
 def load_nano():
@@ -38,7 +45,6 @@ def load_nano():
 
 nano = load_nano()
 package = types.SimpleNamespace(**{name: getattr(agentloop, name) for name in agentloop.__all__})
-package.call = importlib.import_module("agentloop.models.scripted").call
 
 
 @pytest.fixture(params=[package, nano], ids=["agentloop", "nano"])
@@ -48,6 +54,20 @@ def lib(request):
 
 def model_of(lib, server, **settings):
     return lib.ChatOpenAI("m", base_url=server.base_url, api_key="k", **settings)
+
+
+def agent_of(lib, *script, **settings):
+    """An agent of either; both take the package's calls, in a list."""
+    return lib.Agent(llm=lib.ScriptedModel(*script), **settings)
+
+
+def results_in(lib, messages):
+    return [each.text for each in messages if isinstance(each, lib.ToolMessage)]
+
+
+def no_arguments() -> str:
+    """Nothing"""
+    return ""
 
 
 # ---- the README
@@ -75,24 +95,77 @@ def test_the_readmes_programs_run_with_nano_as_their_import(program, output):
     assert printed.getvalue() == output
 
 
+# ---- the package's own tests
+
+
+@pytest.fixture
+def borrowed(monkeypatch):
+    """Lets modules of tests mean nano.py's classes and functions by the package's names."""
+
+    def accept(messages):  # or raise what the provider would say
+        check(nano.write_request("m", messages, [nano.add], "auto"))
+        return []
+
+    def tool(description=None, *, parallel=True, **options):
+        return nano.tool(description, **options)
+
+    ours = vars(nano) | {"tool": tool, "validate": accept}
+    ours |= {"finish": nano.tool("Finish")(test_loop.finish.function)}
+    for module in (test_loop, test_tools, depends, gate, once, cancelled, bounded):
+        for name in vars(module).keys() & ours.keys():
+            if not name.startswith("__"):
+                monkeypatch.setattr(module, name, ours[name])
+    config = nano.CompactionConfig(context_window=1000, threshold_ratio=0.6)
+    monkeypatch.setitem(cancelled.SCENARIOS["compaction"], "compaction", config)
+
+
+@pytest.mark.usefixtures("borrowed")
+class TestNano:
+    agent_class = nano.Agent
+    make = Contract.make
+
+    async def test_a_call_that_a_stop_prevented_runs_once_it_may(self):
+        await gate.test_a_call_that_a_stop_prevented_stays_open_and_runs_once_it_may()
+
+    async def test_a_call_runs_once_however_often_the_run_is_taken_up(self):
+        def pay(amount: int) -> None:
+            ledger.append(amount)
+
+        ledger = []
+        run_once = once.test_a_call_runs_once_however_often_the_run_is_taken_up
+        await run_once(nano.tool("Pay")(pay), ledger)
+
+    @pytest.mark.parametrize("go_on", ["a new prompt", None])
+    @pytest.mark.parametrize("kind", list(cancelled.SCENARIOS)[:4])
+    async def test_cancelled_at_every_turn_of_the_event_loop(self, kind, go_on):
+        await cancelled.test_cancelled_at_every_turn_of_the_event_loop(kind, go_on)
+
+    async def test_a_tool_that_refuses_to_stop_is_left_behind(self, caplog):
+        await bounded.test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog)
+
+    async def test_the_schema_is_that_of_the_signature(self):
+        await test_tools.test_a_bare_decorator_takes_name_and_description_from_the_function()
+
+    async def test_dependencies_are_shared_closed_and_overridden(self):
+        await depends.test_an_override_replaces_a_dependency_wherever_it_is_asked_for()
+        await depends.test_dependencies_of_dependencies_are_called_once_and_closed_in_turn()
+
+
+for each in (
+    Contract.test_it_calls_tools_until_there_is_an_answer,
+    Contract.test_an_empty_reply_is_nudged_three_times_and_then_given_up,
+    Contract.test_siblings_of_a_done_call_are_answered_too,
+    Contract.test_another_stop_outranks_done,
+    Contract.test_a_second_query_at_the_same_time_is_refused_at_once,
+    Contract.test_a_new_prompt_closes_open_calls_for_good,
+    Contract.test_with_nothing_to_go_on_with_run_says_so,
+    Contract.test_what_a_tool_returns_when_it_is_cancelled_is_kept,
+    Contract.test_a_tool_gets_its_agent_its_call_and_overrides,
+):
+    setattr(TestNano, each.__name__, each)
+
+
 # ---- the loop
-
-
-async def test_a_call_and_an_answer(lib):
-    @lib.tool("Add two numbers")
-    async def add(a: int, b: int) -> int:
-        return a + b
-
-    llm = lib.ScriptedModel(lib.call("add", a=2, b=3), "It is 5.")
-    agent = lib.Agent(llm=llm, tools=[add], system_prompt="Be brief.")
-    result = await agent.run("2 + 3?")
-    assert (result.text, result.stop_reason, str(result)) == ("It is 5.", "completed", "It is 5.")
-    kinds = [type(message).__name__ for message in llm.requests[1].messages]
-    assert kinds == ["SystemMessage", "UserMessage", "AssistantMessage", "ToolMessage"]
-    assert [m.text for m in agent.messages] == ["2 + 3?", "", "5", "It is 5."]
-    assert await add(1, 2) == 3
-    assert not any(isinstance(record, lib.SystemMessage) for record in agent.log)
-    assert agent.messages[1].tool_calls[0].id == agent.messages[2].tool_call_id != ""
 
 
 async def test_results_are_recorded_when_their_tool_returns_and_shown_in_call_order(lib):
@@ -108,83 +181,42 @@ async def test_results_are_recorded_when_their_tool_returns_and_shown_in_call_or
         gate.set()
         return "quick"
 
-    llm = lib.ScriptedModel([lib.call("slow"), lib.call("quick")], "done")
-    agent = lib.Agent(llm=llm, tools=[slow, quick])
+    agent = agent_of(lib, [call("slow"), call("quick")], "done", tools=[slow, quick])
     await agent.run("go")
-    recorded = [r.text for r in agent.log if isinstance(r, lib.ToolMessage)]
-    shown = [m.text for m in agent.messages if isinstance(m, lib.ToolMessage)]
-    assert (recorded, shown) == (["quick", "slow"], ["slow", "quick"])
+    assert results_in(lib, agent.log) == ["quick", "slow"]
+    assert results_in(lib, agent.messages) == ["slow", "quick"]
 
 
 async def test_a_forced_tool_is_forced_once_and_the_last_turn_is_an_answer(lib):
-    forced = lib.tool(no_arguments)
-    llm = lib.ScriptedModel(lib.call(forced.name), lib.call(forced.name), "That is all.")
-    agent = lib.Agent(llm=llm, tools=[forced], max_iterations=2, tool_choice=forced.name)
+    script = [[call("no_arguments")], [call("no_arguments")], "That is all."]
+    settings = {"max_iterations": 2, "tool_choice": "no_arguments"}
+    agent = agent_of(lib, *script, tools=[lib.tool(no_arguments)], **settings)
     result = await agent.run("go")
     assert (result.text, result.stop_reason) == ("That is all.", "max_iterations")
-    assert [request.tool_choice for request in llm.requests] == [forced.name, "auto", "auto"]
+    assert [r.tool_choice for r in agent.llm.requests] == ["no_arguments", "auto", "auto"]
 
 
 async def test_a_reply_that_was_cut_off_runs_no_call_and_is_no_success(lib):
     ran = []
     cut = lib.AssistantMessage(tool_calls=(lib.ToolCall("c1", "write"),), stop_reason="length")
     write = lib.tool("Write", name="write")(lambda: ran.append(1))
-    assert (
-        await lib.Agent(llm=lib.ScriptedModel(cut, "sorry"), tools=[write]).query("go") == "sorry"
-    )
+    assert await agent_of(lib, cut, "sorry", tools=[write]).query("go") == "sorry"
     assert ran == []
     for word, reason in (("length", "limit:length"), ("refused", "refused")):
-        llm = lib.ScriptedModel(lib.AssistantMessage("half", stop_reason=word))
-        assert (await lib.Agent(llm=llm).run("go")).stop_reason == reason
-
-
-async def test_an_empty_reply_is_asked_for_again_and_not_for_ever(lib):
-    agent = lib.Agent(llm=lib.ScriptedModel("", "here"))
-    assert (await agent.run("go")).text == "here"
-    result = await lib.Agent(llm=lib.ScriptedModel(lambda messages, tools: "")).run("go")
-    assert result.stop_reason == "no_progress"
-
-
-async def test_one_query_at_a_time(lib):
-    gate = asyncio.Event()
-
-    async def answer(messages, tools):
-        await gate.wait()
-        return "yes"
-
-    agent = lib.Agent(llm=lib.ScriptedModel(answer))
-    running = asyncio.ensure_future(agent.run("one"))
-    await asyncio.sleep(0)
-    with pytest.raises(lib.AgentBusy):
-        await agent.run("two")
-    gate.set()
-    assert (await running).text == await agent.query("three") == "yes"
-    assert [m.text for m in agent.messages] == ["one", "yes", "three", "yes"]
-
-
-async def test_run_without_a_prompt_goes_on_or_says_that_there_is_nothing(lib):
-    agent = lib.Agent(llm=lib.ScriptedModel(lib.ModelError("down", status=503), "up"))
-    with pytest.raises(ValueError):
-        await agent.run()
-    with pytest.raises(lib.ModelError):
-        await agent.run("hi")
-    assert (await agent.run()).text == "up"
-    with pytest.raises(ValueError):
-        await agent.run()
+        agent = agent_of(lib, lib.AssistantMessage("half", stop_reason=word))
+        assert (await agent.run("go")).stop_reason == reason
 
 
 async def test_any_history_is_a_conversation(lib):
-    def asked(name):
-        return lib.AssistantMessage(tool_calls=(lib.ToolCall("same", name),))
+    def asked(name, *results):
+        reply = lib.AssistantMessage(tool_calls=(lib.ToolCall("same", name),))
+        return [reply, *(lib.ToolMessage("same", name, text) for text in results)]
 
     history = [
         lib.SystemMessage("another prompt"),
         lib.ToolMessage("nobody", "a", "a result without a call"),
-        lib.UserMessage("one"),
-        *(asked("a"), lib.ToolMessage("same", "a", "first")),
-        lib.AssistantMessage(""),
-        *(asked("b"), lib.ToolMessage("same", "b", "second")),
-        *(lib.UserMessage("two"), asked("c")),
+        *(lib.UserMessage("one"), *asked("a", "first"), lib.AssistantMessage("")),
+        *(*asked("b", "second"), lib.UserMessage("two"), *asked("c")),
     ]
     async with OpenAIDouble(["fine"], system="mine") as server:
         settings = {"system_prompt": "mine", "tools": [lib.tool(no_arguments)]}
@@ -198,18 +230,13 @@ async def test_any_history_is_a_conversation(lib):
     assert agent.messages == []
 
 
-def no_arguments() -> str:
-    """Nothing"""
-    return ""
-
-
 # ---- tools
 
 
 async def test_plain_functions_run_in_daemon_threads(lib):
     threads = []
     where = lib.tool("Say where.", name="where")(lambda: threads.append(threading.current_thread()))
-    await lib.Agent(llm=lib.ScriptedModel(lib.call("where"), "ok"), tools=[where]).run("go")
+    await agent_of(lib, [call("where")], "ok", tools=[where]).run("go")
     assert threads[0] is not threading.main_thread()
     assert threads[0].daemon
 
@@ -224,7 +251,7 @@ async def test_every_failure_is_a_result(lib, error, is_async):
         raise error
 
     fails = lib.tool("Fail", name="fail")(fail_async if is_async else fail)
-    agent = lib.Agent(llm=lib.ScriptedModel(lib.call("fail"), "ok"), tools=[fails])
+    agent = agent_of(lib, [call("fail")], "ok", tools=[fails])
     assert (await agent.run("go")).text == "ok"
     assert agent.messages[2].is_error
     assert agent.messages[2].text.encode()
@@ -251,14 +278,11 @@ async def test_bad_arguments_are_told_and_run_nothing(lib, arguments, told):
     async def act(a: int, db: object = lib.Depends(get_db)) -> None:
         ran.append(a)
 
-    async with OpenAIDouble([calls(("act", arguments)), "sorry"]) as server:
-        agent = lib.Agent(llm=model_of(lib, server), tools=[act])
-        assert (await agent.run("go")).text == "sorry"
-    assert server.refusals == []
+    asks = lib.AssistantMessage(tool_calls=(lib.ToolCall("1", "act", arguments),))
+    agent = agent_of(lib, asks, "sorry", tools=[act])
+    assert (await agent.run("go")).text == "sorry"
     assert told in agent.messages[2].text
     assert ran == []
-    with pytest.raises(lib.ToolError):
-        act.validate(arguments)
     assert lib.tool(no_arguments).validate("") == {}
 
 
@@ -267,7 +291,7 @@ async def test_whatever_the_model_and_its_tools_write_no_request_is_refused(lib)
     async def bad(deep: bool) -> object:
         return {"a": ["\ud83d"]} if deep else "\ud83d half \ud83d\ude00"
 
-    odd_names = calls(("no such: tool", {}), ("x" * 80, {}))
+    odd_names = calls(("no such: tool", {}), ("x" * 80, {}), ("bad", "{"), ("bad", "[]"))
     odd_ids = Reply(calls=[("bad", {"deep": True}, one) for one in ("same", "same", "x" * 60, "")])
     script = [odd_names, odd_ids, odd_ids, calls(("bad", {"deep": False})), "ok \ud83d", "again"]
     async with OpenAIDouble(script) as server:
@@ -283,25 +307,17 @@ async def test_whatever_the_model_and_its_tools_write_no_request_is_refused(lib)
     assert (result.usage.input_tokens, result.usage.total_tokens) == (50, 75)
 
 
-def test_the_schema_is_that_of_the_signature(lib):
+def test_a_parameter_may_be_a_model_and_needs_a_type(lib):
     class Place(BaseModel):
         city: str
 
-    @lib.tool
-    def go(to: Place, how: str = "train") -> None:
-        """Go somewhere.
+    @lib.tool("Go")
+    def go(to: Place, how: str = "train") -> str:
+        return how
 
-        Args:
-            how: By which means.
-        """
-
-    schema = go.parameters
-    assert go.description == "Go somewhere."
-    assert (schema["type"], schema["required"]) == ("object", ["to"])
-    assert schema["additionalProperties"] is False
-    how = {"type": "string", "default": "train", "description": "By which means."}
-    assert schema["properties"]["how"] == how
-    assert go.validate('{"to": {"city": "Rome"}}')["to"] == Place(city="Rome")
+    assert go.parameters["required"] == ["to"]
+    assert go.validate('{"to": {"city": "Rome"}}') == {"to": Place(city="Rome"), "how": "train"}
+    assert go(None, how="bus") == "bus"
     with pytest.raises(TypeError, match="needs a type annotation"):
         lib.tool("Nothing", name="nothing")(lambda x: x)
 
@@ -311,48 +327,9 @@ async def test_a_timeout_is_told(lib):
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    agent = lib.Agent(llm=lib.ScriptedModel(lib.call("wait"), "ok"), tools=[wait])
+    agent = agent_of(lib, [call("wait")], "ok", tools=[wait])
     await agent.run("go")
-    assert agent.messages[2].text.startswith("TimeoutError: ")
-    assert "it may have had effects" in agent.messages[2].text
-
-
-async def test_dependencies_open_once_and_close_last_in_first_out(lib):
-    told = []
-
-    def base():
-        told.append("open base")
-        yield "base"
-        told.append("close base")
-
-    async def left(it: Annotated[str, lib.Depends(base)]):
-        told.append(f"open left on {it}")
-        yield "left"
-        told.append("close left")
-
-    async def right(it: str = lib.Depends(base)) -> str:
-        return f"right on {it}"
-
-    @lib.tool("Act")
-    async def act(
-        a: int,
-        one: str = lib.Depends(left),
-        two: str = lib.Depends(right),
-        agent: object = lib.Depends(lib.current_agent),
-        call: object = lib.Depends(lib.current_call),
-    ) -> str:
-        told.append("run")
-        return f"{one}, {two}, {agent is it}, {call.arguments}"
-
-    assert list(act.parameters["properties"]) == ["a"]
-    it = lib.Agent(llm=lib.ScriptedModel(lib.call("act", a=1), "ok"), tools=[act])
-    await it.run("go")
-    assert it.messages[2].text == 'left, right on base, True, {"a":1}'
-    assert told == ["open base", "open left on base", "run", "close left", "close base"]
-    script = lib.ScriptedModel(lib.call("act", a=1), "ok")
-    it = lib.Agent(llm=script, tools=[act], dependency_overrides={base: lambda: "fake"})
-    await it.run("go")
-    assert "right on fake" in it.messages[2].text
+    assert re.match("TimeoutError: .*it may have had effects", agent.messages[2].text)
 
 
 async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it(lib):
@@ -367,12 +344,9 @@ async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it(lib):
 
     @lib.tool("Act")
     async def act(how: str, c: int = lib.Depends(connection)) -> None:
-        if how == "fail":
-            raise ValueError("no")
-        raise lib.TaskComplete("fine")
+        raise ValueError("no") if how == "fail" else lib.TaskComplete("fine")
 
-    llm = lib.ScriptedModel(lib.call("act", how="fail"), lib.call("act", how="done"))
-    agent = lib.Agent(llm=llm, tools=[act])
+    agent = agent_of(lib, [call("act", how="fail")], [call("act", how="done")], tools=[act])
     result = await agent.run("go")
     assert (result.text, result.stop_reason) == ("fine", "done")
     assert agent.messages[2].is_error
@@ -382,7 +356,7 @@ async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it(lib):
 # ---- ends
 
 
-async def test_a_done_tool_ends_the_run_and_its_siblings_are_answered(lib):
+async def test_a_done_tool_ends_the_run_after_a_nudge(lib):
     class DoneAgent(lib.DoneTool, lib.Loop):
         pass
 
@@ -390,14 +364,12 @@ async def test_a_done_tool_ends_the_run_and_its_siblings_are_answered(lib):
     async def own_done(answer: int) -> None:
         raise lib.TaskComplete(f"It is {answer}.")
 
-    turn = [lib.call("done", message="It is 5."), lib.call("no_arguments")]
-    agent = DoneAgent(llm=lib.ScriptedModel("just text", turn), tools=[lib.tool(no_arguments)])
-    result = await agent.run("go")
-    assert (result.text, result.stop_reason) == ("It is 5.", "done")
-    assert [m.text for m in agent.messages][-2:] == ["It is 5.", ""]
-    assert "done" in agent.messages[2].text  # the nudge
-    llm = lib.ScriptedModel(lib.call("done", answer=5))
-    assert await DoneAgent(llm=llm, tools=[own_done]).query("go") == "It is 5."
+    for tools, arguments in ([], {"message": "It is 5."}), ([own_done], {"answer": 5}):
+        llm = lib.ScriptedModel("just text", [call("done", **arguments)])
+        agent = DoneAgent(llm=llm, tools=tools)
+        result = await agent.run("go")
+        assert (result.text, result.stop_reason) == ("It is 5.", "done")
+        assert "done" in agent.messages[2].text  # the nudge
 
 
 async def test_an_output_type_has_its_fields_flat_and_is_validated(lib):
@@ -405,38 +377,15 @@ async def test_an_output_type_has_its_fields_flat_and_is_validated(lib):
         name: str
         age: int
 
-    wrong, right = lib.call("done", name="Ada", age="old"), lib.call("done", name="Ada", age=36)
-    llm = lib.ScriptedModel("She is 36.", wrong, right)
-    agent = lib.Agent(llm=llm, output_type=Person)
+    wrong, right = call("done", name="Ada", age="old"), call("done", name="Ada", age=36)
+    agent = agent_of(lib, "She is 36.", [wrong], [right], output_type=Person)
     result = await agent.run("Who?")
-    assert result.value == Person(name="Ada", age=36)
-    assert result.stop_reason == "done"
-    [done] = llm.requests[0].tools
+    assert (result.value, result.stop_reason) == (Person(name="Ada", age=36), "done")
+    [done] = agent.llm.requests[0].tools
     assert set(done.parameters["properties"]) == {"name", "age"}
     assert "age: Input should be a valid integer" in agent.messages[-3].text
-    llm = lib.ScriptedModel(lib.call("done", result=[1, 2]))
-    assert (await lib.Agent(llm=llm, output_type=list[int]).run("go")).value == [1, 2]
-
-
-async def test_a_stop_ends_the_run_and_leaves_open_what_it_kept_from_starting(lib):
-    ran = []
-
-    class Gate(lib.Agent):
-        is_open: bool = False
-
-        async def call_tool(self, call):
-            if not self.is_open:
-                raise lib.Stop("needs_approval")
-            return await super().call_tool(call)
-
-    pay = lib.tool("Pay", name="pay")(lambda: ran.append(5))
-    agent = Gate(llm=lib.ScriptedModel(lib.call("pay"), "Paid."), tools=[pay])
-    result = await agent.run("Pay 5.")
-    assert (result.stop_reason, ran) == ("needs_approval", [])
-    assert [call.name for call in result.pending] == ["pay"]
-    agent.is_open = True
-    assert (await agent.run()).text == "Paid."
-    assert ran == [5]
+    agent = agent_of(lib, [call("done", result=[1, 2])], output_type=list[int])
+    assert (await agent.run("go")).value == [1, 2]
 
 
 # ---- what the model sees
@@ -448,21 +397,22 @@ async def test_old_results_are_hidden_and_the_log_keeps_them(lib, per_turn):
     async def look(n: int) -> str:
         return f"page {n} " + "word " * 500
 
-    def shown(request):
-        return [m.text.startswith("page") for m in request.messages if m.text]
+    async def play(*script):
+        """What of each request's messages is a page, and the log."""
+        agent = agent_of(lib, *script, "done", tools=[look], ephemeral_per_turn=per_turn)
+        await agent.run("go")
+        requests = agent.llm.requests
+        return [[m.text.startswith("page") for m in r.messages if m.text] for r in requests], agent
 
-    llm = lib.ScriptedModel(*(lib.call("look", n=n) for n in range(20)), "done")
-    agent = lib.Agent(llm=llm, tools=[look], ephemeral_per_turn=per_turn)
-    await agent.run("go")
-    for before, after in pairwise(map(shown, llm.requests)):
+    looks = [call("look", n=n) for n in range(20)]
+    shown, agent = await play(*([look] for look in looks))
+    for before, after in pairwise(shown):
         assert not any(now and not then for then, now in zip(before, after, strict=False))
         assert all(after[1:][-2:])
-    last = sum(shown(llm.requests[-1]))
-    assert last == 2 if per_turn else last < 12
-    assert sum("page" in r.text for r in agent.log if isinstance(r, lib.ToolMessage)) == 20
-    llm = lib.ScriptedModel([lib.call("look", n=n) for n in range(12)], "done")
-    await lib.Agent(llm=llm, tools=[look], ephemeral_per_turn=per_turn).run("go")
-    assert sum(shown(llm.requests[1])) == 12, "what nobody has seen"
+    assert sum(shown[-1]) == 2 if per_turn else sum(shown[-1]) < 12
+    assert sum("page" in text for text in results_in(lib, agent.log)) == 20
+    shown, _ = await play(looks[:12])
+    assert sum(shown[1]) == 12, "what nobody has seen"
 
 
 async def test_compaction_keeps_the_system_prompt_the_task_and_the_newest_turns(lib):
@@ -474,13 +424,12 @@ async def test_compaction_keeps_the_system_prompt_the_task_and_the_newest_turns(
         if "summary" in messages[-1].text:
             return lib.AssistantMessage("SUMMARY", usage=lib.Usage(100, 10))
         n = sum(isinstance(record, lib.AssistantMessage) for record in agent.log)
-        return lib.call("read", n=n) if n < 12 else "the end " * 200
+        return [call("read", n=n)] if n < 12 else "the end " * 200
 
-    llm = lib.ScriptedModel(answer)
     config = lib.CompactionConfig(context_window=2000, threshold_ratio=0.8)
-    agent = lib.Agent(llm=llm, tools=[read], system_prompt="SYSTEM", compaction=config)
+    agent = agent_of(lib, answer, tools=[read], system_prompt="SYSTEM", compaction=config)
     assert (await agent.query("the task")).startswith("the end")
-    requests = [[message.text for message in request.messages] for request in llm.requests]
+    requests = [[message.text for message in r.messages] for r in agent.llm.requests]
     asked = [texts for texts in requests if "summary" in texts[-1]]
     assert all(texts[:2] == ["SYSTEM", "the task"] for texts in requests)
     assert asked
@@ -488,147 +437,11 @@ async def test_compaction_keeps_the_system_prompt_the_task_and_the_newest_turns(
     first = next(texts for texts in requests if texts[2:3] and texts[2].endswith("SUMMARY"))
     assert "page" in first[-1]
     assert 2 <= sum("page" in text for text in first) <= 3
-    assert sum("page" in r.text for r in agent.log if isinstance(r, lib.ToolMessage)) == 12
+    assert sum("page" in text for text in results_in(lib, agent.log)) == 12
     for n in range(10):
         await agent.query(f"prompt {n}")
-    texts = [message.text for message in llm.requests[-1].messages]
+    texts = [message.text for message in agent.llm.requests[-1].messages]
     assert {"the task", "prompt 9"} < {*texts}, "the newest prompt, too"
-
-
-# ---- cancelled anywhere
-
-
-class Scenario:
-    """A run over the strict double with tools of all kinds, which note what they do."""
-
-    def __init__(self, lib, server):
-        self.ledger = Counter()
-        self.opened = self.closed = 0
-        scenario = self
-
-        async def connection():
-            await asyncio.sleep(0)
-            scenario.opened += 1
-            try:
-                yield "c"
-            finally:
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                scenario.closed += 1
-
-        @lib.tool("Act")
-        async def act(name: str) -> str:
-            await asyncio.sleep(0)
-            scenario.ledger[name] += 1
-            await asyncio.sleep(0)
-            return name + " word" * 50
-
-        @lib.tool("Act with a connection", timeout=30)
-        async def connected(name: str, c: str = lib.Depends(connection)) -> str:
-            return await act(name)
-
-        @lib.tool("Act in a thread")
-        def plain(name: str) -> str:
-            scenario.ledger[name] += 1
-            return name
-
-        @lib.tool("Finish")
-        async def finish(name: str) -> str:
-            await act(name)
-            raise lib.TaskComplete("finished")
-
-        self.agent = lib.Agent(
-            llm=model_of(lib, server),
-            tools=[act, connected, plain, finish],
-            system_prompt="the system prompt",
-            compaction=lib.CompactionConfig(context_window=1400, threshold_ratio=0.5),
-        )
-
-    @staticmethod
-    def replies():
-        turns = [
-            calls(("act", {"name": "a"}), ("connected", {"name": "b"}), ("plain", {"name": "c"})),
-            calls(("connected", {"name": "d"}), ("connected", {"name": "e"}), ("act", {})),
-            calls(("act", {"name": "f"}), ("act", {"name": "g"})),
-            calls(("act", {"name": "h"}), ("finish", {"name": "i"}), ("connected", {"name": "j"})),
-        ]
-        number = iter(range(1000))
-
-        def answer(request):
-            if asks_for_summary(request):
-                return "SUMMARY"
-            turn = next(number)
-            found = turns[turn] if turn < len(turns) else Reply("the end")
-            if not found.calls:
-                return found
-            return Reply(calls=[(*call, f"id_{turn}_{i}") for i, call in enumerate(found.calls)])
-
-        return [answer] * 40
-
-
-def asks_for_summary(request):
-    return "summary" in str(request["messages"][-1]["content"])
-
-
-async def cancelled_after(lib, steps):
-    """One run, cancelled after so many steps of the event loop; True if it had ended by then."""
-    async with OpenAIDouble(Scenario.replies(), system="the system prompt") as server:
-        scenario = Scenario(lib, server)
-        task = asyncio.ensure_future(scenario.agent.run("the task"))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-            if task.done():
-                break
-        ended = task.done()
-        task.cancel()
-        await asyncio.wait([task])
-        assert ended or task.cancelled(), "a cancel always cancels"
-        finished = [r for r in scenario.agent.log if isinstance(r, lib.ToolMessage)]
-        server.replies[:] = [
-            lambda request: "SUMMARY" if asks_for_summary(request) else "and on"
-        ] * 2
-        assert (await scenario.agent.run("go on")).text == "and on"
-        assert server.refusals == []
-        messages = scenario.agent.messages
-        shown = {m.tool_call_id: m.text for m in messages if isinstance(m, lib.ToolMessage)}
-        assert all(shown.get(r.tool_call_id, r.text) == r.text for r in finished)
-    assert max(scenario.ledger.values(), default=0) <= 1, "at most once"
-    assert scenario.opened == scenario.closed
-    return ended
-
-
-async def test_cancelled_after_every_step_of_the_event_loop(lib):
-    steps = 0
-    while not await cancelled_after(lib, steps):
-        steps += 1
-    assert steps > 50
-
-
-async def test_a_tool_that_refuses_to_stop_is_left_behind(lib):
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    @lib.tool("Refuse")
-    async def refuse() -> str:
-        begun.set()
-        while not gate.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
-                await gate.wait()
-        return "too late"
-
-    script = lib.ScriptedModel(lib.call("refuse"), "on")
-    agent = lib.Agent(llm=script, tools=[refuse], cancel_grace=0.01)
-    task = asyncio.ensure_future(agent.run("go"))
-    await begun.wait()
-    task.cancel()
-    await asyncio.wait([task])
-    assert task.cancelled()
-    assert (await agent.run("go on")).text == "on"
-    before = agent.messages
-    gate.set()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert agent.messages == before
-    assert "outcome is unknown" in before[2].text
 
 
 # ---- ChatOpenAI
@@ -638,6 +451,21 @@ def test_a_model_works_in_one_event_loop_after_another(lib):
     with OpenAIDouble(["one", "two"]).in_thread() as server:
         agent = lib.Agent(llm=model_of(lib, server))
         assert [str(agent.run_sync("go")), str(agent.run_sync("on"))] == ["one", "two"]
+
+
+async def test_a_request_can_be_cancelled_at_every_turn_of_the_event_loop(lib):
+    async with OpenAIDouble(["yes"] * 200) as server:
+        agent, turns, ended = lib.Agent(llm=model_of(lib, server)), 0, False
+        while not ended:
+            task, turns = asyncio.ensure_future(agent.run("go")), turns + 1
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            ended = task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            assert ended or task.cancelled(), "a cancel always cancels"
+            assert (await agent.run("go on")).text == "yes"
+    assert server.refusals == []
 
 
 async def test_what_may_pass_is_tried_again_and_any_failure_is_a_model_error(lib):
@@ -653,10 +481,9 @@ async def test_what_may_pass_is_tried_again_and_any_failure_is_a_model_error(lib
         assert len(server.requests) == 3
         with pytest.raises(lib.ModelError, match="choices|no message"):
             await lib.Agent(llm=model_of(lib, server, max_retries=0)).run("go")
-    with pytest.raises(lib.ModelError) as caught:
+    with pytest.raises(lib.ModelError, match=".") as caught:
         await lib.Agent(llm=model_of(lib, server, max_retries=0)).run("go")
     assert caught.value.status is None
-    assert str(caught.value)
 
 
 def test_a_key_is_needed_and_never_shown(lib, monkeypatch):
@@ -677,22 +504,15 @@ async def test_a_model_that_takes_no_tools_here_says_what_to_set():
         "/v1/chat/completions. Please use /v1/responses instead or set reasoning_effort to 'none'."
     )
     async with OpenAIDouble([Failure(400, refusal)]) as server:
-        model = nano.ChatOpenAI("m", base_url=server.base_url, api_key="k")
         with pytest.raises(nano.BadRequest, match=re.escape('{"reasoning_effort": "none"}')):
-            await nano.Agent(llm=model).run("go")
+            await nano.Agent(llm=model_of(nano, server)).run("go")
 
 
 def run_nano(*arguments, **environment):
-    names = ("PATH", "SYSTEMROOT", "TEMP", "COVERAGE_PROCESS_START")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
-    return subprocess.run(
-        [sys.executable, str(NANO), *arguments],
-        env=kept | environment,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=30,
-    )
+    kept = {name: it for name, it in os.environ.items() if not name.startswith("OPENAI_")}
+    command = [sys.executable, str(NANO), *arguments]
+    settings = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 30}
+    return subprocess.run(command, env=kept | environment, **settings)
 
 
 def test_it_runs_as_a_program():

@@ -1,22 +1,25 @@
 """The README is true: its blocks run, and its names and numbers are those of the package."""
 
 import contextlib
-import importlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import tomllib
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 from agentloop import Agent, ChatAnthropic, ChatOpenAI, CompactionConfig, Repetition
 from agentloop.store import SESSION_DIR
+from tests.cli.held_double import HeldDouble
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "agentloop"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PRODUCT = README.partition("## Changelog\n")[0]
 FOUND = re.findall(r"^```(\w*) ?(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -40,8 +43,7 @@ DBOS.destroy()
 
 
 def execute(program):
-    code = compile(program, "README.md", "exec", dont_inherit=True)
-    exec(code, {"__name__": "__main__"})
+    exec(compile(program, "README.md", "exec", dont_inherit=True), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize(("program", "output"), PROGRAMS)
@@ -62,14 +64,13 @@ def test_the_durable_run_runs(tmp_path):
     pytest.importorskip("dbos")
     [config] = re.findall(r"`DBOS\(config=(.*?)\)`", PRODUCT)
     program = DURABLE.format(BLOCKS["durable"], config)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    where = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    done = subprocess.run([sys.executable, "-c", program], **where, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("Yes.\n", "")
 
 
 def test_the_loop_is_the_one_that_ships():
-    code = (ROOT / "agentloop" / "loop.py").read_text(encoding="utf-8")
+    code = (PACKAGE / "loop.py").read_text(encoding="utf-8")
     without_comments = re.sub(r"  #.*$|^ *#.*\n", "", code, flags=re.MULTILINE)
     assert textwrap.indent(BLOCKS["loop"], " " * 12) in without_comments
 
@@ -83,15 +84,8 @@ def test_the_commands_are_those_of_ci_with_extras_that_there_are():
 def test_each_mixin_and_toolkit_is_imported_as_the_table_says_and_none_is_left_out():
     names = re.findall(r"`((?:mixins|toolkits)\.[\w.]+)`", PRODUCT)
     names += [name for row in ROWS for name in re.findall(r"`(\w+)`", row)]
-    modules = set()
-    for name in names:
-        module, _, attribute = f"agentloop.{name}".rpartition(".")
-        modules.add(getattr(importlib.import_module(module), attribute).__module__)
-    files = [
-        path
-        for folder in ("mixins", "toolkits")
-        for path in (ROOT / "agentloop" / folder).glob("[a-z]*.py")
-    ]
+    modules = {resolve_name(f"agentloop.{name}").__module__ for name in names}
+    files = [each for of in ("mixins", "toolkits") for each in (PACKAGE / of).glob("[a-z]*.py")]
     assert modules == {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
 
 
@@ -142,3 +136,66 @@ def test_its_links_lead_somewhere():
 def test_it_is_read_in_one_sitting():
     assert len(PRODUCT.splitlines()) <= 230
     assert max(map(len, PRODUCT.splitlines())) <= 150
+
+
+# ---- the page of the command: its terminal blocks run, and print what they say; `...` is anything
+
+COMMAND = (PACKAGE / "cli" / "README.md").read_text(encoding="utf-8")
+KINDS = re.compile(r"^```(console|python append|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTIONS = [KINDS.findall(text) for text in COMMAND.split("\n## ") if "```console" in text]
+assert len(SECTIONS) >= 2, "or none of them would be run"
+TURNS = (  # what a model would answer to the README's prompts
+    [("read", {"path": "notes.txt"})],
+    [("write", {"path": "notes.txt", "content": "milk\nbread\n"})],
+    "There is bread on the list now.",
+    "It is on the list.",
+)
+
+
+def steps(block):
+    """Each command of a block, with what it prints."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, *expected = part.splitlines()
+        yield command, expected
+
+
+def matches(expected, printed):
+    pattern = "\n".join(expected).strip()
+    pattern = re.escape(pattern).replace(r"\.\.\.", "(?s:.*?)")
+    return re.fullmatch(pattern, printed.strip())
+
+
+def edit(path, diff):
+    """Do to a file what a diff says: each of its lines begins with a space or a plus sign."""
+    old = "".join(line[1:] + "\n" for line in diff.splitlines() if line[0] == " ")
+    new = "".join(line[1:] + "\n" for line in diff.splitlines())
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are for a POSIX shell")
+@pytest.mark.parametrize("blocks", SECTIONS)
+def test_every_command_prints_what_it_says(blocks, tmp_path):
+    folder, programs = tmp_path / "project", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    for program in (Path(sys.executable), Path(sys.executable).with_name("agentloop")):
+        link = programs / program.name.rstrip("0123456789.")
+        link.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+        link.chmod(0o755)
+    own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    own |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "OPENAI_API_KEY": "k"}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with HeldDouble(*TURNS) as server:
+        where = {"cwd": folder, "env": os.environ | own | {"OPENAI_BASE_URL": server.base_url}}
+        for kind, text in blocks:
+            if kind == "python append":
+                with open(folder / "my_agent.py", "a", encoding="utf-8") as file:
+                    file.write(text)
+            elif kind == "diff":
+                edit(folder / "my_agent.py", text)
+            for command, expected in steps(text) if kind == "console" else ():
+                shell = [shutil.which("bash") or "sh", "-c", command]
+                done = subprocess.run(shell, **where, **streams, text=True, timeout=200)
+                assert matches(expected, done.stdout), f"$ {command}\n{done.stdout}"

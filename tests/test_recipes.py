@@ -1,7 +1,5 @@
 """The recipes are small, whole and offline, and each does what it says."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import importlib.util
@@ -9,11 +7,11 @@ import inspect
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -32,6 +30,7 @@ from agentloop import (
     tool,
 )
 from agentloop.models.scripted import call
+from tests.cli.browser import chromium
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
@@ -57,7 +56,7 @@ many_agents_at_once: 100
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
-mcp_tools: ['shop__stock'] True | There are 12. | 12
+mcp_tools: ['shop__stock'] | There are 12. | 12
 traces: chat scripted | execute_tool add | invoke_agent adder
 stall_monitor: silent since ToolCallEvent | It is built.
 sqlite_sessions: And twice that? 10 | sums:
@@ -87,53 +86,44 @@ for recipe in sys.argv[1:]:
 each_recipe = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 
 
-def load(name: str) -> Any:
+def load(name):
     """A recipe as a module, as if it were imported."""
     spec = importlib.util.spec_from_file_location(f"recipe_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)  # dataclasses look for their module in sys.modules
     return module
 
 
-def python(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+def python(*arguments, cwd=None):
+    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, *map(str, arguments)]
     return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        cwd=cwd,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=200,
+        command, env=env, cwd=cwd, capture_output=True, encoding="utf-8", timeout=200
     )
 
 
-def seen(llm: ScriptedModel, number: int = -1) -> list[str]:
-    """The texts of the messages in one request."""
-    return [message.text for message in llm.requests[number].messages]
+def seen(llm):
+    """The texts of the messages in the newest request."""
+    return [message.text for message in llm.requests[-1].messages]
 
 
-def logged(agent: Loop) -> str:
+def logged(agent):
     return "\n".join(dump_record(record).decode() for record in agent.log)
 
 
-def sse(lines: list[str]) -> list[tuple[str, Any]]:
+def sse(text):
     """Server-sent events, read as a browser does."""
-    found: list[tuple[str, Any]] = []
-    for block in "".join(lines).removesuffix("\n\n").split("\n\n"):
-        parts = re.fullmatch(r"event: (\w+)\ndata: (.*)", block)
-        assert parts, block
-        found.append((parts[1], json.loads(parts[2])))
-    return found
+    blocks = text.removesuffix("\n\n").split("\n\n")
+    parts = [re.fullmatch(r"event: (\w+)\ndata: (.*)", block) for block in blocks]
+    return [(part[1], json.loads(part[2])) for part in parts]
 
 
 # ---- all of them
 
 
 @each_recipe
-def test_a_recipe_is_one_page_that_says_what_it_is_for(path: Path) -> None:
+def test_a_recipe_is_one_page_that_says_what_it_is_for(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 60 or LONGER.match(path.stem)
     assert max(map(len, lines)) <= 100
@@ -141,18 +131,17 @@ def test_a_recipe_is_one_page_that_says_what_it_is_for(path: Path) -> None:
     assert "One wants " in paragraphs[1]
 
 
-def test_the_readme_has_a_line_for_each_recipe() -> None:
+def test_the_readme_has_a_line_for_each_recipe():
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r"^\| \[(\w+\.py)\]\(\1\) \|", text, re.MULTILINE)) == [
-        path.name for path in RECIPES
-    ]
+    named = re.findall(r"^\| \[(\w+\.py)\]\(\1\) \|", text, re.MULTILINE)
+    assert sorted(named) == [path.name for path in RECIPES]
 
 
-def test_the_recipes_run_as_programs_say_their_point_and_need_no_network() -> None:
+def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
     assert {path.stem for path in RECIPES} == {*POINTS, *ELSEWHERE}
     there = importlib.util.find_spec("fastapi")
     programs = [name for name in POINTS if there or name not in SERVERS]
-    paths = [str(FOLDER / f"{name}.py") for name in programs]
+    paths = [FOLDER / f"{name}.py" for name in programs]
     done = python("-W", "error", "-c", OFFLINE, *paths)
     assert (done.returncode, done.stderr) == (0, "")
     outputs = re.split(r"^== .*\n", done.stdout, flags=re.MULTILINE)[1:]
@@ -163,28 +152,17 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network() -> No
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
 
 
-# ---- fleet
-
-
-def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path: Path) -> None:
+def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
     pytest.importorskip("dbos")
     pytest.importorskip("fastapi")
-    done = python("-W", "error", "-c", OFFLINE, str(FOLDER / "fleet.py"), cwd=tmp_path)
+    done = python("-W", "error", "-c", OFFLINE, FOLDER / "fleet.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = re.findall(r"^event: (\w+)Event$", done.stdout, re.MULTILINE)
-    assert [told[at] for at in (0, 1, 2, -1)] == [
-        "StepStart",
-        "ToolCall",
-        "ToolResult",
-        "FinalResponse",
-    ]
+    told = " ".join(re.findall(r"^event: (\w+)Event$", done.stdout, re.MULTILINE))
+    assert re.fullmatch("StepStart ToolCall ToolResult .*FinalResponse", told)
     assert done.stdout.endswith("\nA1 is booked.\n")
 
 
-# ---- intent router
-
-
-async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else() -> None:
+async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else():
     recipe = load("intent_router")
     looks = [call("skill", name="returns"), call("look_up", order=7)]
     llm = ScriptedModel("You are welcome.", looks, "A voucher.", "Too large.", "I do nothing.")
@@ -202,10 +180,7 @@ async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else() -> 
     assert (await desk.run()).text == "I do nothing."
 
 
-# ---- Anthropic's stream
-
-
-async def test_a_client_of_the_messages_api_reads_a_run_as_one_message() -> None:
+async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
     recipe = load("anthropic_stream")
     add = tool("Add", name="add")(lambda: "5")
     replies = (
@@ -215,32 +190,25 @@ async def test_a_client_of_the_messages_api_reads_a_run_as_one_message() -> None
     )
     agent = Agent(llm=ScriptedModel(*replies), tools=[add])
 
-    async def body() -> AsyncIterator[bytes]:
+    async def body():
         async for line in recipe.anthropic_stream(agent, "2 + 3?"):
             yield line.encode()
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request):
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         llm = ChatAnthropic("m", api_key="k", client=client)
         reply = await llm.ainvoke([UserMessage("2 + 3?")], on_delta=lambda delta: None)
     assert (reply.usage, reply.stop_reason, reply.tool_calls) == (Usage(120, 12), "end", ())
-    assert [block.get("text") or block["type"] for block in reply.raw["content"]] == [
-        "Let me see.",
-        "server_tool_use",
-        "server_tool_use",
-        "It is 5.",
-    ]
+    said = [block.get("text") or block["type"] for block in reply.raw["content"]]
+    assert said == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
 
 
-# ---- guard rails
+async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
+    recipe, ran = load("guard_rails"), []
 
-
-async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader() -> None:
-    recipe, ran = load("guard_rails"), list[str]()
-
-    def clerk(*replies: Any, **settings: Any) -> Any:
+    def clerk(*replies, **settings):
         return recipe.Clerk(llm=ScriptedModel(*replies), **settings)
 
     prompted = clerk("Hello.")
@@ -250,7 +218,7 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader() -> None:
     assert seen(prompted.llm) == ["Good morning"]
 
     @tool("Ask the database")
-    def sql(query: str) -> str:
+    def sql(query: str):
         ran.append(query)
         return "ok"
 
@@ -260,21 +228,13 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader() -> None:
     assert ran == ["select 1"]
     assert seen(dropping.llm)[-2].endswith("did not run. Nothing is dropped here.")
 
+    leak, safe, told = f"It is {CARD}.", "She has one.", "It is [card number]."
+    done, short = {"require_done_tool": True}, {"max_iterations": 1}
     for replies, settings, end, text in (
-        ((f"It is {CARD}.", "She has one."), {}, "completed", "She has one."),
-        (
-            (call("done", message=CARD), call("done", message="She has one.")),
-            {"require_done_tool": True},
-            "done",
-            "She has one.",
-        ),
-        ((lambda m, t: f"It is {CARD}.",), {}, "no_progress", "It is [card number]."),
-        (
-            (call("sql", query="select"), f"I found {CARD}."),
-            {"max_iterations": 1},
-            "max_iterations",
-            "I found [card number].",
-        ),
+        ((leak, safe), {}, "completed", safe),
+        ((call("done", message=CARD), call("done", message=safe)), done, "done", safe),
+        ((lambda messages, tools: leak,), {}, "no_progress", told),
+        ((call("sql", query="select"), leak), short, "max_iterations", told),
     ):
         answering = clerk(*replies, **settings)
         answer = await answering.run("Her card?")
@@ -282,27 +242,14 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader() -> None:
         assert end != "completed" or CARD not in logged(answering)
 
 
-# ---- a browser's state
-
-
-def test_the_model_sees_the_newest_page_only_and_the_log_all_of_them() -> None:
+def test_requests_that_hold_the_newest_page_only_stay_small():
     recipe = load("browser_state")
     all_of_it, newest = recipe.surf(Loop, 20), recipe.surf(Agent, 20)
     assert all_of_it[1] == newest[1]
     assert newest[-1] < all_of_it[-1] / 7
 
-    llm, window = ScriptedModel(*[call("click", link=1)] * 6, "ok"), recipe.Browser()
-    overrides = {recipe.browser: lambda: window}
-    agent = Agent(llm=llm, tools=[recipe.click], dependency_overrides=overrides)
-    agent.run_sync("x")
-    assert [text[:8] for text in seen(llm) if "item 299" in text] == ["Page 6: "]
-    assert logged(agent).count("item 299") == 6
 
-
-# ---- LLM levels
-
-
-async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends() -> None:
+async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends():
     recipe = load("llm_levels")
     small = ScriptedModel(call("divide", a=1, b=0), call("think_harder", why="hm"), model="small")
     middle = ScriptedModel(call("divide", a=1, b=0), "Four.", model="middle")
@@ -314,16 +261,13 @@ async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends() -> None:
     assert replies == ["small", "middle", "strong", "strong", "small", "middle"]
 
 
-# ---- slash commands
-
-
-def test_slash_commands_act_on_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_slash_commands_act_on_the_conversation(capsys):
     recipe = load("slash_commands")
     prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
     said = AssistantMessage("Fine.", usage=Usage(90, 10))
     llm = ScriptedModel(said, "Welcome.", "Hello.")
 
-    def take(agent: Agent, line: str) -> Agent:
+    def take(agent, line):
         return recipe.take(agent, line, prompts)
 
     first = take(Agent(llm=llm), "/review a.py")
@@ -341,10 +285,7 @@ def test_slash_commands_act_on_the_conversation(capsys: pytest.CaptureFixture[st
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
 
 
-# ---- FastAPI
-
-
-async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own() -> None:
+async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
     llm = ScriptedModel(call("wait"), "One two.", Overloaded("529"))
@@ -352,80 +293,68 @@ async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_o
     recipe.app.dependency_overrides[recipe.template] = lambda: agent
     transport = httpx.ASGITransport(recipe.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        good, failed, empty = [
-            await client.post("/ask", json={"text": text}) for text in ("Count", "Count", "")
-        ]
+        asked = ({"text": text} for text in ("Count", "Count", ""))
+        good, failed, empty = [await client.post("/ask", json=each) for each in asked]
     assert good.headers["content-type"].startswith("text/event-stream")
-    told = [(name, data.get("content")) for name, data in sse([good.text])]
-    assert told[0] == ("StepStart", None)
-    assert told[1:3] == [("TextDelta", "One "), ("TextDelta", "two.")]
-    assert told[3:] == [("FinalResponse", "One two.")]
-    assert sse([failed.text]) == [("Error", {"error": "Overloaded"})]
+    told = [(name, data.get("content")) for name, data in sse(good.text)]
+    text = ("TextDelta", "One "), ("TextDelta", "two.")
+    assert told == [("StepStart", None), *text, ("FinalResponse", "One two.")]
+    assert sse(failed.text) == [("Error", {"error": "Overloaded"})]
     assert empty.status_code == 422
     assert seen(llm) == ["Count"]
     assert agent.log == []
 
 
-async def test_a_client_that_goes_away_cancels_its_run() -> None:
+async def test_a_client_that_goes_away_cancels_its_run():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
     started, ended = asyncio.Event(), asyncio.Event()
     asked = [{"type": "http.request", "body": b'{"text": "Wait"}'}]
 
     @tool("Never ends")
-    async def hang() -> None:
+    async def hang():
         started.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    async def receive() -> dict[str, Any]:
+    async def receive():
         if asked:
             return asked.pop()
         await started.wait()
         return {"type": "http.disconnect"}
 
-    async def send(message: dict[str, Any]) -> None: ...
+    async def send(message): ...
 
     agent = Agent(llm=ScriptedModel(call("hang"), "never said"), tools=[hang])
     recipe.app.dependency_overrides[recipe.template] = lambda: agent
-    scope: dict[str, Any] = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}}
+    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}}
     scope |= {"method": "POST", "path": "/ask", "query_string": b"", "http_version": "1.1"}
     await recipe.app(scope | {"headers": [(b"content-type", b"application/json")]}, receive, send)
     assert ended.is_set()
 
 
-# ---- a notebook
-
-
-async def test_the_notebook_s_cells_run_in_a_running_loop(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_the_notebook_s_cells_run_in_a_running_loop(capsys):
     source = (FOLDER / "notebook_cell.py").read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     for cell in re.split(r"^# %%.*$", source, flags=re.MULTILINE):
         done = eval(compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         if inspect.isawaitable(done):
             await done
-    asked = [
-        [message.text for message in names[name].messages if isinstance(message, UserMessage)][1:]
-        for name in ("agent", "other")
-    ]
-    assert asked == [["And twice that?"], ["And half of that?"]]
+    for name, asked in (("agent", "And twice that?"), ("other", "And half of that?")):
+        prompts = [each for each in names[name].messages if isinstance(each, UserMessage)]
+        assert [prompt.text for prompt in prompts[1:]] == [asked]
     out = capsys.readouterr().out
     told = "> add {'numbers': [1, 2, 3.5]}\n  6.5\n6.5 in all.\n13 then.\n3.25 then.\n"
     assert out.startswith(told)
     assert "await agent.run(" in out
 
 
-# ---- tests of your own
-
-
 @pytest.mark.slow
-def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path: Path) -> None:
+def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path):
     source = (FOLDER / "test_my_agent.py").read_text(encoding="utf-8")
-    assert "2 passed" in python(str(FOLDER / "test_my_agent.py")).stdout
+    assert "2 passed" in python(FOLDER / "test_my_agent.py").stdout
 
     count_lost = source.replace('f"{count} in stock"', '"some in stock"')
     forgetful = count_lost.replace(
@@ -435,6 +364,74 @@ def test_the_tests_for_an_agent_of_your_own_find_its_bugs(tmp_path: Path) -> Non
     )
     assert forgetful != count_lost != source
     (tmp_path / "test_with_bugs.py").write_text(forgetful, encoding="utf-8")
-    done = python(str(tmp_path / "test_with_bugs.py"))
+    done = python(tmp_path / "test_with_bugs.py")
     assert done.returncode == 1
     assert "2 failed" in done.stdout
+
+
+# ---- event_channels: an EventSource takes up where it was
+
+APP = """
+import sys
+sys.path.insert(0, {recipes!r})
+import event_channels as recipe
+from agentloop import ScriptedModel, call
+
+recipe.agent = recipe.Served(
+    llm=ScriptedModel({said!r}), session="page", session_dir={folder!r}
+)
+app = recipe.app
+"""
+
+
+@contextmanager
+def served(folder, said, port):
+    """The recipe in a process of its own, its conversation in a session; a client, its page."""
+    (folder / "app.py").write_text(APP.format(recipes=str(FOLDER), said=said, folder=str(folder)))
+    program = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port)]
+    transport = httpx.HTTPTransport(retries=15)  # until it listens
+    page = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen(program, cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(base_url=page, transport=transport, timeout=60) as client:
+            client.get("/")
+            yield client
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def port():
+    pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
+    with served(tmp_path, "More in February.", port) as client:
+        assert client.post("/runs", json="How were sales?").json() == "completed"
+        for last, first in ((-1, "RunStart"), (0, "UserMessage"), (1, "TextEvent")):
+            headers = {"Last-Event-ID": str(last)}
+            with client.stream("GET", "/events", headers=headers) as answer:
+                lines = answer.iter_lines()
+                assert next(lines) == f"id: {last + 1}"
+                assert next(lines) == f"event: {first}"
+        assert client.get("/events?channel=nonsense").status_code == 422
+
+
+@pytest.mark.slow
+def test_a_browser_misses_nothing_across_a_restart_of_the_server(tmp_path, port):
+    look = "return document.getElementById('text').textContent === {!r}"
+    count = "window.texts = []; seen.addEventListener('TextEvent', e => texts.push(e.data))"
+    with chromium() as browser:
+        with served(tmp_path, "More in February.", port) as client:
+            browser.ask("POST", "/url", url=str(client.base_url))
+            assert browser.wait(look.format("More in February."))
+            browser.run(count)
+        with served(tmp_path, "Even more in March.", port) as client:
+            client.post("/runs", json="And in March?")
+            assert browser.wait(look.format("Even more in March."))
+            assert len(browser.run("return texts")) == 1, "and nothing comes twice"

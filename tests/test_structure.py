@@ -11,13 +11,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "agentloop"
 FILES = sorted(PACKAGE.rglob("*.py"))
-CORE = [
-    path
-    for path in FILES
-    if path.parent == PACKAGE and path.name not in ("__init__.py", "__main__.py", "agent.py")
-]
-PARTS = [path for path in FILES if path.parent.name in ("models", "mixins", "toolkits")]
-PARTS = [path for path in PARTS if path.name != "__init__.py"]
+REAL = [path for path in FILES if path.name not in ("__init__.py", "__main__.py", "agent.py")]
+CORE = [path for path in REAL if path.parent == PACKAGE]
+PARTS = [path for path in REAL if path.parent.name in ("models", "mixins", "toolkits")]
 
 
 def imports(path):
@@ -63,17 +59,17 @@ def test_messages_import_nothing_of_ours_at_run_time():
 
 
 def test_importing_an_agent_loads_nothing_heavy_and_opens_nothing():
-    code = (
-        "import sys\n"
-        "def guard(name, args):\n"
-        "    assert not name.startswith(('socket.', 'subprocess.')), (name, args)\n"
-        "    assert name != 'open' or not set('wax+') & set(str(args[1] or '')), (name, args)\n"
-        "sys.addaudithook(guard)\n"
-        "sys.dont_write_bytecode = True\n"
-        "from agentloop import Agent, tool\n"
-        "bad = {'httpx', 'tiktoken', 'mcp', 'openai', 'agentloop.cli'} & set(sys.modules)\n"
-        "assert not bad, bad\n"
-    )
+    code = """
+import sys
+def guard(name, args):
+    assert not name.startswith(('socket.', 'subprocess.')), (name, args)
+    assert name != 'open' or not set('wax+') & set(str(args[1] or '')), (name, args)
+sys.addaudithook(guard)
+sys.dont_write_bytecode = True
+from agentloop import Agent, tool
+bad = {'httpx', 'tiktoken', 'mcp', 'openai', 'agentloop.cli'} & set(sys.modules)
+assert not bad, bad
+"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

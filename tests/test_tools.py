@@ -9,13 +9,11 @@ import functools
 import gc
 import json
 import threading
-import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +23,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 from typing_extensions import TypedDict
 
-from agentloop.depends import Depends
 from agentloop.errors import ToolError
 from agentloop.messages import ImagePart, TextPart, ToolMessage
 from agentloop.results import as_content, describe_error
@@ -105,8 +102,6 @@ async def test_a_bare_decorator_takes_name_and_description_from_the_function() -
         "required": ["a"],
         "additionalProperties": False,
     }
-    assert isinstance(add, Tool)
-    assert (add.__name__, add.__doc__) == ("add", add.function.__doc__)  # type: ignore[attr-defined]
     assert await add(1, b=2) == 3
 
 
@@ -129,19 +124,13 @@ def test_a_function_that_was_wrapped_for_one_request_goes_with_its_tool() -> Non
 
 
 def test_options_are_kept_and_have_defaults() -> None:
-    def options_of(made: Tool) -> Any:
-        return made.ephemeral, made.timeout, made.parallel, made.idempotent
-
-    @tool("Says hi.", name="hi", ephemeral=True, timeout=2.5, parallel=False, idempotent=True)
-    def greet() -> str:
-        return "hi"
-
-    @tool(description="Says hi.")
-    def other() -> None: ...
-
-    assert (greet.name, greet.description) == ("hi", other.description) == ("hi", "Says hi.")
-    assert options_of(greet) == (1, 2.5, False, True)
-    assert options_of(other) == (0, None, True, False)
+    options = {"ephemeral": True, "timeout": 2.5, "parallel": False, "idempotent": True}
+    given = tool("Says hi.", name="hi", **options)(ping.function)
+    other = tool(description="Says hi.", name="hi")(lambda: "hi")
+    assert (given.name, given.description) == (other.name, other.description) == ("hi", "Says hi.")
+    assert {name: getattr(given, name) for name in options} == options
+    assert [getattr(other, name) for name in options] == [0, None, True, False]
+    assert (given.__name__, given.__doc__) == ("ping", "Says pong.")
     assert other.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -225,14 +214,11 @@ def test_what_cannot_be_a_tool_is_refused_with_a_reason(function: Any, reason: s
 
 
 def test_names_have_to_be_unique_and_tools_to_be_tools() -> None:
-    @tool
-    def a() -> None: ...
-
-    by_name([a, Tool("b")])
+    by_name([Tool("a"), Tool("b")])
     with pytest.raises(ValueError, match=r"two tools named 'a'.*@tool\(name="):
-        by_name([a, Tool("b"), Tool("a")])
+        by_name([Tool("a"), Tool("b"), Tool("a")])
     with pytest.raises(TypeError, match="is not a tool: decorate it with @tool"):
-        by_name([a, print])
+        by_name([Tool("a"), print])
 
 
 # ---- schemas
@@ -241,23 +227,16 @@ def test_names_have_to_be_unique_and_tools_to_be_tools() -> None:
 @pytest.mark.parametrize(
     ("kind", "sent", "value"),
     [
-        (str, "x", "x"),
         (int, "3", 3),
         (bool, "true", True),
-        (Literal[1, "two"], "two", "two"),
         (Colour, "red", Colour.RED),
         (int | None, None, None),
-        (list[int], ["1", 2], [1, 2]),
-        (set[int], [1, 1], {1}),
-        (tuple[int, str], [1, "a"], (1, "a")),
+        (tuple[int, str], ["1", "a"], (1, "a")),
         (Box, {"width": 1, "tags": ["a"]}, Box(1, {"a"})),
         (Row, {"id": 1, "note": "n"}, {"id": 1, "note": "n"}),
         (Strict, {"tags": ["a"]}, Strict(tags={"a"})),
         (Point | None, {"x": 1}, Point(x=1)),
         (datetime, "2024-02-03T04:05:06", datetime(2024, 2, 3, 4, 5, 6)),
-        (Decimal, "1.10", Decimal("1.10")),
-        (uuid.UUID, str(uuid.UUID(int=1)), uuid.UUID(int=1)),
-        (Annotated[int, Field(ge=1, description="positive")], 1, 1),
         (list["Point"], [{"x": 1}], [Point(x=1)]),
         (RootModel[list[int]], [1], RootModel[list[int]]([1])),
     ],
@@ -273,18 +252,13 @@ def test_every_type_that_pydantic_knows_works(kind: Any, sent: Any, value: Any) 
 
 
 async def test_defaults_stay_what_they_are() -> None:
-    sentinel = object()
+    sentinel, infinite = object(), float("inf")
 
     @tool
-    async def f(
-        x: Any = sentinel,
-        xs: list[int] = [],  # noqa: B006
-        inf: float = float("inf"),
-        a: int = Field(4),
-    ) -> Any:
-        return x is sentinel, xs, inf, a
+    async def f(x: Any = sentinel, inf: float = infinite, a: int = Field(4)) -> Any:
+        return x, inf, a
 
-    assert await call(f) == (True, [], float("inf"), 4)
+    assert await call(f) == (sentinel, infinite, 4)
     assert "default" not in properties(f)["x"]
     assert properties(f)["inf"]["default"] == "Infinity"  # which is valid JSON
 
@@ -304,30 +278,28 @@ def test_enums_literals_and_constraints_are_in_the_schema() -> None:
             colour: which
         """
 
-    p = properties(f)
-    assert p["size"] == {"enum": [1, 2], "type": "integer"}
-    assert p["n"] == {"type": "integer", "minimum": 1, "description": "how many", "default": 3}
-    assert p["m"] == {"type": "integer", "description": "more", "default": 4}
-    assert p["k"]["default"] == 6
-    assert p["colour"]["description"] == "which"
+    colour = properties(f).pop("colour")
+    assert colour["description"] == "which"
+    assert properties(f) == {
+        "size": {"enum": [1, 2], "type": "integer"},
+        "n": {"type": "integer", "minimum": 1, "description": "how many", "default": 3},
+        "m": {"type": "integer", "description": "more", "default": 4},
+        "k": {"type": "integer", "default": 6},
+    }
     assert f.parameters["$defs"]["Colour"]["enum"] == ["red", "blue"]
     assert f.parameters["required"] == ["colour", "size"]
 
 
 async def test_a_parameter_may_have_any_name_and_titles_are_left_out() -> None:
-    names = ["schema", "json", "_x", "model_config", "p0", "copy", "__y", "args"]
-
     @tool
-    async def f(
-        schema: int, json: int, _x: int, model_config: int, p0: int, copy: int, __y: int, args: int
-    ) -> list[int]:
-        return [schema, json, _x, model_config, p0, copy, __y, args]
+    def f(schema: int, json: int, _x: int, model_config: int, copy: int, args: int) -> Any:
+        return [*locals().items()]
 
     @tool
     def save(title: str, node: Node, mapping: dict[str, str]) -> None: ...
 
-    assert list(properties(f)) == names
-    assert await call(f, {name: i for i, name in enumerate(names)}) == list(range(8))
+    given = dict(zip(properties(f), range(6), strict=True))
+    assert await call(f, given) == [*given.items()]
     assert properties(save)["title"] == {"type": "string"}
     assert "title" not in {**save.parameters, **properties(save)["mapping"]}
     assert save.parameters["$defs"]["Node"]["properties"]["title"] == {"type": "string"}
@@ -355,20 +327,18 @@ def search(query: str, limit: int = 10, tags: list[str] | None = None) -> None: 
 
 @tool
 def ping() -> str:
+    """Says pong."""
     return "pong"
 
 
 @pytest.mark.parametrize("arguments", ["", "  \n", "null", "{}", '"{}"', '""', '"null"'])
-async def test_no_arguments_are_an_empty_object(arguments: str) -> None:
-    assert await call(ping, arguments) == "pong"
+def test_no_arguments_are_an_empty_object(arguments: str) -> None:
+    assert ping.validate(arguments) == {}
 
 
-@pytest.mark.parametrize(("arguments", "what"), [("[]", "[]"), ("5", "5"), ("true", "True")])
-def test_arguments_that_are_no_object_are_refused(arguments: str, what: str) -> None:
-    assert problem(ping, arguments) == f"arguments must be a JSON object, not {what}"
-
-
-def test_invalid_json_gives_the_position_and_never_the_blob() -> None:
+def test_arguments_that_are_no_object_are_refused_by_position_and_never_by_the_blob() -> None:
+    for arguments, what in ("[]", "[]"), ("5", "5"), ("true", "True"):
+        assert problem(ping, arguments) == f"arguments must be a JSON object, not {what}"
     text = problem(search, '{"query": "secret words", "limit"')
     assert "line 1 column 33" in text
     assert "secret" not in text
@@ -402,17 +372,6 @@ def test_what_models_write_instead_of_a_number_is_read(arguments: str, value: in
     assert problem(search, {"query": 5}) == "query: Input should be a valid string (got 5)"
 
 
-@pytest.mark.parametrize("name", ["db", "self", "_overrides", "kwargs"])
-def test_the_model_cannot_supply_what_is_injected(name: str) -> None:
-    class Store:
-        @tool
-        def find(self, key: str, db: Annotated[None, Depends(named)]) -> None: ...
-
-    made = Store().find
-    assert list(properties(made)) == ["key"]
-    assert problem(made, {"key": "a", name: "evil"}) == f"{name!r}: there is no such argument"
-
-
 def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do() -> None:
     @tool
     def f(
@@ -430,6 +389,24 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do
     assert f.validate(json.dumps(strings | sent)) == strings | found
     told = "points: Input should be a valid array (got '[1')"
     assert told in problem(f, strings | {"points": "[1"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments"),
+    [
+        ({"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {}),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
+        ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}),
+        ({"properties": {"a": {"const": 1}}}, {"a": 2}),
+        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": [1]}),
+        ({"properties": {"a": {"type": "object", "required": ["b"]}}}, {"a": {}}),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
+    ],
+)
+def test_arguments_that_break_a_hand_written_schema_are_refused(
+    schema: Any, arguments: Any
+) -> None:
+    assert problem(Tool("order", parameters=schema), arguments)
 
 
 json_values = st.recursive(
@@ -457,14 +434,13 @@ def plant(root: Node) -> None: ...
 
 
 async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context() -> None:
-    user = contextvars.ContextVar("user", default="nobody")
-
     @tool
     def who() -> tuple[str, bool]:
         name = user.get()
         user.set("changed in the thread")
         return name, threading.current_thread().daemon
 
+    user = contextvars.ContextVar[str]("user")
     user.set("ada")
     assert await call(who) == ("ada", True)
     assert user.get() == "ada"
@@ -472,16 +448,15 @@ async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context
 
 async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:
     release = threading.Event()
-    started = threading.Semaphore(0)
+    together = threading.Barrier(41)
 
     @tool
     def block() -> bool:
-        started.release()
+        together.wait(60)
         return release.wait(60)
 
     tasks = [asyncio.ensure_future(call(block)) for _ in range(40)]
-    for _ in range(40):
-        await asyncio.to_thread(started.acquire)
+    await asyncio.to_thread(together.wait, 60)
     assert await call(ping) == "pong"
     release.set()
     assert await asyncio.gather(*tasks) == [True] * 40
@@ -490,9 +465,11 @@ async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:
 # ---- results
 
 
-class Unshowable:
+class Unshowable(Exception):
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
+
+    __str__ = __repr__
 
 
 cyclic: list[Any] = []
@@ -528,14 +505,10 @@ def test_a_result_is_shown_to_the_model_as_text(value: Any, text: str) -> None:
 
 
 def test_parts_stay_parts() -> None:
-    image = ImagePart(url="https://example.org/a.png")
+    image, text = ImagePart(url="https://example.org/a.png"), TextPart("text")
     assert as_content(image, 100) == (image,)
-    assert as_content([image, "text", {"a": 1}], 100) == (
-        image,
-        TextPart("text"),
-        TextPart('{"a":1}'),
-    )
-    assert as_content((TextPart("a"),), 100) == (TextPart("a"),)
+    assert as_content([image, "text", {"a": 1}], 100) == (image, text, TextPart('{"a":1}'))
+    assert as_content((text,), 100) == (text,)
 
 
 def test_a_long_result_loses_its_middle() -> None:
@@ -545,20 +518,12 @@ def test_a_long_result_loses_its_middle() -> None:
     assert as_content("x" * 120, 120) == "x" * 120
 
 
+keys = st.text() | st.integers() | st.tuples(st.integers()) | st.none()
 anything: st.SearchStrategy[Any] = st.recursive(
-    st.none()
-    | st.floats()
-    | st.binary()
-    | st.datetimes()
-    | st.decimals()
-    | st.complex_numbers()
-    | st.builds(Unshowable)
-    | st.text(st.characters())
+    st.one_of(st.none(), st.floats(), st.binary(), st.datetimes(), st.decimals())
+    | st.one_of(st.complex_numbers(), st.builds(Unshowable), st.text(st.characters()))
     | st.sampled_from([print, Colour.RED, Colour, Path("x"), Point(x=1), cyclic]),
-    lambda inner: (
-        st.lists(inner)
-        | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()) | st.none(), inner)
-    ),
+    lambda inner: st.lists(inner) | st.dictionaries(keys, inner),
 )
 
 
@@ -573,11 +538,6 @@ def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: in
 # ---- errors
 
 
-class Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -586,7 +546,7 @@ class Unprintable(Exception):
         (ValueError("first\nsecond"), "ValueError: first"),
         (ExceptionGroup("unhandled", [ValueError("inner")]), "ValueError: inner"),
         (type("Odd", (Exception,), {"exceptions": None})("x"), "Odd: x"),
-        (Unprintable(), "Unprintable: <Unprintable>"),
+        (Unshowable(), "Unshowable: <Unshowable>"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (ValueError("x\ud800"), "ValueError: x\ufffd"),
     ],

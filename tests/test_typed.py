@@ -11,19 +11,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "tests" / "typed" / "program.py"
-WRONG = {
-    number
-    for number, line in enumerate(PROGRAM.read_text(encoding="utf-8").splitlines(), 1)
-    if line.endswith("# E")
-}
+LINES = enumerate(PROGRAM.read_text(encoding="utf-8").splitlines(), 1)
+WRONG = {number for number, line in LINES if line.endswith("# E")}
+
+
+def said_by(*command):
+    return subprocess.run([*command, PROGRAM], cwd=ROOT, capture_output=True, text=True).stdout
 
 
 @pytest.mark.slow
 def test_mypy_sees_what_is_wrong_and_nothing_else():
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", str(PROGRAM)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    found = re.findall(r"program\.py:(\d+): error", done.stdout)
-    assert {int(number) for number in found} == WRONG, done.stdout + done.stderr
+    said = said_by(sys.executable, "-m", "mypy", "--strict", "--no-pretty")
+    assert {*map(int, re.findall(r"program\.py:(\d+): error", said))} == WRONG, said
 
 
 @pytest.mark.slow
@@ -31,8 +30,6 @@ def test_pyright_sees_what_is_wrong_and_nothing_else():
     pyright = shutil.which("pyright", path=Path(sys.executable).parent)
     if pyright is None or subprocess.run([pyright, "--version"], capture_output=True).returncode:
         pytest.skip("pyright cannot be had here: it comes from the npm registry")
-    command = [pyright, "--outputjson", "--pythonpath", sys.executable, str(PROGRAM)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    report = json.loads(done.stdout)["generalDiagnostics"]
-    lines = {each["range"]["start"]["line"] + 1 for each in report if each["severity"] == "error"}
-    assert lines == WRONG, report
+    report = json.loads(said_by(pyright, "--outputjson", "--pythonpath", sys.executable))
+    found = [each for each in report["generalDiagnostics"] if each["severity"] == "error"]
+    assert {each["range"]["start"]["line"] + 1 for each in found} == WRONG, found

@@ -1,121 +1,171 @@
-"""Programs in the words of the agent SDKs that people come from run as they expect."""
+"""Programs in the words of bu_agent_sdk run with their imports changed: to the shim, or to ours."""
 
+import re
+import runpy
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import agentloop
+from agentloop import AssistantMessage, ScriptedModel, ServerError, call
+
+SHIM = Path(__file__).parents[1] / "examples" / "recipes" / "from_bu_agent_sdk.py"
+DONE_TOOL = """
 import asyncio
-from typing import Annotated
+from bu_agent_sdk import Agent, tool, TaskComplete
+from bu_agent_sdk.llm import ChatAnthropic
 
-from agentloop import (
-    Agent,
-    CompactionConfig,
-    Depends,
-    FinalResponseEvent,
-    ScriptedModel,
-    StepCompleteEvent,
-    StepStartEvent,
-    TaskComplete,
-    TextEvent,
-    ThinkingEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    tool,
-)
-from agentloop.messages import AssistantMessage, UserMessage
-from agentloop.models.scripted import call
+@tool("Multiply")
+async def multiply(a: int, b: int) -> int:
+    return a * b
 
-
-class Database:
-    async def find(self, id: int) -> str:
-        return f"user {id}"
-
-
-def get_db() -> Database:
-    raise RuntimeError("the real database")
-
-
-@tool("Add two numbers")
-async def add(a: int, b: int) -> int:
-    return a + b
-
-
-@tool("Query users")
-async def get_user(id: int, db: Annotated[Database, Depends(get_db)]) -> str:
-    return await db.find(id)
-
-
-@tool("Signal task completion")
+@tool("The task is finished")
 async def done(message: str) -> str:
     raise TaskComplete(message)
 
+agent = Agent(llm=ChatAnthropic(model="m"), tools=[multiply, done], require_done_tool=True)
+print(asyncio.run(agent.query("What is 6 times 7?")))
+"""
+ALL_SETTINGS = """
+import asyncio
+from typing import Annotated
+from bu_agent_sdk import Agent
+from bu_agent_sdk.agent import (
+    CompactionConfig, FinalResponseEvent, StepCompleteEvent, StepStartEvent, TextEvent,
+    ThinkingEvent, ToolCallEvent, ToolResultEvent,
+)
+from bu_agent_sdk.llm import ChatOpenAI
+from bu_agent_sdk.tools import Depends, tool
 
-def test_a_quick_start_as_a_script():
-    llm = ScriptedModel(call("add", a=2, b=3), call("done", message="It is 5."))
-    agent = Agent(llm=llm, tools=[add, done])
+def get_shelf() -> dict:
+    raise RuntimeError("to be overridden")
 
-    async def main():
-        return await agent.query("What is 2 + 3?")
+@tool("How many there are")
+async def count(item: str, shelf: Annotated[dict, Depends(get_shelf)]) -> str:
+    return f"{shelf[item]} {item}"
 
-    assert asyncio.run(main()) == "It is 5."
-
-
-async def test_all_the_settings_that_people_know():
-    llm = ScriptedModel("Let me see.", call("get_user", id=7), call("done", message="user 7"))
+async def main():
     agent = Agent(
-        llm=llm,
-        tools=[get_user, done],
+        llm=ChatOpenAI(model="m"),
+        tools=[count],
         system_prompt="You are a helper.",
         max_iterations=50,
         tool_choice="auto",
         compaction=CompactionConfig(threshold_ratio=0.80),
-        dependency_overrides={get_db: Database},
-        require_done_tool=True,
+        dependency_overrides={get_shelf: lambda: {"cups": 3}},
+        require_done_tool=False,
     )
-    assert await agent.query("Who is 7?") == "user 7"
-    assert any(message.text == "user 7" for message in agent.messages)
-    saved = agent.messages
-    agent.clear_history()
-    assert agent.messages == []
-    agent.load_history(saved)
-    assert agent.messages == saved
-
-
-async def test_watching_a_query():
-    thinking = AssistantMessage("", (call("add", a=1, b=2),), thinking="Numbers.")
-    agent = Agent(llm=ScriptedModel(thinking, "3"), tools=[add])
-    seen = []
-    async for event in agent.query_stream("1 + 2"):
+    async for event in agent.query_stream("How many cups?"):
         match event:
             case ThinkingEvent(content=text):
-                seen.append(f"thinks {text}")
+                print("thinks", text)
             case StepStartEvent(step_id=_, title=title, step_number=number):
-                seen.append(f"step {number} {title}")
+                print("step", number, title)
             case ToolCallEvent(tool=name, args=args, tool_call_id=_):
-                seen.append(f"{name} {args}")
+                print(name, args)
             case ToolResultEvent(tool=name, result=result, is_error=False):
-                seen.append(f"{name} gave {result}")
+                print("->", result)
             case StepCompleteEvent(status=status, duration_ms=ms):
-                seen.append(f"{status} {ms >= 0}")
-            case TextEvent(content=text):
-                seen.append(f"says {text}")
-            case FinalResponseEvent(content=text):
-                seen.append(f"answers {text}")
-            case _:
-                pass
-    assert seen == [
-        "thinks Numbers.",
-        "step 1 add",
-        "add {'a': 1, 'b': 2}",
-        "add gave 3",
-        "completed True",
-        "says 3",
-        "answers 3",
-    ]
+                print(status, ms >= 0)
+            case TextEvent(content=text) | FinalResponseEvent(content=text):
+                print(text)
+    saved = agent.messages
+    agent.clear_history()
+    print(len(agent.messages))
+    agent.load_history(saved)
+    print(agent.messages == saved)
+
+asyncio.run(main())
+"""
+ONE_BY_ONE = """
+import asyncio
+from bu_agent_sdk.agent import Agent, CompactionConfig
+from bu_agent_sdk.llm import ChatOpenAI
+from bu_agent_sdk.tools import tool
+
+@tool("Read a page", ephemeral=True)
+async def page(number: int) -> str:
+    print("begins", number)
+    await asyncio.sleep(0.01)
+    print("ends", number)
+    return f"page {number}: " + "text " * 400
+
+agent = Agent(
+    llm=ChatOpenAI(model="m"), tools=[page], include_cost=True, llm_max_retries=2,
+    compaction=CompactionConfig(threshold_ratio=0.5),
+)
+print(asyncio.run(agent.query("Read all.")))
+seen = [message for message in agent.llm.requests[-1].messages if message.text]
+print(*(message.text[:9] for message in seen), sep="|")
+"""
+LAST_WORDS = """
+import asyncio
+from bu_agent_sdk import Agent, observe
+from bu_agent_sdk.llm import AssistantMessage, ChatGoogle, UserMessage, ModelProviderError
+from bu_agent_sdk.tools import tool
+
+@tool("Look around")
+async def look() -> dict:
+    return {"seen": []}
+
+@observe(name="main")
+async def main():
+    agent = Agent(llm=ChatGoogle(model="m"), tools=[look], system_prompt=None, max_iterations=1)
+    print(await agent.query("Find it."))
+    agent.load_history([UserMessage(content="I am Ann."), AssistantMessage(content="Hi.")])
+    print(await agent.query("Who am I?"), len(agent.messages))
+    try:
+        await agent.query("And now?")
+    except ModelProviderError as error:
+        print(type(error).__name__)
+    usage = await agent.get_usage()
+    print(usage.total_cost, usage.entry_count > 0)
+
+asyncio.run(main())
+"""
+THINKS = AssistantMessage("", (call("count", item="cups"),), thinking="Cups.")
+PAGES = [[call("page", number=1), call("page", number=2)], call("page", number=3), "All."]
+GONE = ServerError("gone", status=503)
+PROGRAMS = {
+    "done tool": (
+        DONE_TOOL,
+        [call("multiply", a=6, b=7), "It is 42.", call("done", message="42")],
+        "42",
+    ),
+    "all settings": (
+        ALL_SETTINGS,
+        [THINKS, "Three."],
+        "thinks Cups.|step 1 count|count {'item': 'cups'}|-> 3 cups|completed True|"
+        "Three.|Three.|0|True",
+    ),
+    "one by one": (
+        ONE_BY_ONE,
+        PAGES,
+        "begins 1|ends 1|begins 2|ends 2|begins 3|ends 3|All.|"
+        "Read all.|[An older|[An older|page 3: t",
+    ),
+    "last words": (
+        LAST_WORDS,
+        [call("look"), "I have only looked.", "Ann.", GONE],
+        "I have only looked.|Ann. 4|ServerError|0.0 True",
+    ),
+}
+OURS = [("agentloop", "done tool"), ("agentloop", "all settings")]
 
 
-async def test_a_model_of_ones_own_needs_one_method():
-    class Echo:
-        model = "echo"
+@pytest.mark.parametrize(("module", "name"), [*product(["from_bu_agent_sdk"], PROGRAMS), *OURS])
+def test_a_program_runs_with_its_imports_changed(module, name, tmp_path, monkeypatch, capsys):
+    program, script, printed = PROGRAMS[name]
+    monkeypatch.syspath_prepend(SHIM.parent)
+    monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
+    import from_bu_agent_sdk as shim
 
-        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
-            assert isinstance(messages[-1], UserMessage)
-            return AssistantMessage(content=messages[-1].text.upper())
-
-    assert await Agent(llm=Echo()).query("hi") == "HI"
+    for provider in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
+        for where in (agentloop, shim):
+            monkeypatch.setattr(where, provider, lambda model: ScriptedModel(*script))
+    text = re.sub(r"(?m)^from bu_agent_sdk[.a-z]* import", f"from {module} import", program)
+    (tmp_path / "program.py").write_text(text, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "program.py"), run_name="__main__")
+    assert capsys.readouterr().out.strip().replace("\n", "|") == printed

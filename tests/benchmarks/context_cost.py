@@ -17,17 +17,13 @@ five a token. Gone is the share of the values in later calls that stood in the c
 longer in the request that the call answers.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
@@ -41,9 +37,7 @@ from agentloop import (
     CompactionConfig,
     Ephemeral,
     Loop,
-    Message,
     Offload,
-    Request,
     ScriptedModel,
     ToolMessage,
 )
@@ -51,14 +45,13 @@ from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 from agentloop.tokens import BYTES_PER_TOKEN, message_tokens
 
-from .transcripts import TO_INSTALL, Task, Workload, has_tau2, recorded, script, synthetic, tau2
+from .transcripts import TO_INSTALL, has_tau2, recorded, script, synthetic, tau2
 
 SUMMARY = "What was done, what was found, and what is left to do. " * 36  # about 500 tokens
 OUTPUT, WRITE, READ = 5.0, 1.25, 0.1  # prices of a token; one that no cache has costs 1
 WINDOW, BUDGET = 16_000, 12_000
 
-Agents = Callable[..., Loop]
-STRATEGIES: dict[str, Agents] = {
+STRATEGIES = {
     "no pruning": Loop,
     "per turn": partial(Ephemeral, ephemeral_per_turn=True),
     "epochs": Ephemeral,
@@ -73,23 +66,22 @@ STRATEGIES: dict[str, Agents] = {
 # ---- the providers' caches
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """A request as blocks of JSON, and the places of its marks."""
 
-    blocks: Sequence[bytes]
-    marks: Sequence[int] = ()
+    blocks: list[bytes]
+    marks: list[int] = []
 
-    def prefixes(self) -> list[tuple[int, int]]:
+    def prefixes(self):
         """Of the beginning up to each block: what tells it from others, and its tokens."""
         names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
         sizes = accumulate(-(-len(block) // BYTES_PER_TOKEN) for block in self.blocks)
         return [*zip([*names][1:], sizes, strict=True)]
 
 
-def anthropic(bodies: Iterable[Body]) -> float:
+def anthropic(bodies):
     """What the requests of one conversation cost."""
-    entries, cost = set[int](), 0.0
+    entries, cost = set(), 0.0
     for body in bodies:
         before = body.prefixes()
         looked_at = {at for mark in body.marks for at in range(max(0, mark - 20), mark + 1)}
@@ -101,9 +93,9 @@ def anthropic(bodies: Iterable[Body]) -> float:
     return cost
 
 
-def by_prefix(bodies: Iterable[Body], least: int, step: int) -> float:
+def by_prefix(bodies, least, step):
     """What they cost where the longest beginning is read that any had before."""
-    entries, cost = set[int](), 0.0
+    entries, cost = set(), 0.0
     for body in bodies:
         before = body.prefixes()
         read = max((size for name, size in before if name in entries), default=0) // step * step
@@ -112,14 +104,11 @@ def by_prefix(bodies: Iterable[Body], least: int, step: int) -> float:
     return cost
 
 
-def body_of(model: Any, request: Request) -> Body:
+def body_of(model, request):
     """What a model sends: its tools, the system prompt, then each block of each message."""
     data = model.body(request.messages, request.tools, request.tool_choice, False)
     system = data.get("system") or data.get("systemInstruction") or []
-    blocks: list[Any] = [
-        *data.get("tools", ()),
-        *(system if isinstance(system, list) else [system]),
-    ]
+    blocks = [*data.get("tools", ()), *(system if isinstance(system, list) else [system])]
     for message in data.get("messages") or data.get("contents") or data["input"]:
         content = message.get("content")
         blocks += content if isinstance(content, list) else [message]
@@ -128,7 +117,7 @@ def body_of(model: Any, request: Request) -> Body:
     return Body([to_json(block) for block in plain], marks)
 
 
-CACHES: dict[str, tuple[Any, Callable[[Iterable[Body]], float]]] = {
+CACHES = {
     "Anthropic": (ChatAnthropic("claude", api_key="-"), anthropic),
     "OpenAI": (ChatOpenAI("gpt", api_key="-"), partial(by_prefix, least=1_024, step=128)),
     "Google": (ChatGoogle("gemini", api_key="-"), partial(by_prefix, least=2_048, step=1)),
@@ -137,21 +126,17 @@ CACHES: dict[str, tuple[Any, Callable[[Iterable[Body]], float]]] = {
 # ---- one conversation
 
 
-@dataclass
 class Played:
     """What one conversation sent and said besides its transcript, and what it could not see."""
 
-    requests: Sequence[Request]
-    extra_output: int = 0
-    values: int = 0
-    gone: int = 0
+    def __init__(self):
+        self.requests, self.extra_output, self.values, self.gone = [], 0, 0, 0
 
 
-def values(arguments: Mapping[str, Any]) -> Iterator[str]:
+def values(arguments):
     """The texts and numbers among some arguments; of a long text, its words with a digit or _."""
     for value in arguments.values():
-        items: Sequence[Any] = value if isinstance(value, list) else [value]
-        for item in items:
+        for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
                 yield from values(item)
             elif isinstance(item, str) and (len(item) > 60 or "\n" in item):
@@ -160,19 +145,19 @@ def values(arguments: Mapping[str, Any]) -> Iterator[str]:
                 yield str(item)
 
 
-def text_of(messages: Iterable[Message]) -> str:
+def text_of(messages):
     """All that stands in some messages."""
     calls = (c.arguments for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls)
     return "\n".join([*(message.text for message in messages), *calls])
 
 
-async def play(workload: Workload, tasks: Sequence[Task], agents: Agents) -> Played:
+async def play(workload, tasks, agents):
     """Plays one conversation. What is offloaded and needed is read again, as a model would."""
     replies, results = script(tasks)
     prompts = iter(task.prompt for task in tasks)
-    played, at, so_far = Played([]), 0, next(prompts)
+    played, at, so_far = Played(), 0, next(prompts)
 
-    def reply(messages: Sequence[Message], _: Any) -> AssistantMessage:
+    def reply(messages, _):
         nonlocal at, so_far
         if messages[-1].text == SUMMARY_PROMPT:
             return aside(AssistantMessage(SUMMARY))
@@ -191,7 +176,7 @@ async def play(workload: Workload, tasks: Sequence[Task], agents: Agents) -> Pla
         at += 1
         return said
 
-    def aside(said: AssistantMessage) -> AssistantMessage:
+    def aside(said):
         played.extra_output += message_tokens(said)
         return said
 
@@ -206,13 +191,13 @@ async def play(workload: Workload, tasks: Sequence[Task], agents: Agents) -> Pla
     return played
 
 
-def offloaded(agent: Loop, results: Mapping[str, str], value: str) -> dict[str, Any] | None:
+def offloaded(agent, results, value):
     """How to read a value again that is in a file."""
     for record in agent.log:
         if isinstance(record, ToolMessage) and "offloaded" in (record.extra or {}):
             place = results[record.tool_call_id].find(value)
             if place >= 0:
-                name = (record.extra or {})["offloaded"]
+                name = record.extra["offloaded"]
                 return {"name": name, "offset": max(0, place - 500), "limit": 2_000}
     return None
 
@@ -220,15 +205,14 @@ def offloaded(agent: Loop, results: Mapping[str, str], value: str) -> dict[str, 
 # ---- the table and the picture
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One strategy on one workload: its cost by provider, and the share of values that is gone."""
 
-    costs: Mapping[str, float]
+    costs: dict[str, float]
     gone: float
 
 
-async def measure(workload: Workload, agents: Agents) -> Row:
+async def measure(workload, agents):
     played = [await play(workload, tasks, agents) for tasks in workload.conversations]
     output = OUTPUT * sum(each.extra_output for each in played)
     costs = {
@@ -239,7 +223,7 @@ async def measure(workload: Workload, agents: Agents) -> Row:
     return Row(costs, sum(each.gone for each in played) / max(1, values))
 
 
-async def compare(workload: Workload, strategies: Mapping[str, Agents]) -> dict[str, Row]:
+async def compare(workload, strategies):
     """A row for each strategy, its costs as shares of those of no pruning."""
     plain = (await measure(workload, Loop)).costs
     rows = {name: await measure(workload, agents) for name, agents in strategies.items()}
@@ -249,7 +233,7 @@ async def compare(workload: Workload, strategies: Mapping[str, Agents]) -> dict[
     }
 
 
-def table(found: Mapping[str, Mapping[str, Row]], cache: str) -> str:
+def table(found, cache):
     """The costs by one provider's rules and what is gone, as markdown."""
     lines = [[f"{cache}: cost / gone", *STRATEGIES], ["---", *["---:"] * len(STRATEGIES)]]
     for workload, rows in found.items():
@@ -258,7 +242,7 @@ def table(found: Mapping[str, Mapping[str, Row]], cache: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def picture(found: Mapping[str, Mapping[str, Row]], cache: str = "Anthropic") -> str:
+def picture(found, cache="Anthropic"):
     """An SVG: to the right what is gone, upwards what it costs, a point for each strategy."""
     title = f"cost by {cache}'s rules (no pruning = 1) and values gone from view, mean of:"
     marks = ['<rect width="100%" height="100%" fill="#fff"/>']
@@ -267,7 +251,7 @@ def picture(found: Mapping[str, Mapping[str, Row]], cache: str = "Anthropic") ->
         marks.append(f'<text x="{60 + at * 120}" y="402">{at} %</text>')
         marks.append(f'<text x="20" y="{384 - at * 60}">{at * 0.6:.1f}</text>')
         marks.append(f'<path d="M60 {380 - at * 60}H740" stroke="#ddd"/>')
-    points: dict[tuple[float, float], list[str]] = {}  # a point may stand for several
+    points = {}  # a point may stand for several
     for name in STRATEGIES:
         rows = [workload[name] for workload in found.values()]
         cost = sum(row.costs[cache] for row in rows) / len(rows)
@@ -282,7 +266,7 @@ def picture(found: Mapping[str, Mapping[str, Row]], cache: str = "Anthropic") ->
     return f'<svg xmlns="http://www.w3.org/2000/svg" {style}>\n{lines}\n</svg>\n'
 
 
-async def main(argv: Sequence[str] | None = None) -> None:
+async def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.context_cost")
     parser.add_argument("--recorded", type=Path, help="a folder of recorded conversations")
     parser.add_argument("--picture", type=Path, help="where to draw the long conversations")

@@ -84,10 +84,9 @@ def measure(url, workers, runs):
     """Steps a second and CPU milliseconds a step: of plain runs, and of durable ones."""
     forked = multiprocessing.get_context("spawn")
     barrier, results = forked.Barrier(workers), forked.SimpleQueue()
-    processes = [
-        forked.Process(target=work_on, args=(url, f"w{n}", runs, barrier, results))
-        for n in range(workers)
-    ]
+    shared = runs, barrier, results
+    arguments = [(url, f"w{n}", *shared) for n in range(workers)]
+    processes = [forked.Process(target=work_on, args=each) for each in arguments]
     for process in processes:
         process.start()
     measured = [results.get() for _ in processes]

@@ -8,8 +8,6 @@ and medians are printed. Rounds end before two minutes are over. `--quick` is on
 shows that the benchmark works and no more.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -17,29 +15,17 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import TypeAlias
 
-from .speed_worker import QUICK, Measures, Sizes
+from .speed_worker import QUICK, TASKS, Sizes
 
 ROOT = Path(__file__).parent.parent.parent
 ROUNDS = 7
 SECONDS = 100  # no round begins that would end later
 SIDES = ("floor", "agentloop")
-PROCESSES = [  # the tasks that share a process
-    ["crowd"],
-    ["calls", "text"],
-    ["growing"],
-    ["wires"],
-]
-
-Round: TypeAlias = dict[str, Measures]  # by side
-
+PROCESSES = [["crowd"], ["calls", "text"], ["growing"], ["wires"]]  # tasks that share a process
 START = {  # programs that build an agent with one tool and its model
     "floor": """
 import asyncio, sys
@@ -91,34 +77,22 @@ ROWS = {
 # ---- processes
 
 
-def environment() -> dict[str, str]:
-    """This one without proxies, which have no place between two processes."""
-    return {name: v for name, v in os.environ.items() if not name.lower().endswith("_proxy")}
-
-
-def cores() -> list[int]:
+def cores():
     """The cores that this process may use; none where it cannot be bound to one."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
 
 
-def pin(process: int, core: int) -> None:
+def pin(process, core):
     with suppress(OSError):  # some sandboxes forbid it
         os.sched_setaffinity(process, {core})
 
 
 @contextmanager
-def serving(core: int | None = None) -> Iterator[str]:
+def serving(core=None):
     """The URL of a scripted server, which gets that core, and ends when its stdin is closed."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.speed_server"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    with server:
+    command = [sys.executable, "-m", "tests.benchmarks.speed_server"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as server:
         try:
             port = int(server.stdout.readline())
             if core is not None:
@@ -132,22 +106,18 @@ def serving(core: int | None = None) -> Iterator[str]:
                 server.kill()
 
 
-def python(*arguments: str) -> str:
+def python(*arguments):
     """What a fresh interpreter prints. RuntimeError: it failed, with the end of its errors."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    # a proxy has no place between two processes
+    env = {name: v for name, v in os.environ.items() if not name.lower().endswith("_proxy")}
+    where = {"cwd": ROOT, "env": env, "timeout": 100}
+    done = subprocess.run([sys.executable, *arguments], **where, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{arguments[:3]} failed:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
-def start_up(code: str, url: str) -> float:
+def start_up(code, url):
     """The seconds of a fresh interpreter for this program."""
     start = time.perf_counter()
     python("-c", code + LEAVE, url)
@@ -157,10 +127,10 @@ def start_up(code: str, url: str) -> float:
 # ---- measuring
 
 
-def starts(url: str) -> Round:
+def starts(url):
     """Milliseconds of each start, without those of an interpreter with nothing to do."""
     nothing = start_up("pass", url)
-    found: Round = {side: {} for side in SIDES}
+    found = {side: {} for side in SIDES}
     for side in SIDES:
         found[side]["build"] = 1e3 * (start_up(START[side], url) - nothing)
     for side in SIDES:
@@ -169,22 +139,17 @@ def starts(url: str) -> Round:
     return found
 
 
-def measure(url: str, sizes: Sizes, processes: Sequence[Sequence[str]]) -> Round:
+def measure(url, sizes, processes):
     """Both sides in turn, for each group of tasks in a process of its own."""
     found = starts(url)
     for tasks in processes:
         for side in SIDES:
-            worker = ["-m", "tests.benchmarks.speed_worker", side, url, json.dumps(asdict(sizes))]
+            worker = ["-m", "tests.benchmarks.speed_worker", side, url, json.dumps(sizes._asdict())]
             found[side] |= json.loads(python(*worker, *tasks))
     return found
 
 
-def quick_round(url: str) -> Round:
-    """A small round with all tasks of a side in one process."""
-    return measure(url, QUICK, [list(chain(*PROCESSES))])
-
-
-def rounds(url: str) -> Iterator[Round]:
+def rounds(url):
     """The rounds, and fewer if the time runs out."""
     began = time.perf_counter()
     for number in range(1, ROUNDS + 1):
@@ -197,53 +162,49 @@ def rounds(url: str) -> Iterator[Round]:
 # ---- the table
 
 
-def ratio(found: Sequence[Round], name: str) -> float | None:
+def ratio(found, name):
     """The median of agentloop to the floor in each round; None if a round has no floor for it."""
     pairs = [(each["floor"].get(name), each["agentloop"].get(name)) for each in found]
     ratios = [ours / floor for floor, ours in pairs if floor and ours is not None]
     return median(ratios) if ratios else None
 
 
-def middle(found: Sequence[Round], side: str, name: str) -> float | None:
+def middle(found, side, name):
     values = [each[side][name] for each in found if name in each[side]]
     return median(values) if values else None
 
 
-def shown(value: float | None) -> str:
+def shown(value):
     """A number with three digits or so; a dash if there is none."""
     if value is None:
         return "–"
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
-def table(found: Sequence[Round], sizes: Sizes) -> str:
+def table(found, sizes):
     """The medians as markdown."""
     lines = ["| measure | floor | agentloop | ratio |", "| --- | ---: | ---: | ---: |"]
     for name, label in ROWS.items():
         values = (*(middle(found, side, name) for side in SIDES), ratio(found, name))
-        lines.append(f"| {label.format(**asdict(sizes))} | {' | '.join(map(shown, values))} |")
+        lines.append(f"| {label.format(**sizes._asdict())} | {' | '.join(map(shown, values))} |")
     return "\n".join(lines)
 
 
-def machine() -> str:
-    return f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.platform()}"
-
-
-def main(argv: Sequence[str] | None = None) -> None:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.speed")
-    parser.add_argument(
-        "--quick", action="store_true", help="one small round, to see that it works"
-    )
-    quick = parser.parse_args(argv).quick
+    what = "one small round, to see that it works"
+    parser.add_argument("--quick", action="store_true", help=what)
+    quick = parser.parse_args().quick
     began = time.perf_counter()
     if own := cores():  # this process and those that it starts have the first, the server the last
         pin(0, own[0])
     with serving(own[-1] if own else None) as url:
         python("-c", START["agentloop"] + RUN, url)  # so that all is compiled
-        found = [quick_round(url)] if quick else list(rounds(url))
+        found = [measure(url, QUICK, [[*TASKS]])] if quick else list(rounds(url))
     print(table(found, QUICK if quick else Sizes()))
     took = time.perf_counter() - began
-    print(f"\n{machine()}; rounds: {len(found)}, in {took:.0f} s")
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.platform()}"
+    print(f"\n{machine}; rounds: {len(found)}, in {took:.0f} s")
 
 
 if __name__ == "__main__":

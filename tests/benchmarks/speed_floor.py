@@ -3,25 +3,19 @@
 It validates, retries, bounds and keeps nothing. What a library costs comes on top of this.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
 
 import httpx
 
-Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
-
-def connect(url: str) -> httpx.AsyncClient:
+def connect(url):
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     return httpx.AsyncClient(base_url=url, timeout=60, limits=limits)
 
 
-def declare(fn: Callable[..., Any]) -> dict[str, Any]:
+def declare(fn):
     names = list(inspect.signature(fn).parameters)
     numbers = {name: {"type": "integer"} for name in names}
     schema = {"type": "object", "properties": numbers, "required": names}
@@ -29,17 +23,13 @@ def declare(fn: Callable[..., Any]) -> dict[str, Any]:
     return {"type": "function", "function": about}
 
 
-async def ask(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]:
+async def ask(client, body):
     response = await client.post("/chat/completions", json=body)
-    message: dict[str, Any] = response.raise_for_status().json()["choices"][0]["message"]
-    return message
+    return response.raise_for_status().json()["choices"][0]["message"]
 
 
-async def ask_streaming(
-    client: httpx.AsyncClient, on_text: Callable[[str], Any], body: dict[str, Any]
-) -> dict[str, Any]:
-    texts: list[str] = []
-    calls: dict[int, dict[str, Any]] = {}
+async def ask_streaming(client, on_text, body):
+    texts, calls = [], {}
     body = {**body, "stream": True}
     async with client.stream("POST", "/chat/completions", json=body) as response:
         async for line in response.raise_for_status().aiter_lines():
@@ -57,7 +47,7 @@ async def ask_streaming(
     return {**message, "tool_calls": list(calls.values())} if calls else message
 
 
-async def run_tool(tools: dict[str, Callable[..., Any]], call: dict[str, Any]) -> dict[str, Any]:
+async def run_tool(tools, call):
     fn, arguments = tools[call["function"]["name"]], json.loads(call["function"]["arguments"])
     if inspect.iscoroutinefunction(fn):
         value = await fn(**arguments)
@@ -66,11 +56,11 @@ async def run_tool(tools: dict[str, Callable[..., Any]], call: dict[str, Any]) -
     return {"role": "tool", "tool_call_id": call["id"], "content": str(value)}
 
 
-async def loop(ask: Ask, model: str, tools: Sequence[Callable[..., Any]], prompt: str) -> str:
+async def loop(ask, model, tools, prompt):
     by_name = {fn.__name__: fn for fn in tools}
-    messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
+    messages = [{"role": "user", "content": prompt}]
     body = {"model": model, "messages": messages, "tools": [declare(fn) for fn in tools]}
     while calls := (reply := await ask(body)).get("tool_calls"):
         messages.append(reply)
         messages += await asyncio.gather(*(run_tool(by_name, call) for call in calls))
-    return str(reply["content"])
+    return reply["content"]

@@ -9,8 +9,6 @@ request, so a client that drops one never ends. "text-0-N-WAIT", streamed, is a 
 after the first one, which is the time at which it was sent; they follow WAIT ms later, at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -19,7 +17,6 @@ import sys
 import threading
 import time
 from functools import cache
-from typing import Any
 
 SCRIPT = re.compile(rb'"content": ?"(\w+)-(\d+)-(\d+)-(\d+)"')
 JSON_HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
@@ -31,61 +28,49 @@ FRAME = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "script"}
 PIECES_AT_ONCE = 64
 
 
-def event(data: bytes) -> bytes:
+def event(data):
     """A server-sent event as one chunk of the transfer."""
     line = b"data: " + data + b"\n\n"
     return b"%x\r\n%s\r\n" % (len(line), line)
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+def chunk(delta, finish=None):
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     frame = {**FRAME, "object": "chat.completion.chunk", "choices": [choice]}
     return event(json.dumps(frame).encode())
 
 
-def ending(finish: str) -> bytes:
+def ending(finish):
     usage = {**FRAME, "object": "chat.completion.chunk", "choices": [], "usage": USAGE}
     last = event(json.dumps(usage).encode()) + event(b"[DONE]")
     return chunk({}, finish) + last + b"0\r\n\r\n"
 
 
-def calls_of(tool: str, turn: int, count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": f"call_{turn}_{number}",
-            "type": "function",
-            "function": {"name": tool, "arguments": json.dumps({"number": number})},
-        }
-        for number in range(count)
-    ]
-
-
 @cache
-def reply(tool: str, turn: int, count: int) -> bytes:
-    """A whole answer: some calls, or the last text if there are none."""
-    message: dict[str, Any] = {"role": "assistant", "content": None if count else "done"}
-    if count:
-        message["tool_calls"] = calls_of(tool, turn, count)
+def reply(tool, turn, count, streamed):
+    """An answer: some calls, or the last text if there are none."""
     finish = "tool_calls" if count else "stop"
+    calls = []
+    for number in range(count):
+        function = {"name": tool, "arguments": json.dumps({"number": number})}
+        calls.append({"id": f"call_{turn}_{number}", "type": "function", "function": function})
+    if streamed:  # the arguments in two pieces
+        pieces = [chunk({"role": "assistant", "content": "" if count else "done"})]
+        for index, call in enumerate(calls):
+            function, whole = call["function"], call["function"]["arguments"]
+            begun = {**call, "index": index, "function": function | {"arguments": whole[:6]}}
+            rest = {"index": index, "function": {"arguments": whole[6:]}}
+            pieces += [chunk({"tool_calls": [begun]}), chunk({"tool_calls": [rest]})]
+        return STREAM_HEAD + b"".join(pieces) + ending(finish)
+    message = {"role": "assistant", "content": None if count else "done"}
+    message |= {"tool_calls": calls} if calls else {}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     frame = {**FRAME, "object": "chat.completion", "choices": [choice], "usage": USAGE}
     body = json.dumps(frame).encode()
     return JSON_HEAD.format(len(body)).encode() + body
 
 
-@cache
-def streamed_reply(tool: str, turn: int, count: int) -> bytes:
-    """The same as events, with the arguments in two pieces."""
-    pieces = [chunk({"role": "assistant", "content": "" if count else "done"})]
-    for index, call in enumerate(calls_of(tool, turn, count)):
-        whole = call["function"]["arguments"]
-        begun = {**call, "index": index, "function": {**call["function"], "arguments": whole[:6]}}
-        rest = {"index": index, "function": {"arguments": whole[6:]}}
-        pieces += [chunk({"tool_calls": [begun]}), chunk({"tool_calls": [rest]})]
-    return STREAM_HEAD + b"".join(pieces) + ending("tool_calls" if count else "stop")
-
-
-async def stream_text(writer: asyncio.StreamWriter, count: int, wait: float) -> None:
+async def stream_text(writer, count, wait):
     sent_at = chunk({"role": "assistant", "content": f"{time.perf_counter_ns()} "})
     writer.write(STREAM_HEAD + sent_at)
     await asyncio.sleep(wait)
@@ -96,10 +81,8 @@ async def stream_text(writer: asyncio.StreamWriter, count: int, wait: float) -> 
     writer.write(chunk({"content": "done"}) + ending("stop"))
 
 
-async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
+async def answer(writer, body):
     script = SCRIPT.search(body)
-    if script is None:
-        raise ValueError(f"the prompt is no script: {body[:200]!r}")
     tool, (turns, count, wait) = script[1].decode(), map(int, script.groups()[1:])
     streamed = b'"stream":true' in body or b'"stream": true' in body
     if tool == "text" and streamed:
@@ -108,29 +91,28 @@ async def answer(writer: asyncio.StreamWriter, body: bytes) -> None:
     turn = body.count(b'"tool_call_id"') // (count or 1)
     if wait:
         await asyncio.sleep(wait / 1000)
-    write = streamed_reply if streamed else reply
-    writer.write(write(tool, turn, count if turn < turns else 0))
+    writer.write(reply(tool, turn, count if turn < turns else 0, streamed))
     await writer.drain()
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve(reader, writer):
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-            await answer(writer, await reader.readexactly(int(length[1]) if length else 0))
+            await answer(writer, await reader.readexactly(int(length[1])))
     except (asyncio.IncompleteReadError, ConnectionError):
         pass  # the client has gone
     finally:
         writer.close()
 
 
-def end_with_stdin() -> None:
+def end_with_stdin():
     sys.stdin.read()
     os._exit(0)
 
 
-async def main() -> None:
+async def main():
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     threading.Thread(target=end_with_stdin, daemon=True).start()

@@ -7,28 +7,19 @@ CPU is that of this process, the server's is not in it. All imports of a side ar
 that neither has the other's modules in its memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from statistics import median
-from typing import Any, Protocol, TypeAlias
-
-Tool: TypeAlias = Callable[..., Any]
-OnText: TypeAlias = Callable[[str], Any]
-Measures: TypeAlias = dict[str, float]
+from typing import NamedTuple
 
 KILOBYTE = "What was found on this page. " * 35
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How much of everything."""
 
     calls: int = 50  # of tools in one run
@@ -43,7 +34,7 @@ QUICK = Sizes(calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3)
 
 # ---- the tools
 
-pages_at: list[float] = []
+pages_at = []
 
 
 async def note(number: int) -> str:
@@ -57,23 +48,17 @@ async def page(number: int) -> str:
     return KILOBYTE
 
 
-# ---- the sides
-
-
-class Side(Protocol):
-    """Runs agents. The prompt is the script of the server; all runs share their connections."""
-
-    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str: ...
+# ---- the sides: a prompt is a script for the server, and all runs of a side share connections
 
 
 class Floor:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         from . import speed_floor
 
         self.floor = speed_floor
         self.client = speed_floor.connect(url)
 
-    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str:
+    async def run(self, script, tool, on_text=None):
         ask = partial(self.floor.ask, self.client)
         if on_text is not None:
             ask = partial(self.floor.ask_streaming, self.client, on_text)
@@ -81,99 +66,92 @@ class Floor:
 
 
 class Agentloop:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         import agentloop
 
         self.lib = agentloop
         self.llm = agentloop.ChatOpenAI("script", base_url=url, api_key="none")
         self.tool = cache(agentloop.tool)
 
-    async def run(self, script: str, tool: Tool, on_text: OnText | None = None) -> str:
+    async def run(self, script, tool, on_text=None):
         window = self.lib.CompactionConfig(context_window=10_000_000)  # so that none is needed
         tools = [self.tool(tool)]
         agent = self.lib.Agent(llm=self.llm, tools=tools, max_iterations=10_000, compaction=window)
         if on_text is None:
-            return str(await agent.query(script))
+            return await agent.query(script)
         stream = agent.query_stream(script)
         async for event in stream:
             if isinstance(event, self.lib.TextDeltaEvent):
                 on_text(event.content)
-        return str(stream.result.text)
+        return stream.result.text
 
 
 # ---- the tasks
 
 
-async def done(run: Awaitable[str]) -> None:
+async def done(run):
     """Wait for a run, and see that it came to its end."""
     if not (answer := await run).endswith("done"):
         raise RuntimeError(f"a run ended with {answer[-200:]!r}")
 
 
-async def cpu(run: Awaitable[str]) -> float:
-    """The seconds of CPU that a run takes."""
-    start = time.process_time()
+async def took(run, clock=time.process_time):
+    """The seconds that a run takes: of CPU, or by another clock."""
+    start = clock()
     await done(run)
-    return time.process_time() - start
+    return clock() - start
 
 
-async def wall(run: Awaitable[str]) -> float:
-    """The seconds that a run takes."""
-    start = time.perf_counter()
-    await done(run)
-    return time.perf_counter() - start
-
-
-def ignore(text: str) -> None:
+def ignore(text):
     """Text that nobody reads."""
 
 
-async def calls(side: Side, sizes: Sizes) -> Measures:
+async def calls(side, sizes):
     script = f"note-{sizes.calls}-1-0"
     await done(side.run("note-5-1-0", note))
     await done(side.run("note-5-1-0", note, ignore))
-    whole = await cpu(side.run(script, note))
-    streamed = await cpu(side.run(script, note, ignore))
+    whole = await took(side.run(script, note))
+    streamed = await took(side.run(script, note, ignore))
     asked = sizes.calls + 1
     return {"call": 1e3 * whole / asked, "streamed call": 1e3 * streamed / asked}
 
 
-async def text(side: Side, sizes: Sizes) -> Measures:
+async def text(side, sizes):
     await done(side.run("text-0-50-0", note, ignore))
-    took = await cpu(side.run(f"text-0-{sizes.chunks}-0", note, ignore))
+    seconds = await took(side.run(f"text-0-{sizes.chunks}-0", note, ignore))
     waits = [await first_text(side) for _ in range(sizes.firsts)]
-    return {"chunk": 1e6 * took / sizes.chunks, "first text": median(waits)}
+    return {"chunk": 1e6 * seconds / sizes.chunks, "first text": median(waits)}
 
 
-async def first_text(side: Side) -> float:
+async def first_text(side):
     """The milliseconds from the server's first byte of text to the one who reads it."""
-    seen: list[tuple[int, str]] = []
+    seen = []
     run = side.run("text-0-5-20", note, lambda text: seen.append((time.perf_counter_ns(), text)))
     await done(run)
     at, sent_at = seen[0]
     return (at - int(sent_at)) / 1e6
 
 
-async def growing(side: Side, sizes: Sizes) -> Measures:
+async def growing(side, sizes):
     await done(side.run("page-5-1-0", page))
     pages_at.clear()
-    total = await wall(side.run(f"page-{sizes.pages}-1-0", page))
+    total = await took(side.run(f"page-{sizes.pages}-1-0", page), time.perf_counter)
     gaps = [after - before for before, after in zip(pages_at[-21:], pages_at[-20:], strict=False)]
     return {"last page": 1e3 * median(gaps), "all pages": total}
 
 
-async def crowd(side: Side, sizes: Sizes) -> Measures:
+async def crowd(side, sizes):
     await done(side.run("note-5-1-0", note))
     script = f"note-{sizes.steps}-1-20"  # 20 ms for a reply, so that they really are at once
     gc.collect()
     start, before = time.process_time(), peak_memory()
     await asyncio.gather(*(done(side.run(script, note)) for _ in range(sizes.agents)))
-    took, grown = time.process_time() - start, peak_memory() - before
-    measures = {"crowd cpu": 1e3 * took / sizes.agents / (sizes.steps + 1)}
+    seconds, grown = time.process_time() - start, peak_memory() - before
+    measures = {"crowd cpu": 1e3 * seconds / sizes.agents / (sizes.steps + 1)}
     return measures | ({"crowd memory": grown / sizes.agents} if before else {})
 
 
-def peak_memory() -> float:
+def peak_memory():
     """The KB that this process has held at most; 0 on Windows, where the stdlib cannot tell."""
     if sys.platform == "win32":
         return 0
@@ -183,22 +161,21 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-async def wires(side: Side, sizes: Sizes) -> Measures:
+async def wires(side, sizes):
     """The milliseconds for the body of a long request; the floor of the others is ChatOpenAI."""
     from pydantic_core import to_json
 
     import agentloop as lib
 
-    messages: list[Any] = [lib.UserMessage("go")]
+    messages = [lib.UserMessage("go")]
     for number in range(sizes.pages):
         call = lib.ToolCall(f"call_{number}", "page", f'{{"number": {number}}}')
         messages.append(lib.AssistantMessage(f"Page {number}.", (call,)))
         messages.append(lib.ToolMessage(call.id, "page", KILOBYTE))
-    kinds: dict[str, Any] = {"anthropic": lib.ChatAnthropic, "google": lib.ChatGoogle}
-    found: Measures = {}
-    for name, kind in kinds.items():
+    found = {}
+    for name, kind in {"anthropic": lib.ChatAnthropic, "google": lib.ChatGoogle}.items():
         llm = (lib.ChatOpenAI if isinstance(side, Floor) else kind)("m", base_url="http://x")
-        times: list[float] = []
+        times = []
         for _ in range(20):
             start = time.process_time()
             to_json(llm.body(messages, [lib.tool(page)], "auto", False))
@@ -207,13 +184,13 @@ async def wires(side: Side, sizes: Sizes) -> Measures:
     return found
 
 
-SIDES: dict[str, Callable[[str], Side]] = {"floor": Floor, "agentloop": Agentloop}
-TASKS = {task.__name__: task for task in (calls, text, growing, crowd, wires)}
+SIDES = {"floor": Floor, "agentloop": Agentloop}
+TASKS = {task.__name__: task for task in (crowd, calls, text, growing, wires)}
 
 
-async def main(side_name: str, url: str, sizes_json: str, *tasks: str) -> None:
+async def main(side_name, url, sizes_json, *tasks):
     side, sizes = SIDES[side_name](url), Sizes(**json.loads(sizes_json))
-    measures: Measures = {}
+    measures = {}
     for task in tasks:
         measures |= await TASKS[task](side, sizes)
     print(json.dumps(measures))

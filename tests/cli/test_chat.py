@@ -5,14 +5,15 @@ import os
 import re
 import shlex
 import threading
+from contextlib import ExitStack
 
 import pytest
 
 from agentloop import AssistantMessage
 from agentloop.store import read_log
+from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
 from tests.cli.tmux import Tmux, needs_tmux
-from tests.cli.warm import run
 
 pytestmark = needs_tmux
 QUESTION = "or what to do instead >"
@@ -25,25 +26,21 @@ PNG = base64.b64decode(
 @pytest.fixture
 def chat(tmp_path):
     """Starts a chat with a server that plays these turns, and waits for the prompt."""
-    opened = []
+    with ExitStack() as opened:
 
-    def start(*turns, options=(), server=None, wait=True, **more):
-        if server is None:
-            opened.append(server := HeldDouble(*turns))
-            server.__enter__()
-        more = {"cwd": tmp_path / "project", "home": tmp_path / "home"} | more
-        for folder in (more["cwd"], more["home"]):
-            folder.mkdir(exist_ok=True)
-        screen = Tmux("--base-url", server.base_url, "--model", "some-model", *options, **more)
-        screen.server = server
-        opened.append(screen)
-        if wait:
-            screen.expect("\ncontext ")
-        return screen
+        def start(*turns, options=(), server=None, wait=True, **more):
+            server = server or opened.enter_context(HeldDouble(*turns))
+            more = {"cwd": tmp_path / "project", "home": tmp_path / "home"} | more
+            for folder in (more["cwd"], more["home"]):
+                folder.mkdir(exist_ok=True)
+            screen = Tmux("--base-url", server.base_url, "--model", "some-model", *options, **more)
+            opened.callback(screen.close)
+            screen.server = server
+            if wait:
+                screen.expect("\ncontext ")
+            return screen
 
-    yield start
-    for each in reversed(opened):
-        each.close() if isinstance(each, Tmux) else each.__exit__()
+        yield start
 
 
 @pytest.fixture
@@ -60,13 +57,16 @@ def said(request, role="user"):
     return [each["content"] for each in request["messages"] if each["role"] == role]
 
 
+def ask_three(screen):
+    """Three prompts, of which the first has a long answer."""
+    for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
+        screen.enter(prompt, answer)
+
+
 def wait_for(condition, screen):
     """Waits until something holds that no output tells of."""
     while not condition():
         screen.expect("")
-
-
-# ---- what is shown
 
 
 def test_an_answer_is_drawn_markdown_as_it_comes(chat):
@@ -106,10 +106,8 @@ def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_o
 ):
     (project / "a.py").write_text("".join(f"line{n}\n" for n in range(1, 30)))
     edit = ("edit", {"path": "a.py", "old_text": "line12\n", "new_text": "changed\n"})
-    commands = [
-        ("bash", {"command": command}) for command in ("seq 9101 9130", "seq -s ' ' 8000 8050")
-    ]
-    screen = chat([commands[0]], [edit, commands[1]], "done", options=["--yes"])
+    many, long = (("bash", {"command": f"seq {n}"}) for n in ("9101 9130", "-s ' ' 8000 8050"))
+    screen = chat([many], [edit, long], "done", options=["--yes"])
     shown = screen.enter("go", "done")
     folded = "  9101\n  9102\n  ... 25 lines more: Ctrl-O shows them\n  9128\n  9129\n  9130\n"
     assert f"* bash seq 9101 9130\n{folded}" in shown
@@ -150,9 +148,6 @@ def test_nothing_hostile_reaches_the_terminal(chat):
     assert "\x1b]52" not in raw
 
 
-# ---- approval
-
-
 def test_what_is_allowed_once_is_asked_for_again_and_a_refusal_says_why(chat, project):
     write = ("write", {"path": "new.txt", "content": "one\n"})
     screen = chat([LEDGER], [LEDGER], [write], "done")
@@ -173,12 +168,10 @@ def test_what_is_allowed_once_is_asked_for_again_and_a_refusal_says_why(chat, pr
 
 def test_always_is_for_a_prefix_or_for_edits_in_this_session_and_nothing_else(chat, project):
     (project / "a").write_text("1")
-    edits = [
-        ("edit", {"path": "a", "old_text": "1", "new_text": "2"}),
-        ("write", {"path": "b", "content": "3"}),
-    ]
-    plain = [("bash", {"command": f"touch {n}"}) for n in "123"]
-    screen = chat([plain[0]], [plain[1], plain[2]], [edits[0]], [edits[1]], [LEDGER], "done")
+    edit = ("edit", {"path": "a", "old_text": "1", "new_text": "2"})
+    write = ("write", {"path": "b", "content": "3"})
+    one, two, three = (("bash", {"command": f"touch {n}"}) for n in "123")
+    screen = chat([one], [two, three], [edit], [write], [LEDGER], "done")
     screen.enter("go", "always (touch *)")
     screen.enter("a", "always (each edit)")
     assert {path.name for path in project.iterdir()} == {"1", "2", "3", "a"}
@@ -202,9 +195,6 @@ def test_a_question_shows_all_and_is_not_answered_by_what_was_typed_before(chat)
     assert inside.replace(" ", "") == command.replace("\u200b", "\\u200b").replace(" ", "")
     screen.enter("no", "done")
     screen.expect("> yes")  # it waits again
-
-
-# ---- stopping
 
 
 @pytest.mark.parametrize("key", ["C-c", "Escape"])
@@ -257,8 +247,7 @@ def test_a_stop_at_a_question_denies_and_one_at_a_summary_changes_nothing(chat, 
     screen.enter("go", QUESTION)
     screen.press("C-c")
     screen.expect("(Stopped: interrupted.)")
-    for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
-        screen.enter(prompt, answer)
+    ask_three(screen)
     assert not (project / "ledger").exists()
     screen.enter("/compact", "Esc stops (")
     wait_for(lambda: len(screen.server.requests) == 5, screen)
@@ -267,9 +256,6 @@ def test_a_stop_at_a_question_denies_and_one_at_a_summary_changes_nothing(chat, 
     hold.set()
     screen.enter("fourth", "over.")
     assert said(screen.server.requests[-1])[-4:] == ["first", "second", "third", "fourth"]
-
-
-# ---- typing
 
 
 def test_after_an_error_the_same_goes_on_and_what_is_typed_in_an_answer_is_sent_after_it(chat):
@@ -294,19 +280,15 @@ def test_tab_completes_and_the_history_goes_over_chats(chat, project, tmp_path):
     screen = chat("one", "two")
     screen.enter("the first question", "one")
     screen.enter("another one", "two")
-    for typed, completed in (
-        ("/und", "> /undo"),
-        ("/resume ", "> /resume project-"),
-        ("look at @wid", "> look at @src/widget.py"),
-    ):
+    whole = {"/und": "/undo", "/resume ": "/resume project-", "at @wid": "at @src/widget.py"}
+    for typed, completed in whole.items():
         screen.type(typed)
         screen.press("Tab")
-        screen.expect(completed)
+        screen.expect(f"> {completed}")
         screen.press("C-u")
     assert screen.leave() == 0
     screen = chat(server=screen.server)
-    for _ in range(2):
-        screen.press("Up")
+    screen.press("Up", "Up")
     screen.expect("> another one")
     screen.press("C-u", "C-r")
     screen.type("first q")
@@ -347,9 +329,6 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     assert content[1]["image_url"]["url"] == f"data:image/png;base64,{data}"
 
 
-# ---- commands
-
-
 def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(chat):
     screen = chat("first answer", "second answer", "third answer", "fourth answer")
     shown = screen.enter("/nonsense", "/undo ")
@@ -374,8 +353,7 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
 def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summary(chat, project):
     (project / "AGENTS.md").write_text("A rule. " * 500)
     screen = chat("word " * 300, "two", "three", "It was about **words**.")
-    for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
-        screen.enter(prompt, answer)
+    ask_three(screen)
     wanted = r"context ([\d,]+) of 128,000: system ([\d,]+), tools ([\d,]+), messages \d"
     status = re.findall(wanted, screen.expect(", messages "))[-1]
     total, system, tools = (int(each.replace(",", "")) for each in status)
@@ -383,9 +361,6 @@ def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summar
     assert total >= system + tools
     screen.enter("/context", "tools: read, glob")
     assert re.search(r"Summarized, to \d+%:", screen.enter("/compact", "It was about words."))
-
-
-# ---- sessions
 
 
 def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(chat):

@@ -1,8 +1,7 @@
-"""The demo: what it shows is what happened."""
+"""The demo: what it shows is what happened; and the server that plays its script."""
 
-import os
+import json
 import re
-import subprocess
 import sys
 import tempfile
 from argparse import Namespace
@@ -11,15 +10,26 @@ from pathlib import Path
 
 import pytest
 
+from agentloop import (
+    AssistantMessage,
+    BadRequest,
+    ChatOpenAI,
+    TextDeltaEvent,
+    ToolMessage,
+    ToolStart,
+    UserMessage,
+    tool,
+)
 from agentloop.cli import demo
+from agentloop.cli.loopback import loopback
 from agentloop.cli.main import main
-from agentloop.messages import AssistantMessage, ToolMessage, ToolStart
 from agentloop.store import read_log
 from agentloop.transcript import open_states
+from tests.cli.command import ROOT, run
 from tests.doubles.openai_double import OpenAIDouble, Reply
 
-ROOT = Path(__file__).parent.parent.parent
 CALLS = sum(not isinstance(said, str) for turn in demo.SCRIPT[:-1] for said in turn)
+STRICT = [sys.executable, "-W", "error", "-m", "agentloop", "demo"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,33 +45,20 @@ def provider(script):
     return OpenAIDouble(replies).in_thread()
 
 
-def run(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=200,
-        **options,
-    )
-
-
 def played(*options):
     """What a demo shows, and its project."""
-    done = run("-W", "error", "-m", "agentloop", "demo", *options, cwd=ROOT)
+    done = run(*options, program=STRICT, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "the model's words are a script" in done.stdout.splitlines()[0]
-    return done.stdout, Path(
-        done.stdout.splitlines()[-1].split("The test passes. The project: ")[1]
-    )
+    first, *_, last = done.stdout.splitlines()
+    assert "the model's words are a script" in first
+    return done.stdout, Path(last.removeprefix("The test passes. The project: "))
 
 
-def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs_alone(capsys):
+def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs_alone():
     shown, root = played()
-    calls = sum(line.startswith("* ") for line in shown.splitlines())
+    assert sum(line.startswith("* ") for line in shown.splitlines()) == CALLS
     figures = re.findall(r"(\d+) requests, (\d+) tool calls, [\d,]+ tokens in", shown)
     assert figures == [(str(len(demo.SCRIPT)), str(CALLS))]
-    assert calls == CALLS
     assert "FAILED (failures=1)" in shown
     prices = root / "prices.py"
     assert "sum(prices)" in prices.read_text(encoding="utf-8")
@@ -69,10 +66,10 @@ def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs
     assert main(["bundle", "--check", str(root / "agent.py")]) == 0
     (root / "agentloop.py").write_text("raise AssertionError('the package is not needed')\n")
     prices.write_text(demo.PROJECT["prices.py"], encoding="utf-8")
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     with provider(demo.SCRIPT) as server:
-        env = clean | {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url}
-        done = run("agent.py", demo.TASK, cwd=root, env=env, input="y\n" * CALLS)
+        model = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": server.base_url, "PYTHONPATH": ""}
+        alone = {"program": [sys.executable, "agent.py"], "cwd": root, "stdin": "y\n" * CALLS}
+        done = run(demo.TASK, **alone, **model)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("May it call bash?") == 2
     assert done.stdout.endswith(f"{demo.SCRIPT[-1]}\n")
@@ -82,8 +79,7 @@ def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs
 def test_a_killed_agent_goes_on_and_its_tool_ran_once():
     shown, root = played("--kill")
     assert shown.count("* pay ") == 1
-    if sys.platform != "win32":
-        assert "exit status -9." in shown  # SIGKILL
+    assert "exit status -9." in shown  # SIGKILL
     assert "its outcome is unknown" in shown
     assert shown.splitlines()[-3:-1] == [
         "Times that the tool ran, by its ledger: 1. Calls without an answer: 0. "
@@ -129,6 +125,40 @@ def test_a_provider_takes_its_requests_and_a_second_payment_fails_it(
     monkeypatch.setattr(demo, "loopback", strict)
     assert demo.main(Namespace(kill=kill)) == ("2." in ledger)
     assert ledger in capsys.readouterr().out
-    assert (servers[0].refusals, servers[0].prefix_breaks) == ([], [])
-    assert len(servers[0].requests) == len(script)
-    assert "sk-secret-1" not in str(servers[0].headers)
+    [server] = servers
+    assert (server.refusals, server.prefix_breaks) == ([], [])
+    assert len(server.requests) == len(script)
+    assert "sk-secret-1" not in str(server.headers)
+
+
+# ---- the server that plays the script, as a provider reads and checks it
+
+ADDING = [
+    ["I add  them.\n", ("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": '"é"'})],
+    [("add", {})],
+    "Done: \U0001f600.",
+]
+
+
+@tool("Adds two numbers.")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def test_it_says_what_the_script_says_and_refuses_what_a_provider_would():
+    log, said, shown = [UserMessage("go")], [], []
+    with loopback(ADDING) as base_url:
+        async with ChatOpenAI("scripted", base_url=base_url, api_key="k") as llm:
+            for _ in ADDING:
+                said.append(reply := await llm.ainvoke(log, [add], on_delta=shown.append))
+                log += [reply, *(ToolMessage(c.id, c.name, "x") for c in reply.tool_calls)]
+            for bad in ([*log, UserMessage("and?")], [*log[:2], log[2]]):
+                with pytest.raises(BadRequest, match="script is over, or a call has not one"):
+                    await llm.ainvoke(bad, [add], on_delta=shown.append)
+    assert [reply.content for reply in said] == ["I add  them.\n", "", "Done: \U0001f600."]
+    calls = [[(c.name, json.loads(c.arguments)) for c in reply.tool_calls] for reply in said]
+    assert calls == [ADDING[0][1:], ADDING[1], []]
+    assert [reply.stop_reason for reply in said] == ["tool_calls", "tool_calls", "end"]
+    assert all(reply.usage.input_tokens and reply.usage.output_tokens for reply in said)
+    pieces = [each.content for each in shown if isinstance(each, TextDeltaEvent)]
+    assert pieces == ["I ", "add  ", "them.\n", "Done: ", "\U0001f600."]

@@ -1,7 +1,11 @@
 """`agentloop` without a terminal: one prompt, pipes, exit statuses, a model, the config file."""
 
+import io
 import json
+import logging
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,23 +16,22 @@ from pathlib import Path
 import pytest
 
 from agentloop.cli.config import KEYS, Config, choose
-from agentloop.cli.loopback import loopback
+from agentloop.cli.main import SEAMS, main
 from agentloop.store import SessionFile, session_path
+from tests.cli.command import MODULE, ROOT, environment, run
 from tests.cli.held_double import HeldDouble
-
-pytest.importorskip("termios", reason="the environment below is made for POSIX")
-from tests.cli.warm import ROOT, environment, run
 
 LEDGER = ("bash", {"command": "touch ran"})
 OTHER = ("bash", {"command": "rm -f ran; touch ran2"})
 WRITE = ("write", {"path": "new.txt", "content": "new\n"})
-NOWHERE = "--base-url http://127.0.0.1:9 --model m --prompt go"
-AS_MODULE = [sys.executable, "-m", "agentloop"]
-AS_SCRIPT = [str(Path(sys.executable).with_name("agentloop"))]
+NOWHERE = "--base-url http://127.0.0.1:9 --model m --prompt"
+SCRIPT = [str(Path(sys.executable).with_name("agentloop"))]
 
 
-def at(server, prompt="go"):
-    return ["--base-url", server.base_url, "--model", "m", *["--prompt", prompt] * bool(prompt)]
+def ask(server, *options, prompt="go", **more):
+    """Runs the command with a model on this server."""
+    at = ["--base-url", server.base_url, "--model", "m", *["--prompt", prompt] * bool(prompt)]
+    return run(*at, *options, **more)
 
 
 def said(request, *roles):
@@ -41,15 +44,7 @@ def test_no_file_of_the_current_folder_runs(tmp_path):
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__)")
     with HeldDouble("answer") as server:
-        done = subprocess.run(
-            [*AS_SCRIPT, *at(server)],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+        done = ask(server, cwd=tmp_path, program=SCRIPT)
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert done.stdout == "answer\n", done.stderr
 
@@ -58,11 +53,11 @@ def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path
     (tmp_path / "a").write_text("x")
     (tmp_path / "AGENTS.md").write_text("Write no comments.")
     with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.", "one") as server:
-        done = run(*at(server), cwd=tmp_path, stdin="piped")
+        done = ask(server, cwd=tmp_path, stdin="piped")
         assert (done.returncode, done.stdout) == (0, "It is x.\n")
         where = f"m at 127.0.0.1, in {tmp_path}\n"
         assert done.stderr == f"{where}* read a\n  1 x\n(0 tokens in, 0 out)\n"
-        assert run(*at(server, ""), cwd=tmp_path, stdin="piped").stdout == "one\n"
+        assert ask(server, prompt="", cwd=tmp_path, stdin="piped").stdout == "one\n"
     system, memory, prompt = said(server.requests[0], "system", "user")
     assert f"It is {date.today()}. The folder is {tmp_path}, the system " in system
     assert "Write no comments." in memory
@@ -73,68 +68,108 @@ def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path
 @pytest.mark.parametrize("yes", [False, True])
 def test_without_a_terminal_only_yes_allows(tmp_path, yes):
     with HeldDouble([WRITE], "done") as server:
-        done = run(*at(server), *["--yes"] * yes, cwd=tmp_path)
+        done = ask(server, *["--yes"] * yes, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert (tmp_path / "new.txt").exists() == yes
     assert ("--yes allows" in done.stderr) == (not yes)
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "shown"),
-    [
-        ("--base-url localhost:1 --model m --prompt go", 2, "is no http"),
-        ("--prompt go", 2, "OPENAI_BASE_URL"),
-        ("", 2, "agentloop demo"),
-        ("--provider google --prompt go", 2, "GOOGLE_API_KEY"),
-        ("--nonsense", 2, "unrecognized arguments"),
-        ("what", 2, "invalid choice: 'what'"),
-        ("--resume", 2, "No session of"),
-        ("--help", 0, "130 interrupted"),
-        (f"{NOWHERE} --tools t.py", 2, "t.py: ModuleNotFoundError: No module named 't'"),
-        (f"{NOWHERE} --tools none.py", 2, "none.py: there is no tool; @tool makes one"),
-        (f"{NOWHERE} --tools wrong.py", 2, "SyntaxError: invalid syntax (wrong.py, line 2)"),
-        (f"{NOWHERE} --skills nowhere", 2, "nowhere"),
-        (f"{NOWHERE} --session taken", 2, "is open elsewhere"),
-        (f"{NOWHERE} --session ../x", 2, "cannot be a session's"),
-    ],
-)
-def test_what_cannot_be_is_said_and_has_its_status(tmp_path, options, status, shown):
-    (tmp_path / "none.py").write_text("x = 1")
-    (tmp_path / "wrong.py").write_text("\ndef f(:\n")
-    with SessionFile(session_path("taken", tmp_path / ".agentloop" / "sessions")):
-        done = run(*options.split(), cwd=tmp_path, HOME=str(tmp_path))
-    assert done.returncode == status
-    assert shown in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    assert NOWHERE not in options or done.stderr.count("\n") == 1
+# ---- what cannot be
+
+WRONG = rf"""
+--prompt go -> OPENAI_BASE_URL
+-> agentloop demo
+--nonsense -> unrecognized arguments
+what -> invalid choice: 'what'
+--base-url localhost:1 --model m --prompt go -> is no http
+--provider google --prompt go -> GOOGLE_API_KEY
+--resume -> No session of
+{NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'
+{NOWHERE} go --tools none.py -> none.py: there is no tool; @tool makes one
+{NOWHERE} go --tools wrong.py -> SyntaxError: invalid syntax (wrong.py, line 2)
+{NOWHERE} go --skills nowhere -> nowhere
+{NOWHERE} go --session taken -> is open elsewhere
+{NOWHERE} go --session ../x -> cannot be a session's
+{NOWHERE} ' ' -> the prompt is empty
+bundle compacton -o x.py -> There is no part 'compacton': see --list.
+bundle -o x.py -> Name the parts, and a file
+bundle done -> Name the parts, and a file
+bundle done -o . -> File exists
+bundle --check x.py -> No such file or directory
+explain none:LIS -> module 'none' has no attribute 'LIS'
+explain none:LIST -> none:LIST is no agent: name one as my_module:MyAgent.
+explain no_module:X -> No module named 'no_module'
+explain {chr(27)}]0;x{chr(7)} -> \x1b]0;x\x07
+replay none -> there is no session none
+replay s.jsonl --testcase . -> File exists
+view missing.jsonl -> there is no session missing.jsonl
+view none.py -> is no session
+view s.jsonl -o s.jsonl -> -o names the page, which ends in .html, not s.jsonl
+view s.jsonl -o no/where.html -> No such file
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder in which `main` may be called: what that sets in the process is set back."""
+    for name in os.environ.keys() - environment().keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    return tmp_path
+
+
+@pytest.mark.parametrize("row", WRONG.strip().split("\n"))
+def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
+    (here / "none.py").write_text("LIST = []")
+    (here / "wrong.py").write_text("\ndef f(:\n")
+    (here / "s.jsonl").write_text('{"type":"session","schema":1}\n')
+    arguments, why = row.split("-> ")
+    with SessionFile(session_path("taken", here / ".agentloop" / "sessions")):
+        before = {*here.rglob("*")}
+        try:
+            status = main(shlex.split(arguments))
+        except SystemExit as left:
+            status = left.code
+        assert {*here.rglob("*")} == before
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert why in err
+    assert err.count("\n") == 1 or err.startswith(("usage: ", "There is no model", "m at "))
+
+
+def test_help_names_the_exit_statuses(capsys):
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["--help"])
+    assert "130 interrupted" in capsys.readouterr().out
 
 
 def test_a_model_that_fails_is_1_and_names_itself_once(tmp_path):
     with HeldDouble([400, "no"]) as server:
-        done = run(*at(server), cwd=tmp_path)
-        assert run(*at(server, " "), cwd=tmp_path).returncode == 2
+        done = ask(server, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "m failed: 400: no\n" in done.stderr
 
 
 def test_an_interrupted_answer_is_130(tmp_path):
-    hold = threading.Event()
+    hold, pipe = threading.Event(), subprocess.PIPE
     with HeldDouble(["half", hold]) as server:
-        process = subprocess.Popen(
-            [*AS_MODULE, *at(server)],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [*MODULE, "--base-url", server.base_url, "--model", "m", "--prompt", "go"]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)
         assert server.arrived.acquire(timeout=200)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=200)
         hold.set()
     assert (process.returncode, out.strip()) == (130, "")
     assert "Traceback" not in err
+
+
+# ---- the model
 
 
 @pytest.mark.parametrize(
@@ -159,29 +194,7 @@ def test_the_key_that_is_there_chooses_whose_model_it_is(
     assert (type(llm).__name__, llm.model, where) == (kind, model, host)
 
 
-def test_an_answer_over_a_server_of_the_environment(tmp_path):
-    with loopback([[WRITE], "It is written."]) as base_url:
-        done = run("--yes", "--prompt", "go", cwd=tmp_path, OPENAI_BASE_URL=base_url)
-    assert (done.returncode, done.stdout) == (0, "It is written.\n"), done.stderr
-    assert (tmp_path / "new.txt").read_text() == "new\n"
-
-
-# ---- tools of one's own
-
-OWN = """
-from agentloop import tool
-
-@tool("Adds two numbers.")
-async def add(a: int, b: int) -> int:
-    return a + b
-
-@tool("Takes one from another.")
-async def sub(a: int, b: int) -> int:
-    return a - b
-
-text = "no tool"
-"""
-
+# ---- tools of one's own, sessions, and what the config file says
 
 SERVER = """
 import sys
@@ -209,28 +222,26 @@ def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
     turns = [("good__shout", {"text": "hi"}), ("skill", {"name": "tea"})], "done"
     with HeldDouble(*turns, *turns) as server:
         files = ["--mcp", "agentloop/mcp.json", "--skills", "agentloop/skills"]
-        named = run(*at(server), *files, "--yes", cwd=tmp_path)
+        named = ask(server, *files, "--yes", cwd=tmp_path)
         (folder / "config.toml").write_text(
             'mcp = "mcp.json"\nskills = "skills"\nrules = [["allow", "good__*"]]'
         )
-        configured = run(*at(server), cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
-        for done in (named, configured):
-            assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-            assert "Starting the MCP servers" in done.stderr
-            assert "MCP server 'bad':" in done.stderr
-        results = said(server.requests[-1], "tool")
-        assert results[0] == "HI"
-        assert results[1].endswith("Boil water.")
-
-
-# ---- sessions
+        configured = ask(server, cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+    for done in (named, configured):
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert "Starting the MCP servers" in done.stderr
+        assert "MCP server 'bad':" in done.stderr
+    for request in server.requests[1::2]:
+        shouted, skill = said(request, "tool")
+        assert shouted == "HI"
+        assert skill.endswith("Boil water.")
 
 
 def test_a_session_is_kept_and_goes_on(tmp_path):
     home = {"cwd": tmp_path, "HOME": str(tmp_path)}
     with HeldDouble("one", "two", "three") as server:
-        for prompt, options in (("first", ["s"]), ("second", ["s"]), ("third", [])):
-            run(*at(server, prompt), *["--session", *options][: 2 * len(options)], **home)
+        for prompt, options in (("first", "--session s"), ("second", "--session s"), ("third", "")):
+            ask(server, *options.split(), prompt=prompt, **home)
     sent = [said(each, "user", "assistant") for each in server.requests]
     assert sent == [["first"], ["first", "one", "second"], ["third"]]
     listed = run("--resume", **home).stderr
@@ -238,18 +249,20 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
 
 
-def test_it_can_be_imported_where_there_is_no_posix():
-    code = (
-        "import sys\n"
-        "for name in ('termios', 'readline', 'pty', 'tty', 'resource', 'rich', 'prompt_toolkit'):\n"
-        "    sys.modules[name] = None\n"
-        "import agentloop.cli.main, agentloop.cli.agent, agentloop.cli.demo\n"
-        "assert 'httpx' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+OWN = """
+from agentloop import tool
 
+@tool("Adds two numbers.")
+async def add(a: int, b: int) -> int:
+    return a + b
 
-# ---- what the folder and the config file say
+@tool("Takes one from another.")
+async def sub(a: int, b: int) -> int:
+    return a - b
+
+text = "no tool"
+"""
+RULES = 'rules = [["allow", "write"], ["allow", "bash", {command = "touch *"}]]'
 
 
 def test_the_config_file_says_what_the_options_do_not(tmp_path):
@@ -260,10 +273,8 @@ def test_the_config_file_says_what_the_options_do_not(tmp_path):
     go = {"cwd": tmp_path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
     sums = [WRITE, ("add", {"a": 2, "b": 3})]  # tools of one's own run unasked
     with HeldDouble(sums, [LEDGER, OTHER], "done", "again") as server:
-        (folder / "config.toml").write_text(
-            f'base_url = "{server.base_url}"\nmodel = "from-config"\ntools = ["mine.py"]\n'
-            'rules = [["allow", "write"], ["allow", "bash", {command = "touch *"}]]\n'
-        )
+        where = f'base_url = "{server.base_url}"\nmodel = "from-config"\ntools = ["mine.py"]\n'
+        (folder / "config.toml").write_text(where + RULES)
         done = run("--prompt", "go", **go)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         more = ["--prompt", "go", "--model", "m2", "--tools", str(folder / "more.py")]
@@ -274,12 +285,60 @@ def test_the_config_file_says_what_the_options_do_not(tmp_path):
     assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash", "sub"])
     assert {"new.txt", "ran"} < {path.name for path in tmp_path.iterdir()}
     assert not (tmp_path / "ran2").exists()
-    for wrong, said_of_it in (
-        ("modle = 1", "modle.*do you mean .?model"),
-        ('provider = "mistral"', "provider: Input should be 'openai', 'anthropic' or 'google'"),
-        ("mcp =", "Invalid value"),
-    ):
-        (folder / "config.toml").write_text(wrong)
-        done = run("--prompt", "go", **go)
-        assert done.returncode == 2
-        assert re.search(f"config.toml: .*{said_of_it}", done.stderr)
+
+
+MISTAKES = {
+    "modle = 1": "modle.*do you mean .?model",
+    'provider = "mistral"': "provider: Input should be 'openai', 'anthropic' or 'google'",
+    "mcp =": "Invalid value",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), MISTAKES.items())
+def test_a_mistake_in_the_config_file_is_named(here, monkeypatch, capsys, text, why):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here))
+    (here / "agentloop").mkdir()
+    (here / "agentloop" / "config.toml").write_text(text)
+    assert main(["--prompt", "go"]) == 2
+    assert re.search(f"config.toml: .*{why}", capsys.readouterr().err)
+
+
+# ---- explain
+
+MINE = """\
+from agentloop import Agent, Loop, Request, Session
+
+class Loud(Loop):
+    async def call_model(self, request: Request):
+        return await super().call_model(request)
+
+class MyAgent(Loud, Session, Agent):
+    max_iterations = 50
+"""
+
+
+def test_explain_names_the_classes_of_each_seam_from_left_to_right(here, capsys):
+    (here / "mine_to_explain.py").write_text(MINE)
+    assert main(["explain", "mine_to_explain:MyAgent"]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("From left to right: MyAgent Loud Session Agent DoneTool ")
+    shown = []
+    for row in rows:
+        cls, seam, file, line = re.fullmatch(r"(\w+)\.(\w+) +(\S+):(\d+)", row).groups()
+        assert file == str(here / "mine_to_explain.py") or Path(file).is_relative_to(ROOT)
+        assert f"def {seam}(" in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+        shown.append((cls, seam))
+    classes = sys.modules.pop("mine_to_explain").MyAgent.__mro__
+    assert shown == [(c.__name__, seam) for seam in SEAMS for c in classes if seam in vars(c)]
+    assert ("Loud", "call_model") in shown
+
+
+def test_it_can_be_imported_where_there_is_no_posix():
+    code = """
+import sys
+for name in "termios readline pty tty resource rich prompt_toolkit".split():
+    sys.modules[name] = None
+import agentloop.cli.main, agentloop.cli.agent, agentloop.cli.demo
+assert "httpx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -8,11 +8,10 @@ import sys
 import pytest
 
 from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage, dump_record
+from agentloop.cli.main import main
 from agentloop.cli.replay import FOLDER, restore
+from tests.cli.command import environment, run
 from tests.cli.held_double import HeldDouble
-
-pytest.importorskip("termios", reason="the environment of these tests is made for POSIX")
-from tests.cli.warm import environment, run
 
 TURNS = (
     ["I look. ", ("read", {"path": "notes.txt"}), ("bash", {"command": "cat notes.txt | wc -l"})],
@@ -25,20 +24,15 @@ TURNS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder in which the chat has made a session."""
-    home = tmp_path_factory.mktemp("home")
-    project = home / "project"
+    """A folder in which the chat has made a session, under a home that is above it."""
+    project = tmp_path_factory.mktemp("home") / "project"
     project.mkdir()
     (project / "notes.txt").write_text("milk\n")
     with HeldDouble(*TURNS) as server:
-
-        def ask(prompt, *more):
-            options = ["--base-url", server.base_url, "--model", "m", "--session", "list"]
-            done = run(*options, "--prompt", prompt, *more, cwd=project, HOME=str(home))
+        model = ["--base-url", server.base_url, "--model", "m", "--session", "list"]
+        for prompt in (["Add bread to my list.", "--yes"], ["Delete it."]):  # which nobody allows
+            done = run(*model, "--prompt", *prompt, cwd=project, HOME=str(project.parent))
             assert done.returncode == 0, done.stderr
-
-        ask("Add bread to my list.", "--yes")
-        ask("Delete it.")  # which nobody allows
     (project / "test_notes.py").write_text("raise AssertionError('it is not to be run')\n")
     return project
 
@@ -62,44 +56,22 @@ def test_it_shows_each_turn(folder):
         assert told in text
 
 
-def test_what_a_terminal_would_obey_is_spelled_out(tmp_path):
+def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capsys):
     evil = "\x1b]0;evil\x07\x1b[2J\u202e"
-    call = ToolCall("a", evil, json.dumps({evil: evil}))
-    log = (
-        UserMessage(evil),
-        AssistantMessage(evil, [call], model=evil),
-        ToolMessage("a", evil, evil),
-    )
+    reply = AssistantMessage(evil, [ToolCall("a", evil, json.dumps({evil: evil}))], model=evil)
+    log = UserMessage(evil), reply, ToolMessage("a", evil, evil)
     lines = [b'{"type":"session","schema":1}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
-    done = run("replay", "s.jsonl", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "\\x1b]0;evil\\x07" in done.stdout
-    assert not set("\x1b\x07\u202e") & set(done.stdout)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [(["none"], "there is no session none"), (["list", "--testcase", "."], "File exists")],
-)
-def test_wrong_usage_is_one_line(folder, arguments, problem):
-    done = replay(folder, *arguments)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert problem in done.stderr
+    assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b]0;evil\\x07" in shown
+    assert not set("\x1b\x07\u202e") & set(shown)
 
 
 # ---- as a test
 
 
-def run_pytest(folder, **env):
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-        cwd=folder,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
 
 def test_the_test_that_it_writes_is_portable_and_passes_until_a_result_changes(folder, tmp_path):
@@ -113,40 +85,51 @@ def test_the_test_that_it_writes_is_portable_and_passes_until_a_result_changes(f
     assert FOLDER in (moved / "list.jsonl").read_bytes()  # `pwd` had printed it
     notes = moved / "files" / "notes.txt"
     assert notes.read_text() == "milk\n", "as it was when the session began"
-    passed = run_pytest(moved)
+    passed = run(program=PYTEST, cwd=moved)
     assert passed.returncode == 0, passed.stdout
     assert "1 passed" in passed.stdout, "the session's own tests are its files"
     assert notes.read_text() == "milk\n", "it worked in a copy"
     notes.write_text("beer\n")
-    failed = run_pytest(moved)
+    failed = run(program=PYTEST, cwd=moved)
     assert failed.returncode == 1
     assert "read has another result than in list.jsonl" in failed.stdout
     assert re.search(r"\nE +- +1\tmilk\nE +\+ +1\tbeer\n", failed.stdout)
 
 
+MINE = """
+from agentloop import *
+
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+class Mine(Session, Agent):
+    require_done_tool = True
+    tools = [add]
+"""
+MAKE = """
+from mine import *
+replies = [call("add", a=1, b=2), call("add", a="x", b=2), call("done", message="3")]
+Mine(llm=ScriptedModel(*replies), session="s", session_dir=".").run_sync("go")
+"""
+
+
 def test_the_test_of_an_agent_of_ones_own(tmp_path):
-    code = (
-        "from agentloop import *\n\n@tool\ndef add(a: int, b: int) -> int:\n    'Add.'\n"
-        "    return a + b\n\nclass Mine(Session, Agent):\n    require_done_tool = True\n"
-        "    tools = [add]\n"
-    )
-    (tmp_path / "mine.py").write_text(code)
-    make = (
-        "from mine import *; from agentloop.models.scripted import call;"
-        "replies = [call('add', a=1, b=2), call('add', a='x', b=2), call('done', message='3')];"
-        "Mine(llm=ScriptedModel(*replies), session='s', session_dir='.').run_sync('go')"
-    )
-    subprocess.run([sys.executable, "-c", make], check=True, cwd=tmp_path, env=environment())
+    (tmp_path / "mine.py").write_text(MINE)
+    subprocess.run([sys.executable, "-c", MAKE], check=True, cwd=tmp_path, env=environment())
     assert run("replay", "s.jsonl", "--testcase", "t", cwd=tmp_path).returncode == 0
     test = tmp_path / "t" / "test_s.py"
     own = re.sub("return Agent.*", "return Mine(llm=llm)", test.read_text())
     test.write_text(f"from mine import Mine\n{own}")
-    env = {"PYTHONPATH": f"{tmp_path}:{environment()['PYTHONPATH']}"}
-    passed = run_pytest(tmp_path / "t", **env)
-    assert passed.returncode == 0, passed.stdout
-    (tmp_path / "mine.py").write_text(code.replace("a + b", "a - b"))
-    failed = run_pytest(tmp_path / "t", **env)
-    assert (failed.returncode, "+-1\n" in failed.stdout) == (1, True), failed.stdout
+    paths = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    for code, status, told in (
+        (MINE, 0, "1 passed"),
+        (MINE.replace("a + b", "a - b - 0"), 1, "+-1\n"),
+    ):
+        (tmp_path / "mine.py").write_text(code)
+        done = run(program=PYTEST, cwd=tmp_path / "t", PYTHONPATH=paths)
+        assert (done.returncode, told in done.stdout) == (status, True), done.stdout
 
 
 def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_path):

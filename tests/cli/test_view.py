@@ -30,8 +30,7 @@ from agentloop.cli.view import data_of, page_of
 from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.store import read_log
-from tests.cli.browser import Browser
-from tests.cli.warm import run
+from tests.cli.browser import chromium
 
 ROOT = Path(__file__).parent.parent.parent
 EVIL = (
@@ -82,9 +81,6 @@ def book(folder):
     return read_log(folder / "book.jsonl"), requests
 
 
-# ---- what is in it
-
-
 def test_what_a_turn_saw_is_what_the_model_was_sent(tmp_path):
     log, requests = book(tmp_path)
     data, found, seen = data_of(log), [], []
@@ -121,64 +117,43 @@ def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
     assert "default-src 'none'" in text
 
 
-# ---- the command
-
-
-def test_the_command_writes_a_page_for_its_owner(tmp_path):
-    sessions = tmp_path / ".agentloop" / "sessions"
-    book(sessions)
+def test_the_command_writes_a_page_for_its_owner(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    book(tmp_path / ".agentloop" / "sessions")
     page = tmp_path / "out.html"
     page.write_text("old")
     page.chmod(0o644)
-    done = run("view", str(sessions / "book.jsonl"), "-o", "out.html", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("out.html: ")
+    assert main(["view", ".agentloop/sessions/book.jsonl", "-o", "out.html"]) == 0
+    assert capsys.readouterr().out.startswith("out.html: ")
     assert sys.platform == "win32" or stat.S_IMODE(page.stat().st_mode) == 0o600
-    assert run("view", "book", cwd=tmp_path, HOME=str(tmp_path)).returncode == 0
+    assert main(["view", "book"]) == 0
     assert page.read_bytes() == (tmp_path / "book.html").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["missing.jsonl"], "there is no session missing.jsonl"),
-        (["text.jsonl"], "is no session"),
-        (["s.jsonl", "-o", "s.jsonl"], "-o names the page, which ends in .html, not s.jsonl"),
-        (["s.jsonl", "-o", "no/where.html"], "No such file"),
-    ],
-)
-def test_what_is_no_session_is_one_line(tmp_path, monkeypatch, capsys, arguments, problem):
-    monkeypatch.chdir(tmp_path)
-    Path("text.jsonl").write_text("hello\n")
-    Path("s.jsonl").write_text('{"type":"session","schema":1}\n')
-    assert main(["view", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n"), problem in err) == ("", 1, True)
 
 
 # ---- in a browser
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    with Browser() as browser:
+def one_browser():
+    with chromium() as browser:
         yield browser
 
 
 @pytest.fixture
-def browser(chromium, tmp_path):
+def browser(one_browser, tmp_path):
     """Opens the page of a log; at the end, it must not have complained."""
 
     def show(log, title="book.jsonl", **size):
         path = tmp_path / "run.html"
         path.write_bytes(page_of(title, log))
-        chromium.open(path, **size)
-        chromium.wait("return document.querySelector('.row, article p')")
+        one_browser.open(path, **size)
+        one_browser.wait("return document.querySelector('.row, article p')")
         return path
 
-    chromium.show = show
-    yield chromium
-    assert chromium.problems() == []
+    one_browser.show = show
+    yield one_browser
+    assert one_browser.problems() == []
 
 
 FIND = "const r = document.querySelector('mark.now').getBoundingClientRect(); return r.top"

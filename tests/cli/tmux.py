@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.warm import environment
+from tests.cli.command import environment
 
 SECONDS = 60.0
 needs_tmux = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
@@ -29,12 +29,9 @@ class Tmux:
         then = '"$@"; echo "[left: $?]"; exec cat'
         command = ["sh", "-c", then, "sh", sys.executable, "-m", "agentloop", *arguments]
         size = ["-x", str(columns), "-y", str(rows)]
-        subprocess.run(
-            [*self.tmux, "new-session", "-d", *size, *command],
-            cwd=cwd,
-            env=environment(HOME=str(home), **env),
-            check=True,
-        )
+        env = environment(HOME=str(home), **env)
+        started = [*self.tmux, "new-session", "-d", *size, *command]
+        subprocess.run(started, cwd=cwd, env=env, check=True)
         self.do("pipe-pane", f"cat > {self.raw}")
 
     def do(self, *command):

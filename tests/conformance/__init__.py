@@ -1,1 +1,1 @@
-"""What others say about the wires: the vendors' types and clients, and servers by third parties."""
+"""What others say about the wires: the vendors' types, and servers by third parties."""

@@ -31,6 +31,12 @@ from tests.doubles.wires import (
 
 AIMOCK, LITELLM = shutil.which("aimock"), shutil.which("litellm")
 PATHS = {"openai": "/v1", "responses": "/v1", "anthropic": "", "google": ""}  # of aimock
+MODELS = {
+    "openai": "gpt-4o",
+    "responses": "gpt-5.5",
+    "anthropic": "claude-sonnet-4-6",
+    "google": "gemini-2.5-pro",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -46,20 +52,15 @@ def is_plain(reply):
 
 def essence(held):
     """The log without what servers make up: ids are counted, tokens left out."""
-    ids = {}
-
-    def number(call_id):
-        return ids.setdefault(call_id, str(len(ids)))
-
-    out = []
+    ids, out = {}, []
     for record in held.log:
         record = {key: value for key, value in record.items() if key != "usage"}
-        calls = record.get("tool_calls", ())
         for name in {"call_id", "tool_call_id"} & record.keys():
-            record[name] = number(record[name])
-        if calls:
+            record[name] = ids.setdefault(record[name], len(ids))
+        if calls := record.get("tool_calls"):
             record["tool_calls"] = [
-                (number(c["id"]), c["name"], json.loads(c.get("arguments", "{}"))) for c in calls
+                (ids.setdefault(c["id"], len(ids)), c["name"], json.loads(c.get("arguments", "{}")))
+                for c in calls
             ]
         out.append(record)
     return out
@@ -67,13 +68,7 @@ def essence(held):
 
 async def check(talk, wire, url, streaming):
     expected = await hold(talk, ScriptedModel(*map(as_message, talk.script)))
-    names = {
-        "openai": "gpt-4o",
-        "responses": "gpt-5.5",
-        "anthropic": "claude-sonnet-4-6",
-        "google": "gemini-2.5-pro",
-    }
-    settings = {"model": names[wire.name], "max_retries": 0, **talk.settings.get(wire.name, {})}
+    settings = {"model": MODELS[wire.name], "max_retries": 0, **talk.settings.get(wire.name, {})}
     async with wire.model(url, **settings) as llm:
         held = await hold(talk, llm, streaming)
     assert essence(held) == essence(expected)
@@ -83,7 +78,6 @@ async def check(talk, wire, url, streaming):
     assert all(m.usage for m in held.agent.messages if hasattr(m, "usage"))
 
 
-streamed = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 every_wire = pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 
 
@@ -97,7 +91,7 @@ def llmock():
         yield server
 
 
-@streamed
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @every_wire
 @pytest.mark.parametrize(
     "talk",
@@ -118,25 +112,18 @@ async def test_llmock_holds_the_same_conversation(talk, wire, streaming, llmock)
 # ---- aimock
 
 
-def fixture(number, turn, reply):
+def fixture(turn, reply):
     """A reply as aimock reads it; the system prompt says which conversation it belongs to."""
-    response = {}
-    if reply.text:
-        response["content"] = reply.text
-    if reply.calls:
-        keys = ("name", "arguments", "id")
-        response["toolCalls"] = [dict(zip(keys, call, strict=True)) for call in reply.calls]
-    if reply.thinking:
-        response["reasoning"] = reply.thinking
-    return {"match": {"systemMessage": f"#{number}#", "turnIndex": turn}, "response": response}
+    calls = [dict(zip(("name", "arguments", "id"), call, strict=True)) for call in reply.calls]
+    said = {"content": reply.text, "toolCalls": calls, "reasoning": reply.thinking}
+    response = {name: value for name, value in said.items() if value}
+    return {"match": {"systemMessage": "#0#", "turnIndex": turn}, "response": response}
 
 
 def turns(talk, wire):
     """The turn of each reply as aimock counts them: over Responses, each item is one."""
-    steps = [
-        (bool(reply.text) + len(reply.calls) if wire.name == "responses" else 1)
-        for reply in talk.script
-    ]
+    replies, items = talk.script, wire.name == "responses"
+    steps = [bool(reply.text) + len(reply.calls) if items else 1 for reply in replies]
     return [sum(steps[:n]) for n in range(len(steps))]
 
 
@@ -170,7 +157,7 @@ async def started(command, *arguments, **environment):
 @asynccontextmanager
 async def aimock(folder, talk, wire):
     numbers = turns(talk, wire)
-    fixtures = [fixture(0, n, reply) for n, reply in zip(numbers, talk.script, strict=True)]
+    fixtures = [*map(fixture, numbers, talk.script)]
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures}), encoding="utf-8")
     config = {"llm": {"fixtures": str(folder / "fixtures.json")}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -3,8 +3,8 @@
     async with FaultServer([send(b"HTTP/1.1 200 OK\\r\\n"), rst()], [send(answer)]) as server:
         ...  # server.url, server.requests
 
-Each script runs once the request on its connection was read (`send`, `split`, ... then act on
-the connection), and `request()` in a script reads one more, on the same connection.
+Each script runs once the request on its connection was read (`send`, `rst`, ... then act on the
+connection), and `request()` in a script reads one more, on the same connection.
 """
 
 from __future__ import annotations
@@ -15,36 +15,19 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
-
-Step: TypeAlias = Callable[["Connection"], Awaitable[None]]
-
-
-class Connection:
-    def __init__(
-        self, server: FaultServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.server, self.reader, self.writer = server, reader, writer
-
-    async def read_request(self) -> None:
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        headers: dict[str, str] = {}
-        for line in head.decode("latin-1").split("\r\n")[1:-2]:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        body = await self.reader.readexactly(int(headers.get("content-length", 0)))
-        self.server.requests.append((headers, body))
+from contextlib import suppress
+from typing import Any, Self, TypeAlias
 
 
-class FaultServer:
-    def __init__(self, *scripts: list[Step]) -> None:
-        self.scripts = list(scripts)
-        self.requests: list[tuple[dict[str, str], bytes]] = []
+class Loopback:
+    """A server on a free port of the loopback; `talk` says what it does on each connection."""
+
+    def __init__(self) -> None:
         self.connections = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def __aenter__(self) -> FaultServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=4096)
         self.port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/v1"
         return self
@@ -55,46 +38,63 @@ class FaultServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    @property
-    def bodies(self) -> list[Any]:
-        return [json.loads(body) for _, body in self.requests]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.create_task(self._run(Connection(self, reader, writer)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self.connections += 1
+        task.add_done_callback(lambda _: writer.close())
+
+    async def _run(self, connection: Connection) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the client has gone
+            await self.talk(connection)
+
+    async def talk(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+
+class Connection:
+    def __init__(
+        self, server: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.server, self.reader, self.writer = server, reader, writer
+
+    async def read(self) -> tuple[str, dict[str, str], bytes]:
+        """The next request: its first line, its headers, its body."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+        pairs = (line.partition(":") for line in lines)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        return first, headers, await self.reader.readexactly(int(headers.get("content-length", 0)))
+
+    async def read_request(self) -> None:
+        self.server.requests.append((await self.read())[1:])
+
+    async def write(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+
+Step: TypeAlias = Callable[[Connection], Awaitable[None]]
+
+
+class FaultServer(Loopback):
+    """`requests` are the headers and the body of each."""
+
+    def __init__(self, *scripts: list[Step]) -> None:
+        super().__init__()
+        self.scripts = list(scripts)
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    async def talk(self, connection: Connection) -> None:
         script = self.scripts.pop(0) if self.scripts else []
-        connection = Connection(self, reader, writer)
-        try:
-            await connection.read_request()
-            for step in script:
-                await step(connection)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has gone, or the test is over
-        finally:
-            writer.close()
+        await connection.read_request()
+        for step in script:
+            await step(connection)
 
 
 def send(data: bytes) -> Step:
-    async def step(connection: Connection) -> None:
-        connection.writer.write(data)
-        await connection.writer.drain()
-
-    return step
-
-
-def split(data: bytes, every: int = 1) -> Step:
-    """Sends the bytes a few at a time; the client gets the chance to read in between."""
-
-    async def step(connection: Connection) -> None:
-        for start in range(0, len(data), every):
-            connection.writer.write(data[start : start + every])
-            await connection.writer.drain()
-            await asyncio.sleep(0)
-
-    return step
+    return lambda connection: connection.write(data)
 
 
 def request() -> Step:
@@ -102,30 +102,13 @@ def request() -> Step:
     return Connection.read_request
 
 
-def wait(event: asyncio.Event) -> Step:
-    async def step(connection: Connection) -> None:
-        await event.wait()
-
-    return step
-
-
-def tell(event: asyncio.Event) -> Step:
-    async def step(connection: Connection) -> None:
-        event.set()
-
-    return step
-
-
 def rst() -> Step:
     """Resets the connection: the other side loses what it has not read yet."""
 
     async def step(connection: Connection) -> None:
         raw = connection.writer.get_extra_info("socket")
-        raw.setsockopt(
-            socket.SOL_SOCKET,
-            socket.SO_LINGER,
-            struct.pack("hh" if os.name == "nt" else "ii", 1, 0),
-        )
+        linger = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         connection.writer.transport.abort()
 
     return step
@@ -148,26 +131,23 @@ def stall() -> Step:
 
 
 def answer(
-    body: bytes | str | Any,
+    body: Any,
     status: int = 200,
     headers: Mapping[str, str] | None = None,
     kind: str = "application/json",
 ) -> bytes:
     """A whole HTTP response; anything but text and bytes is written as JSON."""
-    if isinstance(body, str):
-        body = body.encode()
-    elif not isinstance(body, bytes):
-        body = json.dumps(body).encode()
+    if not isinstance(body, bytes):
+        body = (body if isinstance(body, str) else json.dumps(body)).encode()
     fields = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 {status} Status\r\n{head}\r\n".encode() + body
 
 
-def stream_head(kind: str = "text/event-stream") -> bytes:
+def stream_head() -> bytes:
     """The head of a chunked stream."""
-    return (
-        f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n"
-    ).encode()
+    fields = "content-type: text/event-stream\r\ntransfer-encoding: chunked"
+    return f"HTTP/1.1 200 OK\r\n{fields}\r\n\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
@@ -175,12 +155,8 @@ def chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-def sse(*events: Any, done: bool = True) -> bytes:
-    """Events as Chat Completions streams them."""
-    lines = [f"data: {json.dumps(event)}\n\n" for event in events]
-    return "".join([*lines, "data: [DONE]\n\n"] if done else lines).encode()
-
-
-def stream(*events: Any, done: bool = True) -> bytes:
-    """A whole streamed response."""
-    return stream_head() + chunk(sse(*events, done=done)) + chunk(b"")
+def stream(*events: Any) -> bytes:
+    """A whole streamed response, as Chat Completions has it."""
+    lines = [*map(json.dumps, events), "[DONE]"]
+    content = "".join(f"data: {line}\n\n" for line in lines).encode()
+    return stream_head() + chunk(content) + chunk(b"")

@@ -1,13 +1,7 @@
 """A strict stand-in for Gemini's generateContent, on a real socket.
 
-    async with GoogleDouble([calls(("add", {"a": 1, "b": 2})), "It is 3."]) as server:
-        model = ChatGoogle("gemini-3-pro", base_url=server.base_url, api_key="k")
-        ...
-    assert "functionResponse" in server.requests[1]["contents"][-1]["parts"][0]
-
-As `OpenAIDouble`, with which it shares its server and its scripts: each request is checked first,
-and refused with 400 in the provider's own words. It signs the first call of each reply, or its
-text, as Gemini 3 does, and wants the signatures back (`signs=False`: an older model).
+It serves, scripts and records like OpenAIDouble. It signs the first call of each reply, or its
+text, as Gemini 3 does, and wants the signatures back.
 """
 
 from __future__ import annotations
@@ -19,13 +13,21 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tests.doubles.openai_double import Failure, OpenAIDouble, Refused, Reply, Scripted, pieces
+from tests.doubles.fault_server import answer
+from tests.doubles.openai_double import (
+    Failure,
+    OpenAIDouble,
+    Refused,
+    Reply,
+    Scripted,
+    check_declared,
+    check_name,
+    check_system,
+    check_turns,
+    pieces,
+)
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-RESULTS = (
-    "Please ensure that the number of function response parts is equal to the number of function "
-    "call parts of the function call turn."
-)
 FIELDS = {  # what each object may hold
     "": "contents tools toolConfig systemInstruction generationConfig safetySettings "
     "cachedContent labels",
@@ -45,11 +47,8 @@ DATA = FIELDS["part"].replace("thoughtSignature ", "").replace("thought ", "").s
 
 
 class GoogleDouble(OpenAIDouble):
-    def __init__(
-        self, replies: Iterable[Scripted] = (), *, signs: bool = True, **settings: Any
-    ) -> None:
+    def __init__(self, replies: Iterable[Scripted] = (), **settings: Any) -> None:
         super().__init__(replies, **settings)
-        self.signs = signs
         self.signatures: dict[str, str] = {}  # and the call that each was on
 
     base_path = ""
@@ -61,16 +60,13 @@ class GoogleDouble(OpenAIDouble):
             first,
         )
         if where is None:
-            raise Refused("Requested entity was not found.", code="404 NOT_FOUND")
+            raise Refused("Requested entity was not found.", "404 NOT_FOUND")
         self.model = where[1]
         if not headers.get("x-goog-api-key"):
-            raise Refused(
-                "Method doesn't allow unregistered callers (callers without established identity).",
-                code="403 PERMISSION_DENIED",
-            )
+            raise Refused("Method doesn't allow unregistered callers", "403 PERMISSION_DENIED")
 
     def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
-        check(body, self.model, self.system, self.signatures if self.signs else None)
+        check(body, self.model, self.system, self.signatures)
 
     def _refuse(self, refused: Refused) -> bytes:
         status, _, word = (refused.code or "400 INVALID_ARGUMENT").partition(" ")
@@ -79,7 +75,7 @@ class GoogleDouble(OpenAIDouble):
     def _fail(self, failure: Failure) -> bytes:
         word = failure.code or "UNAVAILABLE"
         error = {"code": failure.status, "message": failure.message, "status": word}
-        return self._response(failure.status, {"error": error}, failure.headers)
+        return answer({"error": error}, failure.status, failure.headers)
 
     def _streams(self, first: str) -> bool:
         return "streamGenerateContent" in first
@@ -108,7 +104,7 @@ class GoogleDouble(OpenAIDouble):
                 args = arguments  # no JSON at all: some servers pass on what the model wrote
             call = {"name": name, "args": args} | ({"id": call_id[0]} if call_id else {})
             parts.append({"functionCall": call})
-        if self.signs and parts:
+        if parts:
             signed = next((part for part in parts if "functionCall" in part), parts[-1])
             text = f"signature {len(self.requests)}"
             signature = signed["thoughtSignature"] = base64.b64encode(text.encode()).decode()
@@ -125,91 +121,56 @@ def _flat(body: dict[str, Any]) -> list[Any]:
 # ---- what the provider refuses
 
 
-def check(
-    body: dict[str, Any],
-    model: str = "gemini-3-pro",
-    system: str | None = None,
-    signatures: dict[str, str] | None = None,
-) -> None:
+def check(body: dict[str, Any], model: str, system: str | None, signatures: dict[str, str]) -> None:
     """Refused: the provider would not take this request."""
-    _check_fields(body, "", "")
-    _check_fields(body.get("generationConfig", {}), "generation_config", "generation_config")
     config = body.get("generationConfig", {})
-    at = "generation_config.thinking_config"
-    _check_fields(config.get("thinkingConfig", {}), "thinking_config", at)
+    _check_fields(body, "")
+    _check_fields(config, "generation_config")
+    _check_fields(config.get("thinkingConfig", {}), "thinking_config")
     if "responseJsonSchema" in config:
-        if config.get("responseMimeType") != "application/json":
-            raise Refused("response_json_schema needs response_mime_type 'application/json'.")
+        assert config.get("responseMimeType") == "application/json"
         _check_schema(config["responseJsonSchema"])
-    found = None
+    found = []
     if "systemInstruction" in body:
-        _check_fields(body["systemInstruction"], "content", "system_instruction")
-        found = "".join(part["text"] for part in body["systemInstruction"]["parts"])
-    if system is not None and found != system:
-        raise Refused(f"expected the system prompt {system!r}, got {found!r}")
+        _check_fields(body["systemInstruction"], "content")
+        found = ["".join(part["text"] for part in body["systemInstruction"]["parts"])]
+    check_system(found, system)
     contents = body.get("contents")
-    if not isinstance(contents, list) or not contents:
-        raise Refused("* GenerateContentRequest.contents: contents is not specified")
+    assert isinstance(contents, list)
+    assert contents
     _check_contents(contents, model, signatures)
     names = _check_tools(body)
-    if any("functionCall" in part for _, part in _flat(body)) and not names:
-        raise Refused("tools must be declared when the conversation holds function calls")
+    assert names or not any("functionCall" in part for _, part in _flat(body))
 
 
-def _check_fields(value: Any, kind: str, at: str) -> None:
-    if not isinstance(value, dict):
-        raise Refused(f"Invalid value at '{at}': an object was expected.")
+def _check_fields(value: Any, kind: str) -> None:
+    assert isinstance(value, dict)
     for name, item in value.items():
-        if name not in FIELDS[kind].split():
-            where = f" at '{at}'" if at else ""
-            raise Refused(
-                f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.'
-            )
-        if item is None:
-            raise Refused(f"Invalid value at '{at}.{name}': null.")
+        assert name in FIELDS[kind].split(), f'Unknown name "{name}": Cannot find field.'
+        assert item is not None
 
 
 def _check_tools(body: dict[str, Any]) -> list[str]:
-    names: list[str] = []
-    others = [tool for tool in body.get("tools", ()) if "functionDeclarations" not in tool]
-    for at, tool in enumerate(body.get("tools", ())):
-        for n, function in enumerate(tool.get("functionDeclarations", ())):
-            where = f"tools[{at}].function_declarations[{n}]"
+    declared: list[tuple[Any, Any]] = []
+    tools, config = body.get("tools", ()), body.get("toolConfig", {})
+    others = [tool for tool in tools if "functionDeclarations" not in tool]
+    for tool in tools:
+        for function in tool.get("functionDeclarations", ()):
             function = {_camel(key): value for key, value in function.items()}
-            _check_fields(function, "function_declarations", where)
-            name = function.get("name")
-            if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-                raise Refused(
-                    f"* GenerateContentRequest.{where}.name: Invalid function name. Must start "
-                    "with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), "
-                    "underscores (_), dots (.), colons (:), or dashes (-), with a maximum length "
-                    "of 64."
-                )
-            if name in names:
-                raise Refused(f"Duplicate function declaration found: {name}")
-            if not isinstance(function.get("description"), str):
-                raise Refused(f"* GenerateContentRequest.{where}.description: is required")
-            if function.get("parametersJsonSchema", {}).get("type") != "object":
-                raise Refused(f"* GenerateContentRequest.{where}: parameters must be an object")
-            _check_schema(function["parametersJsonSchema"])
-            names.append(name)
-    if "tools" in body and not names and not others:
-        raise Refused("* GenerateContentRequest.tools[0]: function_declarations is empty")
-    if names and others and not body["toolConfig"].get("includeServerSideToolInvocations"):
-        raise Refused(
-            "Please enable tool_config.include_server_side_tool_invocations to use Built-in tools "
-            "with Function calling."
-        )
-    if config := body.get("toolConfig", {}).get("functionCallingConfig"):
-        if not names:
-            raise Refused("Function calling config is set without function_declarations.")
-        if config["mode"] not in ("AUTO", "ANY", "NONE"):
-            raise Refused(f"Invalid value at 'mode': \"{config['mode']}\"")
-        allowed = config.get("allowedFunctionNames", [])
-        if allowed and config["mode"] != "ANY":
-            raise Refused("Allowed function names are set but the mode is not ANY.")
-        if not set(allowed) <= set(names):
-            raise Refused(f"allowed_function_names holds undeclared functions: {allowed}")
+            _check_fields(function, "function_declarations")
+            assert isinstance(function.get("description"), str)
+            declared.append((function.get("name"), function.get("parametersJsonSchema")))
+    check_declared(declared)
+    _check_schema([schema for _, schema in declared])
+    names = [name for name, _ in declared]
+    assert "tools" not in body or names or others
+    assert not (names and others) or config.get("includeServerSideToolInvocations")
+    if calling := config.get("functionCallingConfig"):
+        allowed = calling.get("allowedFunctionNames", [])
+        assert names
+        assert calling["mode"] in ("AUTO", "ANY", "NONE")
+        assert not allowed or calling["mode"] == "ANY"
+        assert set(allowed) <= set(names)
     return names
 
 
@@ -223,128 +184,83 @@ def _check_schema(schema: Any) -> None:
         for item in schema:
             _check_schema(item)
     if isinstance(schema, dict):
-        if isinstance(schema.get("$ref"), str) and any(key[0] != "$" for key in schema):
-            raise Refused("a schema with $ref set must not set any other property")
+        is_reference = isinstance(schema.get("$ref"), str)
+        assert not is_reference or all(key[0] == "$" for key in schema)
         for name in ("exclusiveMinimum", "exclusiveMaximum", "multipleOf", "discriminator"):
-            if name in schema and "type" not in str(schema[name]):
-                raise Refused(f'Unknown name "{name}": Cannot find field.')
+            assert "type" in str(schema.get(name, "type")), f"{name} is unknown"  # or a property
         for value in schema.values():
             _check_schema(value)
 
 
-def _check_contents(contents: list[Any], model: str, signatures: dict[str, str] | None) -> None:
-    seen: set[str] = set()
-    open_calls: list[dict[str, Any]] = []
+def _check_contents(contents: list[Any], model: str, signatures: dict[str, str]) -> None:
+    turns: list[tuple[bool, list[Any], list[Any]]] = []
+    names: dict[Any, str] = {}  # of the calls
     for n, content in enumerate(contents):
-        at = f"contents[{n}]"
-        _check_fields(content, "content", at)
+        _check_fields(content, "content")
         role, parts = content.get("role"), content.get("parts")
-        if role not in ("user", "model"):
-            raise Refused("Please use a valid role: user, model.")
-        if n and contents[n - 1]["role"] == role:
-            raise Refused("Please ensure that multiturn requests alternate between user and model.")
-        if not isinstance(parts, list) or not parts:
-            raise Refused(f"* GenerateContentRequest.{at}.parts: contents.parts must not be empty.")
-        for p, part in enumerate(parts):
-            _check_part(part, f"{at}.parts[{p}]", role)
+        assert role in ("user", "model")
+        assert not n or contents[n - 1]["role"] != role, "roles alternate"
+        assert isinstance(parts, list)
+        assert parts
+        for part in parts:
+            _check_part(part, role)
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         results = [part["functionResponse"] for part in parts if "functionResponse" in part]
-        if results and not open_calls:
-            raise Refused(
-                "Please ensure that function response turn comes immediately after a function "
-                "call turn."
-            )
-        if len(results) != len(open_calls):
-            raise Refused(RESULTS)
-        for call, result in zip(open_calls, results, strict=True):
-            if (call.get("id"), call["name"]) != (result.get("id"), result["name"]):
-                raise Refused("function responses must come in the order of the calls")
-            inside = result.get("parts", [])
-            if inside and not re.match(r"gemini-([3-9]|\d\d)", model):
-                raise Refused("Multimodal function response is not supported for this model.")
+        names |= {call.get("id"): call["name"] for call in calls}
+        ids = [result.get("id") for result in results]
+        turns.append((True, ids, [call.get("id") for call in calls]))
+        for result in results:
+            inside, name = result.get("parts", []), names.get(result.get("id"))
+            assert name == result["name"], "no call before it waits for this id and name"
+            assert not inside or re.match(r"gemini-([3-9]|\d\d)", model)
             for part in inside:
-                _check_blob(part["inlineData"], at)
-        if any("functionResponse" not in part for part in parts[: len(results)]):
-            raise Refused("function responses must come first")
-        if calls and not n:
-            raise Refused(
-                "Please ensure that function call turn comes immediately after a user turn or "
-                "after a function response turn."
-            )
-        for call in calls:
-            if not call.get("id") or call["id"] in seen:
-                raise Refused(f"the id of a function call is empty or used before: {call}")
-            seen.add(call["id"])
-        if role == "model" and signatures is not None:
-            _check_signatures(parts, n, signatures)
-        open_calls = calls
-    if contents[-1]["role"] != "user":
-        raise Refused(
-            "Please ensure that single turn requests end with a user role or the role field is "
-            "empty."
-        )
+                _check_blob(part["inlineData"])
+        assert all("functionResponse" in part for part in parts[: len(results)])
+        assert n or not calls
+        if role == "model":
+            _check_signatures(parts, signatures)
+    check_turns(turns)
+    assert contents[-1]["role"] == "user", "it ends with the assistant"
 
 
 def _key(call: Any) -> str:
     return json.dumps([call["name"], call["args"]], sort_keys=True) if call else ""
 
 
-def _check_signatures(parts: list[Any], n: int, signatures: dict[str, str]) -> None:
+def _check_signatures(parts: list[Any], signatures: dict[str, str]) -> None:
     first = next((part for part in parts if "functionCall" in part), {})
     for part in parts:
         signature = part.get("thoughtSignature", UNSIGNED[0])
-        of_a_call = bool(signatures.get(signature))
-        if signature not in (*UNSIGNED, *signatures) or (of_a_call and part is not first):
-            raise Refused("Corrupted thought signature.")
+        assert signature in (*UNSIGNED, *signatures), "Corrupted thought signature."
+        assert part is first or not signatures.get(signature), "Corrupted: that of a call"
     key, signature = _key(first.get("functionCall")), first.get("thoughtSignature")
-    if first and (signature is None or (signature in UNSIGNED and key in signatures.values())):
-        raise Refused(
-            "Function call is missing a thought_signature in functionCall parts. This is "
-            "required for tools to work correctly, and missing thought_signature may lead to "
-            "degraded model performance. Additional data, function call "
-            f"`default_api:{first['functionCall']['name']}`, position {n + 1}. Please refer to "
-            "https://ai.google.dev/gemini-api/docs/thought-signatures for more details."
-        )
+    stripped = signature is None or (signature in UNSIGNED and key in signatures.values())
+    assert not first or not stripped, "Function call is missing a thought_signature"
 
 
-def _check_part(part: Any, at: str, role: str) -> None:
-    _check_fields(part, "part", at)
+def _check_part(part: Any, role: str) -> None:
+    _check_fields(part, "part")
     kinds = [name for name in DATA if name in part]
-    if len(kinds) != 1:
-        raise Refused(
-            f"* GenerateContentRequest.{at}.data: required oneof field 'data' must have one "
-            "initialized field"
-        )
-    value = part[kinds[0]]
-    if kinds[0] == "text" and not value and "thoughtSignature" not in part:
-        raise Refused(
-            "Unable to submit request because it has an empty text parameter. Add a value to the "
-            "parameter and try again."
-        )
-    if kinds[0] in ("functionCall", "functionResponse"):
-        _check_fields(value, kinds[0], f"{at}.{kinds[0]}")
-        if role != ("model" if kinds[0] == "functionCall" else "user"):
-            raise Refused(f"{kinds[0]} is not allowed for the role {role}. ({at})")
-        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", value.get("name") or ""):
-            raise Refused(f"* GenerateContentRequest.{at}.name: Name cannot be empty or odd.")
-        key = "args" if kinds[0] == "functionCall" else "response"
-        if not isinstance(value.get(key), dict):
-            raise Refused(f"Invalid value at '{at}.{key}' (type.googleapis.com/protobuf.Struct)")
-    if kinds[0] == "inlineData":
-        _check_blob(value, at)
-    if kinds[0] == "fileData" and not value.get("fileUri"):
-        raise Refused(f"* GenerateContentRequest.{at}.file_data.file_uri: is required")
+    assert len(kinds) == 1, "required oneof field 'data' must have one initialized field"
+    kind, value = kinds[0], part[kinds[0]]
+    assert kind != "text" or value or "thoughtSignature" in part
+    if kind in ("functionCall", "functionResponse"):
+        whose, key = {"functionCall": ("model", "args")}.get(kind, ("user", "response"))
+        _check_fields(value, kind)
+        assert role == whose
+        check_name(value.get("name"))
+        assert isinstance(value.get(key), dict)
+    if kind == "inlineData":
+        _check_blob(value)
+    assert kind != "fileData" or value.get("fileUri")
 
 
-def _check_blob(blob: Any, at: str) -> None:
+def _check_blob(blob: Any) -> None:
     try:
         good = blob["mimeType"] and base64.b64decode(blob["data"], validate=True)
     except (KeyError, binascii.Error):
         good = None
-    if not good:
-        raise Refused(
-            f"Invalid value at '{at}.inline_data.data' (TYPE_BYTES), Base64 decoding failed"
-        )
+    assert good, "Base64 decoding failed"
 
 
 # ---- replies
@@ -354,11 +270,8 @@ def _usage(reply: Reply) -> dict[str, Any]:
     """The script's usage; OpenAI's words for it are translated, so that scripts can be shared."""
     if reply.usage is None:
         return {}
-    words = {
-        "prompt_tokens": "promptTokenCount",
-        "completion_tokens": "candidatesTokenCount",
-        "total_tokens": "totalTokenCount",
-    }
+    words = {"prompt_tokens": "promptTokenCount", "completion_tokens": "candidatesTokenCount"}
+    words["total_tokens"] = "totalTokenCount"
     return {"usageMetadata": {words.get(name, name): n for name, n in reply.usage.items()}}
 
 

@@ -23,6 +23,7 @@ TOOLS = [
     {"name": "a_b", "inputSchema": {"type": "object"}},  # a second time
 ]
 PIXEL = base64.b64encode(b"pixel").decode()
+PNG = {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"}
 RESULTS = {
     "texts": {"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
     "image": {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
@@ -32,14 +33,7 @@ RESULTS = {
     "huge": {"content": [{"type": "image", "data": "AAAA" * 2_000_000, "mimeType": "image/png"}]},
     "long": {"content": [{"type": "text", "text": "x" * 2_000_000}]},
     "blob": {"content": [{"type": "resource", "resource": {"uri": "a://b", "blob": PIXEL}}]},
-    "picture": {
-        "content": [
-            {
-                "type": "resource",
-                "resource": {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"},
-            }
-        ]
-    },
+    "picture": {"content": [{"type": "resource", "resource": PNG}]},
     "nested": {"content": [{"type": "resource", "resource": {"uri": "a://b", "text": "in it"}}]},
     "empty": {"content": [], "isError": True},
     "link": {"content": [{"type": "resource_link", "uri": "file:///a.txt", "name": "a"}]},

@@ -2,12 +2,10 @@
 
     async with OpenAIDouble([calls(("add", {"a": 1, "b": 2})), "It is 3."]) as server:
         model = ChatOpenAI("m", base_url=server.base_url, api_key="k")
-        ...
-    assert server.requests[1]["messages"][-1]["role"] == "tool"
 
-Each request is checked first, and refused with 400 in the provider's own words if no provider
-would take it; only then the next reply of the script is played, streamed or whole as the request
-asks. `with server.in_thread():` serves it from a thread, for tests with several event loops.
+Each request is checked first, and refused with 400 and the rule that it breaks if no provider
+would take it; only then the next reply of the script is played, streamed or whole as it asks.
+`with server.in_thread():` serves it from a thread, for tests with several event loops.
 """
 
 from __future__ import annotations
@@ -16,10 +14,13 @@ import asyncio
 import json
 import re
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
+
+from tests.doubles.fault_server import Connection, Loopback, answer, chunk, stream_head
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Reply:
         default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     )
     refusal: str | None = None
+    blocks: Sequence[dict[str, Any]] | None = None  # Anthropic's: exactly these
+    more: Mapping[str, Any] = field(default_factory=dict)  # other fields of its message
 
 
 @dataclass
@@ -59,14 +62,24 @@ PROVIDER_TOOLS = ("web_search", "code_interpreter")  # which a server runs by it
 
 
 class Refused(Exception):
-    """What the provider would say to an invalid request, and about which part of it."""
+    """What the provider would say to an invalid request."""
 
-    def __init__(self, message: str, param: str = "messages", code: str | None = None) -> None:
+    def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
-        self.message, self.param, self.code = message, param, code
+        self.message, self.code = message, code
 
 
-class OpenAIDouble:
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What is asserted here and does not hold is a refusal, in its own words or its line's."""
+    try:
+        yield
+    except AssertionError as error:
+        line = traceback.extract_tb(error.__traceback__)[-1].line
+        raise Refused(f"invalid request: {error or line}") from None
+
+
+class OpenAIDouble(Loopback):
     """`system`: the prompt that every request must carry. `secrets`: texts that none may.
 
     `requests` are the parsed bodies, `headers` theirs, `refusals` what was answered with 400,
@@ -80,27 +93,18 @@ class OpenAIDouble:
         system: str | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self.replies, self.system, self.secrets = list(replies), system, secrets
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.refusals: list[str] = []
         self.prefix_breaks: list[int] = []
-        self.connections = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     # ---- the server
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.base_url = f"http://127.0.0.1:{port}{self.base_path}"
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    @property
+    def base_url(self) -> str:
+        return self.url.removesuffix("/v1") + self.base_path
 
     @contextmanager
     def in_thread(self) -> Iterator[OpenAIDouble]:
@@ -122,32 +126,16 @@ class OpenAIDouble:
             thread.join()
             loop.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self.connections += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                first, *lines = head.decode("latin-1").split("\r\n")[:-2]
-                pairs = (line.partition(":") for line in lines)
-                headers = {name.lower(): value.strip() for name, _, value in pairs}
-                body = await reader.readexactly(int(headers.get("content-length", 0)))
-                writer.write(self._answer(first, headers, body))
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has gone, or the test is over
-        finally:
-            writer.close()
+    async def talk(self, connection: Connection) -> None:
+        while True:
+            await connection.write(self._answer(*await connection.read()))
 
     def _answer(self, first: str, headers: dict[str, str], content: bytes) -> bytes:
         self.headers.append(headers)
         try:
-            self._examine(first, headers, content)
-            if not self.replies:
-                raise Refused("the script has no more replies", "script")
+            with refusing():
+                self._examine(first, headers, content)
+                assert self.replies, "the script has no more replies"
         except Refused as refused:
             self.refusals.append(refused.message)
             return self._refuse(refused)
@@ -158,25 +146,12 @@ class OpenAIDouble:
             return self._fail(reply)
         reply = Reply(reply) if isinstance(reply, str) else reply
         if self._streams(first):
-            head = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
-            content = b"".join(self.frames(reply))
-            return self._head(200, head) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
-        return self._response(200, self.whole(reply))
-
-    def _response(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
-        content = json.dumps(body).encode()
-        fields = {"content-type": "application/json", "content-length": str(len(content))}
-        return self._head(status, fields | dict(headers or {})) + content
-
-    def _head(self, status: int, headers: Mapping[str, str]) -> bytes:
-        fields = {self.id_header: "req_double", **headers}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        return f"HTTP/1.1 {status} Status\r\n{lines}\r\n".encode()
+            return stream_head() + chunk(b"".join(self.frames(reply))) + chunk(b"")
+        return answer(self.whole(reply))
 
     # ---- the wire: what the doubles of other providers override
 
     base_path, path = "/v1", "/v1/chat/completions"
-    id_header = "x-request-id"
 
     def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
         """Refused: the provider would not take this request."""
@@ -187,24 +162,20 @@ class OpenAIDouble:
         self.requests.append(body)
         self._check(body, headers)
         text = json.dumps(body, ensure_ascii=False)
-        if any(secret in text for secret in self.secrets):
-            raise Refused("a secret is in the request", "body")
+        assert not any(secret in text for secret in self.secrets), "a secret is in the request"
 
     def _check_head(self, first: str, headers: dict[str, str]) -> None:
-        if first != f"POST {self.path} HTTP/1.1":
-            raise Refused(f"Invalid URL ({first})", "url")
+        assert first == f"POST {self.path} HTTP/1.1"
 
     def _check(self, body: dict[str, Any], headers: dict[str, str]) -> None:
         check(body, self.system)
 
     def _refuse(self, refused: Refused) -> bytes:
-        error = {"message": refused.message, "type": "invalid_request_error"}
-        error |= {"param": refused.param, "code": refused.code}
-        return self._response(400, {"error": error})
+        return self._fail(Failure(400, refused.message, "invalid_request_error", refused.code))
 
     def _fail(self, failure: Failure) -> bytes:
         error = {"message": failure.message, "type": failure.type, "code": failure.code}
-        return self._response(failure.status, {"error": error}, failure.headers)
+        return answer({"error": error}, failure.status, failure.headers)
 
     def _streams(self, first: str) -> bool:
         return bool(self.requests[-1].get("stream"))
@@ -239,8 +210,7 @@ def parse(content: bytes) -> dict[str, Any]:
         json.dumps(body, ensure_ascii=False).encode()
     except ValueError as error:
         raise Refused(f"We could not parse the JSON body of your request. ({error})") from None
-    if not isinstance(body, dict):
-        raise Refused("We could not parse the JSON body of your request.")
+    assert isinstance(body, dict)
     return body
 
 
@@ -248,225 +218,158 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+@refusing()
 def check(body: dict[str, Any], system: str | None = None) -> None:
     """Refused: no provider would take this request."""
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        raise Refused("you must provide a model parameter", "model")
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise Refused("[] is too short - 'messages'")
+    model, messages = body.get("model"), body.get("messages")
+    assert isinstance(model, str)
+    assert model
+    assert isinstance(messages, list)
+    assert messages
     for name in ("tools", "tool_choice", "stream_options", "temperature"):
-        if name in body and body[name] is None:
-            raise Refused(f"Invalid type for '{name}': got null instead.", name, "invalid_type")
-    if "stream_options" in body and not body.get("stream"):
-        raise Refused("'stream_options' is only allowed when 'stream' is enabled", "stream_options")
+        assert body.get(name, 0) is not None, f"'{name}' is null"
+    assert "stream_options" not in body or body.get("stream")
     _check_tools(body)
     if "response_format" in body:
-        if body["response_format"].get("type") != "json_schema":
-            raise Refused("Invalid value for 'response_format.type'.", "response_format")
+        assert body["response_format"].get("type") == "json_schema"
         check_format(body["response_format"]["json_schema"])
-    effort = body.get("reasoning_effort")
-    if body.get("tools") and effort != "none" and re.match(r"gpt-(5\.[56]|6)", body["model"]):
-        raise Refused(
-            f"Function tools with reasoning_effort are not supported for {body['model']} in "
-            "/v1/chat/completions. To use function tools, use /v1/responses or set "
-            "reasoning_effort to 'none'.",
-            "reasoning_effort",
-        )
+    plain = not body.get("tools") or body.get("reasoning_effort") == "none"
+    assert plain or not re.match(r"gpt-(5\.[56]|6)", model), (
+        f"Function tools with reasoning_effort are not supported for {model} in "
+        "/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort "
+        "to 'none'."
+    )
     _check_messages(messages)
-    if any(message.get("tool_calls") for message in messages) and not body.get("tools"):
-        raise Refused("'tools' must be set when the conversation holds tool calls", "tools")
-    found = [m["content"] for m in messages if m["role"] in ("system", "developer")]
-    if system is not None and found != [system]:
-        raise Refused(f"expected the system prompt {system!r}, got {found!r}")
+    assert body.get("tools") or not any(message.get("tool_calls") for message in messages)
+    check_system([m["content"] for m in messages if m["role"] in ("system", "developer")], system)
+
+
+def check_system(found: list[Any], system: str | None) -> None:
+    assert system is None or found == [system], f"the system prompt is {found!r}, not {system!r}"
+
+
+def check_declared(functions: Sequence[tuple[Any, Any]], choice: Any = None) -> None:
+    """The names and schemas of tools, and the name of the one that has to be called."""
+    names = [name for name, _ in functions]
+    for name, schema in functions:
+        check_name(name)
+        assert isinstance(schema, dict)
+        assert schema.get("type") == "object"
+    assert len(set(names)) == len(names)
+    assert choice is None or choice in names
+
+
+def check_turns(turns: Iterable[tuple[bool, Sequence[Any], Sequence[Any]]]) -> None:
+    """Of each turn: whether all calls before it have to be answered, its results, its calls."""
+    waiting: list[Any] = []
+    seen: set[Any] = set()
+    for closes, answered, asked in [*turns, (True, (), ())]:
+        for call_id in answered:
+            assert call_id in waiting, f"no call before it waits for result {call_id!r}"
+            assert call_id == waiting.pop(0), "the results are not in the order of the calls"
+        assert not closes or not waiting, f"calls without a result: {waiting}"
+        for call_id in asked:
+            assert call_id
+            assert call_id not in seen
+            seen.add(call_id)
+        waiting += asked
 
 
 def _check_tools(body: dict[str, Any]) -> None:
     if "tools" not in body:
-        for name in ("tool_choice", "parallel_tool_calls"):
-            if name in body:
-                text = f"'{name}' is only allowed when 'tools' are specified."
-                raise Refused(f"Invalid value for '{name}': {text}", name)
+        assert not body.keys() & {"tool_choice", "parallel_tool_calls"}
         return
-    if not body["tools"]:
-        raise Refused("Invalid 'tools': empty array. Expected minimum length 1.", "tools")
-    names: list[str] = []
-    for number, tool in enumerate(body["tools"]):
-        if tool.get("type") in PROVIDER_TOOLS:
-            continue
-        function = tool.get("function") or {}
-        at = f"tools[{number}].function"
-        if tool.get("type") != "function":
-            raise Refused(f"Missing required parameter: 'tools[{number}].type'.", at)
-        check_name(function.get("name"), f"{at}.name")
-        schema = function.get("parameters")
-        if not isinstance(schema, dict) or schema.get("type") != "object":
-            text = "schema must be a JSON Schema of 'type: \"object\"'"
-            raise Refused(f"Invalid schema for function '{function['name']}': {text}", at)
-        if function.get("strict"):
-            check_strict(schema, function["name"])
-        names.append(function["name"])
-    if len(set(names)) < len(names):
-        raise Refused("Tool names must be unique.", "tools")
+    assert body["tools"]
+    own = [tool for tool in body["tools"] if tool.get("type") not in PROVIDER_TOOLS]
+    assert all(tool.get("type") == "function" for tool in own)
+    check_functions(body, [tool.get("function") or {} for tool in own], "function", strict=False)
+
+
+def check_functions(
+    body: dict[str, Any], functions: list[dict[str, Any]], holder: str, strict: bool
+) -> None:
+    """`strict` is what holds where a tool does not say."""
     choice = body.get("tool_choice", "auto")
-    if isinstance(choice, dict):
-        choice = choice["function"]["name"]
-        if choice not in names:
-            text = f"Tool choice 'function' '{choice}' not found in 'tools' parameter"
-            raise Refused(f"Invalid value for 'tool_choice': {text}.", "tool_choice")
-    elif choice not in ("auto", "none", "required"):
-        raise Refused(f"Invalid value: '{choice}'.", "tool_choice")
+    named = isinstance(choice, dict)
+    assert named or choice in ("auto", "none", "required")
+    name = choice.get(holder, choice).get("name", "") if named else None
+    check_declared([(each.get("name"), each.get("parameters")) for each in functions], name)
+    for function in functions:
+        if function.get("strict", strict):
+            check_strict(function["parameters"])
 
 
 def check_format(form: dict[str, Any]) -> None:
     """What the answer has to follow: a named schema."""
-    check_name(form.get("name"), "response_format.json_schema.name")
-    if form.get("schema", {}).get("type") != "object":
-        raise Refused("Invalid schema for response_format: it has to be an object", "schema")
+    check_name(form.get("name"))
+    assert form.get("schema", {}).get("type") == "object"
     if form.get("strict"):
-        check_strict(form["schema"], form["name"])
+        check_strict(form["schema"])
 
 
-def check_strict(schema: Any, name: str) -> None:
-    if isinstance(schema, list):
-        for item in schema:
-            check_strict(item, name)
-    if not isinstance(schema, dict):
-        return
-    if schema.get("type") == "object":
-        problem = None
-        if schema.get("additionalProperties") is not False:
-            problem = "'additionalProperties' is required to be supplied and to be false."
-        elif sorted(schema.get("required", [])) != sorted(schema.get("properties", {})):
-            problem = "'required' is required to be supplied and to include every key."
-        if problem:
-            raise Refused(f"Invalid schema for function '{name}': In context=(), {problem}")
-    if "default" in schema and not isinstance(schema["default"], dict):
-        raise Refused(f"Invalid schema for function '{name}': 'default' is not permitted.")
-    for value in schema.values():
-        check_strict(value, name)
+def check_strict(schema: Any) -> None:
+    inner = schema.values() if isinstance(schema, dict) else schema
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            assert schema.get("additionalProperties") is False
+            assert sorted(schema.get("required", ())) == sorted(schema.get("properties", ()))
+        assert isinstance(schema.get("default", {}), dict)  # or it is a property
+    for value in inner if isinstance(schema, dict | list) else ():
+        check_strict(value)
 
 
-def check_name(name: Any, at: str) -> None:
-    if not isinstance(name, str) or not re.fullmatch("[a-zA-Z0-9_-]+", name):
-        raise Refused(
-            f"Invalid '{at}': string does not match pattern. "
-            "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
-            at,
-            "invalid_value",
-        )
-    check_length(name, at, 64)
+def check_name(name: Any) -> None:
+    assert isinstance(name, str)
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", name), f"{name!r} is no name"
 
 
-def check_length(text: str, at: str, most: int) -> None:
-    if len(text) > most:
-        raise Refused(
-            f"Invalid '{at}': string too long. Expected a string with maximum length {most}, "
-            f"but got a string with length {len(text)} instead.",
-            at,
-            "string_above_max_length",
-        )
+def check_call(call_id: Any, call: dict[str, Any], longest: int) -> None:
+    assert isinstance(call_id, str)
+    assert 0 < len(call_id) <= longest
+    check_name(call.get("name"))
+    try:
+        arguments = json.loads(call.get("arguments") or "", parse_constant=_no_constant)
+    except (TypeError, ValueError):
+        arguments = None
+    assert isinstance(arguments, dict), "the arguments are no JSON object"
 
 
 def _check_messages(messages: list[Any]) -> None:
-    open_calls: list[str] = []
-    seen: set[str] = set()
-    for number, message in enumerate(messages):
-        at = f"messages[{number}]"
-        role = message.get("role")
-        if role not in ("system", "developer", "user", "assistant", "tool"):
-            raise Refused(f"Invalid value: '{role}'. Supported values are: 'system', ...", at)
-        if role != "tool" and open_calls:
-            raise _unanswered(open_calls)
-        if role == "tool":
-            _check_result(message, at, open_calls)
-            continue
+    for message in messages:
+        role, content, calls = (
+            message.get("role"),
+            message.get("content"),
+            message.get("tool_calls"),
+        )
+        assert role in ("system", "developer", "user", "assistant", "tool")
         if role == "assistant":
-            open_calls = _check_assistant(message, at, seen)
-        else:
-            _check_content(message.get("content"), f"{at}.content", role)
-    if open_calls:
-        raise _unanswered(open_calls)
-    if messages[-1]["role"] not in ("user", "tool"):
-        raise Refused("The last message must be from the user or a tool")
-    if all(message["role"] in ("system", "developer") for message in messages):
-        raise Refused("at least one message must not be a system message")
-
-
-def _unanswered(open_calls: list[str]) -> Refused:
-    return Refused(
-        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
-        "each 'tool_call_id'. The following tool_call_ids did not have response messages: "
-        + ", ".join(open_calls)
+            assert calls is None or calls
+            assert calls or content or message.get("refusal")
+            for call in calls or ():
+                assert call.get("type") == "function"
+                check_call(call.get("id"), call.get("function") or {}, 40)
+        if role != "assistant" or content is not None:
+            _check_content(content, role)
+    check_turns(
+        (
+            message["role"] != "tool",
+            [message.get("tool_call_id")] if message["role"] == "tool" else [],
+            [call["id"] for call in message.get("tool_calls") or ()],
+        )
+        for message in messages
     )
+    assert messages[-1]["role"] in ("user", "tool"), "it ends with the assistant"
 
 
-def _check_result(message: dict[str, Any], at: str, open_calls: list[str]) -> None:
-    if message.get("tool_call_id") not in open_calls:
-        raise Refused(
-            "Invalid parameter: messages with role 'tool' must be a response to a preceeding "
-            "message with 'tool_calls'.",
-            f"{at}.role",
-        )
-    if message["tool_call_id"] != open_calls[0]:
-        raise Refused("tool messages must come in the order of the calls", at)
-    open_calls.pop(0)
-    _check_content(message.get("content"), f"{at}.content", "tool")
-
-
-def _check_assistant(message: dict[str, Any], at: str, seen: set[str]) -> list[str]:
-    calls = message.get("tool_calls")
-    if calls is not None and not calls:
-        raise Refused(
-            f"Invalid '{at}.tool_calls': empty array. Expected an array with minimum length 1, "
-            "but got an empty array instead.",
-            at,
-            "empty_array",
-        )
-    if not calls and not message.get("content") and not message.get("refusal"):
-        raise Refused(f"Invalid value for 'content': expected a string, got null. ({at})", at)
-    if message.get("content") is not None:
-        _check_content(message["content"], f"{at}.content", "assistant")
-    for position, call in enumerate(calls or ()):
-        where = f"{at}.tool_calls[{position}]"
-        call_id, function = call.get("id"), call.get("function") or {}
-        if not isinstance(call_id, str) or not call_id:
-            raise Refused(f"Invalid '{where}.id': empty string.", where, "empty_string")
-        if call_id in seen:
-            raise Refused(f"Duplicate value for 'tool_call_id' of '{call_id}'", where)
-        seen.add(call_id)
-        check_length(call_id, f"{where}.id", 40)
-        if call.get("type") != "function":
-            raise Refused(f"Missing required parameter: '{where}.type'.", where)
-        check_name(function.get("name"), f"{where}.function.name")
-        try:
-            arguments = json.loads(function.get("arguments"), parse_constant=_no_constant)
-        except (TypeError, ValueError):
-            arguments = None
-        if not isinstance(arguments, dict):
-            raise Refused(f"Invalid '{where}.function.arguments': expected a JSON object.", where)
-    return [call["id"] for call in calls or ()]
-
-
-def _check_content(content: Any, at: str, role: str) -> None:
+def _check_content(content: Any, role: str) -> None:
     if isinstance(content, str):
         return
-    if not isinstance(content, list) or not content:
-        raise Refused(
-            f"Invalid type for '{at}': expected one of a string or array of objects, but got "
-            f"{'null' if content is None else type(content).__name__} instead.",
-            at,
-            "invalid_type",
-        )
-    fields = {"text": "text"}
-    if role == "user":
-        fields |= {"image_url": "image_url", "file": "file", "input_audio": "input_audio"}
-    for number, part in enumerate(content):
-        if part.get("type") not in fields:
-            kinds = ", ".join(fields)
-            raise Refused(f"Invalid value: '{part.get('type')}'. Supported values are: {kinds}", at)
-        if fields[part["type"]] not in part:
-            raise Refused(f"Missing required parameter: '{at}[{number}].{part['type']}'.", at)
+    assert isinstance(content, list)
+    assert content
+    for part in content:
+        kind = part.get("type")
+        assert kind == "text" or (role == "user" and kind in ("image_url", "file", "input_audio"))
+        assert kind in part
 
 
 # ---- replies
@@ -475,9 +378,8 @@ def _check_content(content: Any, at: str, role: str) -> None:
 def scripted_calls(reply: Reply, number: int) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for position, (name, arguments, *rest) in enumerate(reply.calls):
-        text = arguments
-        if not isinstance(text, str):
-            text = json.dumps(arguments, ensure_ascii=False)
+        is_text = isinstance(arguments, str)
+        text = arguments if is_text else json.dumps(arguments, ensure_ascii=False)
         call_id = rest[0] if rest else f"call_{number}_{position}"
         function = {"name": name, "arguments": text}
         out.append({"id": call_id, "type": "function", "function": function})
@@ -511,17 +413,13 @@ def frames(reply: Reply, number: int = 1) -> list[bytes]:
     deltas += [{"content": piece} for piece in pieces(reply.text)]
     deltas += [{"refusal": piece} for piece in pieces(reply.refusal)]
     for index, call in enumerate(scripted_calls(reply, number)):
-        function = call["function"]
-        start = call | {"index": index, "function": {"name": function["name"], "arguments": ""}}
-        deltas.append({"tool_calls": [start]})
-        for piece in pieces(function["arguments"]):
-            rest = {"index": index, "function": {"arguments": piece}}
-            deltas.append({"tool_calls": [rest]})
-    choices: list[list[dict[str, Any]]] = [
-        [{"index": 0, "delta": delta, "finish_reason": None}] for delta in deltas
-    ]
-    choices.append([{"index": 0, "delta": {}, "finish_reason": _finish(reply)}])
-    chunks: list[dict[str, Any]] = [{"choices": choice} for choice in choices]
+        name, arguments = call["function"].values()
+        begun = call | {"index": index, "function": {"name": name, "arguments": ""}}
+        rest = [{"index": index, "function": {"arguments": piece}} for piece in pieces(arguments)]
+        deltas += [{"tool_calls": [each]} for each in (begun, *rest)]
+    choices: list[dict[str, Any]] = [{"delta": each, "finish_reason": None} for each in deltas]
+    choices.append({"delta": {}, "finish_reason": _finish(reply)})
+    chunks: list[dict[str, Any]] = [{"choices": [each | {"index": 0}]} for each in choices]
     chunks.append({"choices": [], "usage": reply.usage})
     common = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk"}
     common |= {"created": 0, "model": "m"}

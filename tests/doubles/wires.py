@@ -76,67 +76,56 @@ class Wire:
         """The reply as server-sent events, some of which show text."""
         return self.double().frames(Reply(reply) if isinstance(reply, str) else reply)
 
-    def answer(self, reply: Reply | str = "hello", **settings: Any) -> bytes:
+    def answer(self, reply: Reply | str = "hello") -> bytes:
         """A whole HTTP response."""
-        return answer(self.whole(reply), **settings)
+        return answer(self.whole(reply))
 
     def stream(self, reply: Reply | str = "hello") -> bytes:
         """A whole streamed HTTP response."""
         return stream_head() + chunk(b"".join(self.frames(reply))) + chunk(b"")
 
-    def error(self, kind: str, message: str = "later") -> bytes:
+    def error(self, kind: str) -> bytes:
         """An error as an event in a stream."""
-        error = self.errors[kind] | {"message": message}
-        name, body = "", {"error": error}
-        if self.name == "anthropic":
-            name, body = "event: error\n", {"type": "error"} | body
-        if self.name == "responses":
-            name, body = "event: error\n", {"type": "error", "param": None} | error
+        error = self.errors[kind] | {"message": "later"}
+        form = {
+            "anthropic": {"type": "error", "error": error},
+            "responses": {"type": "error"} | error,
+        }
+        body = form.get(self.name, {"error": error})
+        name = "event: error\n" if self.name in form else ""
         return f"{name}data: {json.dumps(body)}\n\n".encode()
 
 
+def _errors(*words: str) -> dict[str, Any]:
+    """Errors as a provider has them: a field and a word for each kind."""
+    kinds = ("Overloaded", "RateLimited", "ServerError", "BadRequest")
+    return {kind: dict([word.split()]) for kind, word in zip(kinds, words, strict=True)}
+
+
 OPENAI = Wire(
-    "openai",
-    ChatOpenAI,
-    OpenAIDouble,
-    "m",
-    {
-        "Overloaded": {"type": "overloaded_error"},
-        "RateLimited": {"code": "rate_limit_exceeded"},
-        "ServerError": {"type": "server_error"},
-        "BadRequest": {"type": "invalid_request_error"},
-    },
+    *("openai", ChatOpenAI, OpenAIDouble, "m"),
+    _errors(
+        *("type overloaded_error", "code rate_limit_exceeded"),
+        *("type server_error", "type invalid_request_error"),
+    ),
 )
 RESPONSES = Wire(
-    "responses",
-    ChatOpenAI,
-    ResponsesDouble,
-    "m",
-    {
-        "Overloaded": {"code": "server_is_overloaded"},
-        "RateLimited": {"code": "rate_limit_exceeded"},
-        "ServerError": {"code": "server_error"},
-        "BadRequest": {"code": "invalid_prompt"},
-    },
+    *("responses", ChatOpenAI, ResponsesDouble, "m"),
+    _errors(
+        *("code server_is_overloaded", "code rate_limit_exceeded"),
+        *("code server_error", "code invalid_prompt"),
+    ),
     {"api": "responses"},
 )
 ANTHROPIC = Wire(
-    "anthropic",
-    ChatAnthropic,
-    AnthropicDouble,
-    "m",
-    {
-        "Overloaded": {"type": "overloaded_error"},
-        "RateLimited": {"type": "rate_limit_error"},
-        "ServerError": {"type": "api_error"},
-        "BadRequest": {"type": "invalid_request_error"},
-    },
+    *("anthropic", ChatAnthropic, AnthropicDouble, "m"),
+    _errors(
+        *("type overloaded_error", "type rate_limit_error"),
+        *("type api_error", "type invalid_request_error"),
+    ),
 )
 GOOGLE = Wire(
-    "google",
-    ChatGoogle,
-    GoogleDouble,
-    "gemini-3-pro",
+    *("google", ChatGoogle, GoogleDouble, "gemini-3-pro"),
     {
         "Overloaded": {"code": 503, "status": "UNAVAILABLE"},
         "RateLimited": {"code": 429, "status": "RESOURCE_EXHAUSTED"},
@@ -202,133 +191,118 @@ class Conversation:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def _say(text: str, **more: Any) -> Reply:
-    return Reply(text, **more)
+def _add(call_id: str, **arguments: Any) -> tuple[str, dict[str, Any], str]:
+    return "add", arguments, call_id
 
 
+def _echo(call_id: str, text: str) -> tuple[str, dict[str, Any], str]:
+    return "echo", {"text": text}, call_id
+
+
+def _now(call_id: str) -> tuple[str, dict[str, Any], str]:
+    return "now", {}, call_id
+
+
+HELLO, NOON, BYE = Reply("Hello."), Reply("Noon."), Reply("Bye.")
 CONVERSATIONS = [
-    Conversation("plain", [_say("Hello.")], system=""),
-    Conversation("a system prompt", [_say("Hello.")], system="Be brief.\n\n- and kind"),
+    Conversation("plain", [HELLO], system=""),
+    Conversation("a system prompt", [HELLO], system="Be brief.\n\n- and kind"),
     Conversation(
         "parallel tools",
         [
-            calls(*[("add", {"a": n, "b": 1}, f"c{n}") for n in range(5)]),
-            _say("I go on.", calls=[("now", {}, "c5"), ("echo", {"text": "x"}, "c6")]),
-            _say("Done."),
+            calls(*[_add(f"c{n}", a=n, b=1) for n in range(5)]),
+            Reply("I go on.", [_now("c5"), _echo("c6", "x")]),
+            Reply("Done."),
         ],
     ),
     Conversation(
         "tool errors",
         [
-            calls(("fail", {}, "c1"), ("add", {"a": "x", "b": 1}, "c2"), ("add", {"a": 1}, "c3")),
-            calls(("zzz", {"a": 1}, "c4"), ("add", {"a": 1, "b": 2, "c": 3}, "c5")),
-            _say("I give up."),
+            calls(("fail", {}, "c1"), _add("c2", a="x", b=1), _add("c3", a=1)),
+            calls(("zzz", {"a": 1}, "c4"), _add("c5", a=1, b=2, c=3)),
+            Reply("I give up."),
         ],
     ),
     Conversation(
         "thinking",
         [
-            _say("I add.", thinking="two sums, 漢字", calls=[("add", {"a": 1, "b": 2}, "c1")]),
-            Reply(thinking="once more", calls=[("add", {"a": 3, "b": 4}, "c2"), ("now", {}, "c3")]),
-            _say("3 and 7.", thinking="all done"),
-            _say("Bye.", thinking="the end"),
+            Reply("I add.", [_add("c1", a=1, b=2)], "two sums, 漢字"),
+            Reply(None, [_add("c2", a=3, b=4), _now("c3")], "once more"),
+            Reply("3 and 7.", thinking="all done"),
+            Reply("Bye.", thinking="the end"),
         ],
         ["Add.", "Thanks."],
         settings=THINKS,
     ),
     Conversation(
         "images and files in a user message",
-        [_say("A screen and a file.")],
+        [Reply("A screen and a file.")],
         [[TextPart("What is this?"), PNG, PDF, ImagePart(url="https://example.org/a.png")]],
     ),
     Conversation(
         "an image in a tool result",
         [
-            calls(("look", {}, "c1"), ("now", {}, "c2"), ("look", {}, "c3")),
-            _say("Twice the screen."),
-            _say("Yes."),
+            calls(("look", {}, "c1"), _now("c2"), ("look", {}, "c3")),
+            Reply("Twice the screen."),
+            Reply("Yes."),
         ],
         ["Look!", "Really?"],
     ),
-    Conversation(
-        "unicode",
-        [calls(("echo", {"text": UNICODE}, "c1")), _say(UNICODE)],
-        [UNICODE],
-        system=UNICODE,
-    ),
+    Conversation("unicode", [calls(_echo("c1", UNICODE)), Reply(UNICODE)], [UNICODE], UNICODE),
     Conversation(
         "long",
         [
-            *[
-                _say(f"Step {n}.", calls=[("echo", {"text": LONG[: n * 500]}, f"c{n}")])
-                for n in range(12)
-            ],
-            _say(LONG),
-            _say("That was long."),
+            *[Reply(f"Step {n}.", [_echo(f"c{n}", LONG[: n * 500])]) for n in range(12)],
+            Reply(LONG),
+            Reply("That was long."),
         ],
         [LONG, "And?"],
-        system=LONG,
+        LONG,
     ),
-    Conversation("an unknown stop reason", [_say("So", finish="zzz")]),
+    Conversation("an unknown stop reason", [Reply("So", finish="zzz")]),
     Conversation(
         "an unknown stop reason with calls",
-        [_say("So", finish="zzz", calls=[("now", {}, "c1")]), _say("Noon.")],
+        [Reply("So", [_now("c1")], finish="zzz"), NOON],
         ["When?", "Well?"],
     ),
     Conversation("a refusal", [Reply(refusal="I can't.")]),
     Conversation(
-        "a refusal without a word",
-        [Reply(finish="content_filter"), _say("Hello.")],
-        ["Help!", "Hello?"],
+        "a refusal without a word", [Reply(finish="content_filter"), HELLO], ["Help!", "Hello?"]
     ),
-    Conversation("an answer that is cut off", [_say("It is", finish="length")]),
+    Conversation("an answer that is cut off", [Reply("It is", finish="length")]),
     Conversation(
         "calls that are cut off",
-        [
-            _say("So", finish="length", calls=[("now", {}, "c1"), ("add", {"a": 1}, "c2")]),
-            _say("Hello."),
-        ],
+        [Reply("So", [_now("c1"), _add("c2", a=1)], finish="length"), HELLO],
     ),
-    Conversation("no arguments", [calls(("now", {}, "c1"), ("fail", {}, "c2")), _say("Noon.")]),
-    Conversation("no usage", [calls(("now", {}, "c1")), _say("Noon.", usage=None)]),
+    Conversation("no arguments", [calls(_now("c1"), ("fail", {}, "c2")), NOON]),
+    Conversation("no usage", [calls(_now("c1")), Reply("Noon.", usage=None)]),
     Conversation(
         "a second question",
-        [
-            calls(("add", {"a": 1, "b": 2}, "c1")),
-            _say("3."),
-            calls(("add", {"a": 3, "b": 4}, "c2")),
-            _say("7."),
-            _say("Bye."),
-        ],
+        [calls(_add("c1", a=1, b=2)), Reply("3."), calls(_add("c2", a=3, b=4)), Reply("7."), BYE],
         ["1 + 2?", "3 + 4?", "Thanks."],
     ),
     Conversation(
         "ids that come again",
         [
-            calls(("now", {}, "same"), ("echo", {"text": "x"}, "same")),
-            calls(("now", {}, "same"), ("echo", {"text": "y"}, "a.b|" + "long" * 20)),
-            _say("Noon."),
+            calls(_now("same"), _echo("same", "x")),
+            calls(_now("same"), _echo("a.b|" + "long" * 20, "y")),
+            NOON,
         ],
     ),
-    Conversation("no tools allowed", [_say("Hello.")], tool_choice="none"),
+    Conversation("no tools allowed", [HELLO], tool_choice="none"),
 ]
 
 
 def as_message(reply: Reply) -> AssistantMessage:
     """What a chat model should make of a scripted reply."""
-    words = {"content_filter": "refused"}
-    reason = words.get(reply.finish or "", reply.finish)
-    reason = "refused" if reply.refusal else reason or ("tool_calls" if reply.calls else "end")
-    return AssistantMessage(
-        reply.text or reply.refusal or "",
-        tuple(
-            ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
-            for name, arguments, call_id in reply.calls
-        ),
-        reply.thinking,
-        Usage(10, 5) if reply.usage else None,
-        reason,
+    refused = reply.refusal or reply.finish == "content_filter"
+    reason = reply.finish or ("tool_calls" if reply.calls else "end")
+    made = tuple(
+        ToolCall(call_id, name, json.dumps(arguments, ensure_ascii=False))
+        for name, arguments, call_id in reply.calls
     )
+    text, usage = reply.text or reply.refusal or "", Usage(10, 5) if reply.usage else None
+    return AssistantMessage(text, made, reply.thinking, usage, "refused" if refused else reason)
 
 
 @dataclass
@@ -343,11 +317,9 @@ class Held:
     @property
     def log(self) -> list[dict[str, Any]]:
         """The log without times, and without what is for one provider alone."""
+        left_out = ("at", "raw", "seconds", "model")
         records = map(to_dict, self.agent.log)
-        return [
-            {k: v for k, v in one.items() if k not in ("at", "raw", "seconds", "model")}
-            for one in records
-        ]
+        return [{k: v for k, v in one.items() if k not in left_out} for one in records]
 
 
 async def hold(talk: Conversation, llm: Any, streaming: bool = False) -> Held:

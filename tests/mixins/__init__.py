@@ -1,0 +1,67 @@
+"""What several tests of mixins and toolkits share."""
+
+import asyncio
+from math import inf
+
+from agentloop import ContextWindowExceeded, ScriptedModel, ToolError, ToolMessage, tool
+from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.models.scripted import call
+from agentloop.tokens import message_tokens
+
+
+@tool("Read a lot")
+async def read(n: int) -> str:
+    return f"{n} " + "word " * 300
+
+
+def raises(*_):
+    raise ToolError("broken")
+
+
+async def late(*_):
+    await asyncio.Event().wait()
+
+
+def bash(command):
+    return call("bash", command=command)
+
+
+def acting(*script, kind, **settings):
+    """An agent with two tools that act and one that reads, and what has run."""
+    ran = []
+
+    @tool("Run a command")
+    def bash(command: str) -> str:
+        if command == "fail":
+            raise LookupError(command)
+        ran.append(command)
+        return f"ran {command}"
+
+    @tool("Write a file")
+    def write(path: str, text: str = "") -> str:
+        ran.append(path)
+        return f"wrote {path}"
+
+    @tool("Look at something", read_only=True)
+    def look(at: str) -> str:
+        ran.append(at)
+        return f"saw {at}"
+
+    return kind(llm=ScriptedModel(*script), tools=[bash, write, look], **settings), ran
+
+
+def results(agent):
+    """What the model read of its calls."""
+    return [message.text for message in agent.messages if isinstance(message, ToolMessage)]
+
+
+def summarizing(*replies, summary="SUMMARY", window=inf):
+    """A model that summarizes when asked to, and else plays replies, if the request is not long."""
+    script = iter(replies)
+
+    def answer(messages, tools):
+        if sum(map(message_tokens, messages)) > window:
+            return ContextWindowExceeded("prompt is too long")
+        return summary if messages[-1].text == SUMMARY_PROMPT else next(script)
+
+    return ScriptedModel(answer)

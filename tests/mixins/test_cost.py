@@ -8,19 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    ChatOpenAI,
-    ScriptedModel,
-    Summary,
-    Usage,
-    UsageEvent,
-    UserMessage,
-)
-from agentloop.messages import RunStart, SideRequest
+from agentloop import Agent, ChatOpenAI, Limits, ScriptedModel
+from agentloop.events import UsageEvent
+from agentloop.messages import AssistantMessage, RunStart, SideRequest, Summary, Usage, UserMessage
 from agentloop.mixins.cost import Bill, Cost
-from agentloop.mixins.limits import Limits
 from agentloop.models.scripted import call
 from agentloop.prices import Price, cost_of, genai_price, price_of
 from agentloop.toolkits.subagent import as_tool
@@ -34,6 +25,20 @@ PRICES = {
     "big": Price(input=10, output=50, cached_input=1, cache_write=12.5),
     "small": Price(input=1, output=2),
 }
+
+tokens = st.integers(0, 10**6)
+usages = st.none() | st.builds(
+    lambda plain, read, written, output: Usage(plain + read + written, output, read, written),
+    *[tokens] * 4,
+)
+models = st.sampled_from(["big", "small", "new", None])
+records = (
+    st.builds(AssistantMessage, st.text(), usage=usages, model=models)
+    | st.builds(SideRequest, usage=usages, model=models)
+    | st.builds(Summary, st.text(), st.just(0), usages, st.sampled_from(["big", "new"]))
+    | st.builds(UserMessage, st.text(min_size=1))
+    | st.builds(RunStart)
+)
 
 
 class Priced(Cost, Agent):
@@ -54,106 +59,17 @@ def priced(*script, model="scripted", **settings):
     return agent
 
 
-class TestCost(test_loop.TestLoop):
-    agent_class = Cost
-
-
-# ---- one price
-
-
-@pytest.mark.parametrize(
-    ("usage", "money"),
-    [
-        (Usage(MILLION, MILLION), 60),
-        (Usage(MILLION, 0, cached_input_tokens=MILLION), 1),
-        (Usage(MILLION, 0, cached_input_tokens=MILLION // 2), 5.5),
-        (Usage(MILLION, 0, cached_input_tokens=400_000, cache_write_tokens=600_000), 7.9),
-        (Usage(0, MILLION, reasoning_tokens=MILLION), 50),
-    ],
-)
-def test_each_token_is_counted_once(usage, money):
-    assert PRICES["big"].cost(usage) == pytest.approx(money)
-    plain = usage.input_tokens + 2 * usage.output_tokens
-    assert PRICES["small"].cost(usage) == pytest.approx(plain / MILLION), "no price for a cache"
-
-
-def test_what_anthropic_keeps_for_an_hour_costs_twice_the_input():
-    for_an_hour = {"ephemeral_1h_input_tokens": MILLION}
-    usage = Usage(MILLION, 0, cache_write_tokens=MILLION, extra=for_an_hour)
-    assert cost_of([SideRequest(usage=usage, model="big")], price_of(PRICES)) == pytest.approx(20)
-
-
-@pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": PRICES["big"], "new": {"input": 1}}, 5])
-def test_settings_that_are_no_prices_are_refused(bad):
-    with pytest.raises(TypeError, match="prices"):
-        Cost(llm=ScriptedModel(), prices=bad)
-
-
-# ---- sums, and what is not known
-
-
-def test_per_model_per_run_and_in_all():
-    one, two = Usage(MILLION, 0), Usage(0, MILLION, reasoning_tokens=5)
-    turns = [said("", call("add", a=1, b=1), used=one, model="small"), said(used=two, model="big")]
-    agent = priced(*turns, *turns, prices=PRICES)
-    assert agent.cost == pytest.approx(102)
-    assert agent.bill == Bill(4, one + two + one + two, pytest.approx(102))
-    assert agent.run_bill == Bill(2, one + two, pytest.approx(51))
-    assert agent.model_bills == {
-        "small": Bill(2, one + one, pytest.approx(2)),
-        "big": Bill(2, two + two, pytest.approx(100)),
-    }
-
-
-def test_a_model_without_a_price_costs_none_and_its_tokens_count():
-    turns = [said(used=Usage(MILLION, 7), model="small"), said(used=Usage(3, 4), model="new")]
-    agent = priced(*turns, prices=PRICES)
-    new = Bill(1, Usage(3, 4), None)
-    assert agent.bill == Bill(2, Usage(MILLION + 3, 11), None)
-    assert agent.run_bill == new
-    small = Bill(1, Usage(MILLION, 7), pytest.approx(1.000014))
-    assert agent.model_bills == {"small": small, "new": new}
-
-
-# ---- sub-agents
-
-
 def with_a_helper(*outcomes, bases=(Cost, Agent), **settings):
     """An agent with a tool that asks a sub-agent, which plays these outcomes."""
     small = ScriptedModel(*outcomes, model="small")
     ask = as_tool(Agent(llm=small, tools=[add]), "ask", "Ask a sub-agent.")
-    turns = [
-        *(said("", call("ask", prompt=p), used=Usage(MILLION // 2, 0)) for p in "ab"),
-        said(used=Usage(MILLION, 0)),
-    ]
-    llm = ScriptedModel(*turns, model="big")
+    asks = (said("", call("ask", prompt=p), used=Usage(MILLION // 2, 0)) for p in "ab")
+    llm = ScriptedModel(*asks, said(used=Usage(MILLION, 0)), model="big")
     return type("Both", bases, {})(llm=llm, tools=[ask], prices=PRICES, **settings)
 
 
-async def test_requests_of_sub_agents_are_added_up():
-    steps = [said("", call("add", a=1, b=1), used=Usage(MILLION, 0)), said(used=Usage(0, MILLION))]
-    agent = with_a_helper(*steps, *steps)
-    told = [event async for event in agent.query_stream("x") if isinstance(event, UsageEvent)]
-    assert agent.model_bills["small"] == Bill(4, Usage(2 * MILLION, 2 * MILLION), pytest.approx(6))
-    assert agent.cost == pytest.approx(26)
-    assert len(told) == agent.bill.requests == 7
-    assert agent.run_bill == agent.bill
-
-
-async def test_a_limit_counts_sub_agents_and_the_same_prices():
-    settings = {"bases": (Limits, Cost, Agent), "max_cost": 11, "limit_price": price_of(PRICES)}
-    agent = with_a_helper(said(used=Usage(MILLION, 0)), **settings)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:cost"
-    assert agent.cost == pytest.approx(11)
-    assert agent.messages[-1].text.startswith("Not run")
-
-
-# ---- genai-prices
-
-
 @pytest.fixture
-def prices_of_genai(monkeypatch):
+def genai(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("the network was asked for")
 
@@ -162,67 +78,101 @@ def prices_of_genai(monkeypatch):
     return pytest.importorskip("genai_prices")
 
 
-def test_without_the_package_no_price_is_known(monkeypatch):
-    monkeypatch.setitem(sys.modules, "genai_prices", None)
-    agent = priced(said(used=Usage(9, 1)), model="gpt-5-mini")
-    assert agent.model_bills == {"gpt-5-mini": Bill(1, Usage(9, 1), None)}
+class TestCost(test_loop.TestLoop):
+    agent_class = Cost
 
+    def test_each_token_is_counted_once(self):
+        for usage, money in {
+            Usage(MILLION, MILLION): 60,
+            Usage(MILLION, 0, cached_input_tokens=MILLION): 1,
+            Usage(MILLION, 0, cached_input_tokens=MILLION // 2): 5.5,
+            Usage(MILLION, 0, cached_input_tokens=400_000, cache_write_tokens=600_000): 7.9,
+            Usage(0, MILLION, reasoning_tokens=MILLION): 50,
+        }.items():
+            assert PRICES["big"].cost(usage) == pytest.approx(money)
+            plain = usage.input_tokens + 2 * usage.output_tokens
+            assert PRICES["small"].cost(usage) == pytest.approx(plain / MILLION), "no cache price"
 
-@pytest.mark.usefixtures("prices_of_genai")
-def test_its_prices_are_used_where_none_are_given():
-    used = Usage(MILLION // 10, 0, cached_input_tokens=MILLION // 20)
-    costs = [priced(said(used=used), model=f"{by}gpt-5-mini").cost for by in ("", "openai/")]
-    assert costs[0] == costs[1], "a provider's name in front is no part of a model's"
-    plain = genai_price("gpt-5-mini", Usage(MILLION // 20, 0))
-    assert plain
-    assert 0 < costs[0] - plain < plain, "cached tokens are cheaper"
+    def test_what_anthropic_keeps_for_an_hour_costs_twice_the_input(self):
+        for_an_hour = {"ephemeral_1h_input_tokens": MILLION}
+        usage = Usage(MILLION, 0, cache_write_tokens=MILLION, extra=for_an_hour)
+        cost = cost_of([SideRequest(usage=usage, model="big")], price_of(PRICES))
+        assert cost == pytest.approx(20)
 
+    @pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": Price(1, 2), "new": {"input": 1}}, 5])
+    def test_settings_that_are_no_prices_are_refused(self, bad):
+        with pytest.raises(TypeError, match="prices"):
+            Cost(llm=ScriptedModel(), prices=bad)
 
-@pytest.mark.usefixtures("prices_of_genai")
-def test_max_cost_alone_is_enough():
-    for tokens, reason in [(10, "completed"), (1_000_000, "limit:cost")]:
-        replies = [said("", call("add", a=1, b=2), used=Usage(tokens, 100)), "done"]
-        llm = ScriptedModel(*replies, model="claude-sonnet-4-5")
-        agent = Limits(llm=llm, tools=[add], max_cost=0.05)
-        assert agent.run_sync("go").stop_reason == reason
+    def test_per_model_per_run_and_in_all(self):
+        one, two = Usage(MILLION, 0), Usage(0, MILLION, reasoning_tokens=5)
+        first = said("", call("add", a=1, b=1), used=one, model="small")
+        turns = [first, said(used=two, model="big")]
+        agent = priced(*turns, *turns, prices=PRICES)
+        assert agent.cost == pytest.approx(102)
+        assert agent.bill == Bill(4, one + two + one + two, pytest.approx(102))
+        assert agent.run_bill == Bill(2, one + two, pytest.approx(51))
+        small, big = Bill(2, one + one, pytest.approx(2)), Bill(2, two + two, pytest.approx(100))
+        assert agent.model_bills == {"small": small, "big": big}
 
+    async def test_requests_of_sub_agents_are_added_up(self):
+        first = said("", call("add", a=1, b=1), used=Usage(MILLION, 0))
+        agent = with_a_helper(*[first, said(used=Usage(0, MILLION))] * 2)
+        told = [event async for event in agent.query_stream("x") if isinstance(event, UsageEvent)]
+        small = Bill(4, Usage(2 * MILLION, 2 * MILLION), pytest.approx(6))
+        assert agent.model_bills["small"] == small
+        assert agent.cost == pytest.approx(26)
+        assert len(told) == agent.bill.requests == 7
+        assert agent.run_bill == agent.bill
 
-async def test_a_local_model_of_a_known_name_has_no_price():
-    pytest.importorskip("genai_prices")
-    choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
-    reply = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
-    async with FaultServer([send(answer(reply))]) as server:
-        agent = Priced(llm=ChatOpenAI("gpt-4o", base_url=server.url))
-        await agent.run("go")
-        await agent.llm.aclose()
-    assert agent.usage.total_tokens == 1100
-    assert agent.cost is None
+    async def test_a_limit_counts_sub_agents_and_the_same_prices(self):
+        settings = {"bases": (Limits, Cost, Agent), "max_cost": 11, "limit_price": price_of(PRICES)}
+        agent = with_a_helper(said(used=Usage(MILLION, 0)), **settings)
+        assert (await agent.run("x")).stop_reason == "limit:cost"
+        assert agent.cost == pytest.approx(11)
+        assert agent.messages[-1].text.startswith("Not run")
 
+    def test_without_the_package_of_prices_none_is_known(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "genai_prices", None)
+        agent = priced(said(used=Usage(9, 1)), model="gpt-5-mini")
+        assert agent.model_bills == {"gpt-5-mini": Bill(1, Usage(9, 1), None)}
 
-# ---- totals are sums over the log
+    @pytest.mark.usefixtures("genai")
+    def test_its_prices_are_used_where_none_are_given(self):
+        used = Usage(MILLION // 10, 0, cached_input_tokens=MILLION // 20)
+        costs = [priced(said(used=used), model=f"{by}gpt-5-mini").cost for by in ("", "openai/")]
+        assert costs[0] == costs[1], "a provider's name in front is no part of a model's"
+        plain = genai_price("gpt-5-mini", Usage(MILLION // 20, 0))
+        assert 0 < costs[0] - plain < plain, "cached tokens are cheaper"
 
-tokens = st.integers(0, 10**6)
-usages = st.none() | st.builds(
-    lambda plain, read, written, output: Usage(plain + read + written, output, read, written),
-    *[tokens] * 4,
-)
-models = st.sampled_from(["big", "small", "new", None])
-requests = (
-    st.builds(AssistantMessage, st.text(), usage=usages, model=models)
-    | st.builds(SideRequest, usage=usages, model=models)
-    | st.builds(Summary, st.text(), st.just(0), usages, st.sampled_from(["big", "new"]))
-)
+    @pytest.mark.usefixtures("genai")
+    def test_max_cost_alone_is_enough(self):
+        for tokens, reason in [(10, "completed"), (1_000_000, "limit:cost")]:
+            replies = [said("", call("add", a=1, b=2), used=Usage(tokens, 100)), "done"]
+            llm = ScriptedModel(*replies, model="claude-sonnet-4-5")
+            agent = Limits(llm=llm, tools=[add], max_cost=0.05)
+            assert agent.run_sync("go").stop_reason == reason
 
+    async def test_a_local_model_of_a_known_name_has_no_price(self):
+        pytest.importorskip("genai_prices")
+        choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
+        reply = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
+        async with FaultServer([send(answer(reply))]) as server:
+            agent = Priced(llm=ChatOpenAI("gpt-4o", base_url=server.url))
+            await agent.run("go")
+            await agent.llm.aclose()
+        assert agent.usage.total_tokens == 1100
+        assert agent.cost is None
 
-@given(st.lists(requests | st.builds(UserMessage, st.text(min_size=1)) | st.builds(RunStart)))
-def test_totals_are_the_sums_over_the_log(log):
-    agent = Priced(llm=ScriptedModel(), prices=PRICES)
-    agent.log.extend(log)
-    asked = [record for record in log if hasattr(record, "usage")]
-    unknown = [r for r in asked if (r.usage or r.model) and not (r.usage and r.model in PRICES)]
-    known = [PRICES[r.model].cost(r.usage) for r in asked if r.usage and r.model in PRICES]
-    assert agent.cost == (None if unknown else pytest.approx(fsum(known)))
-    assert (agent.bill.requests, agent.bill.usage) == (len(asked), agent.usage)
-    parts = agent.model_bills.values()
-    assert sum((part.usage for part in parts), Usage()) == agent.usage
-    assert sum(part.requests for part in parts) == len(asked)
+    @given(st.lists(records))
+    def test_totals_are_the_sums_over_the_log(self, log):
+        agent = Priced(llm=ScriptedModel(), prices=PRICES)
+        agent.log.extend(log)
+        asked = [record for record in log if hasattr(record, "usage")]
+        unknown = [r for r in asked if (r.usage or r.model) and not (r.usage and r.model in PRICES)]
+        known = [PRICES[r.model].cost(r.usage) for r in asked if r.usage and r.model in PRICES]
+        assert agent.cost == (None if unknown else pytest.approx(fsum(known)))
+        assert (agent.bill.requests, agent.bill.usage) == (len(asked), agent.usage)
+        parts = agent.model_bills.values()
+        assert sum((part.usage for part in parts), Usage()) == agent.usage
+        assert sum(part.requests for part in parts) == len(asked)

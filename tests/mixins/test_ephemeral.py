@@ -4,112 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import (
-    AssistantMessage,
-    Ephemeral,
-    ImagePart,
-    ScriptedModel,
-    Summary,
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    tool,
-)
+from agentloop import Ephemeral, ScriptedModel, ToolCall, tool
 from agentloop.events import PruneEvent
+from agentloop.messages import AssistantMessage, Summary, ToolMessage, UserMessage
 from agentloop.mixins.ephemeral import placeholder, prune
 from agentloop.models.scripted import call
 
 from .. import test_loop
-from ..test_loop import shown
+from ..test_loop import ids_in, shown
+
+
+@tool("Look at the page", ephemeral=2)
+async def look(n: int) -> str:
+    return f"page {n} " + "word " * 400
 
 
 def stale_results(log, *prices):
     return {call_id for ids in prune(log, *prices) for call_id in ids}
 
 
-@tool("Look at the page", ephemeral=2)
-async def look(n: int) -> str:
-    return f"page {n} " + "x" * 100
-
-
-@tool("Look at the screen", ephemeral=True)
-async def screen() -> list:
-    return [TextPart("screen"), ImagePart(data=b"png", media_type="image/png")]
-
-
 def hidden(request):
     return ["older result" in text for text in shown(request) if text][1:]
-
-
-class TestEphemeral(test_loop.TestLoop):
-    agent_class = Ephemeral
-
-    async def test_the_newest_n_results_stay_and_older_ones_become_placeholders(self):
-        llm = ScriptedModel(*(call("look", n=n) for n in range(5)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
-        await agent.query("x")
-        assert hidden(llm.requests[-1]) == [True, True, True, False, False]
-        assert hidden(llm.requests[2]) == [False, False]
-        assert "look" in shown(llm.requests[-1])[2]
-        assert "107 characters" in shown(llm.requests[-1])[2]
-
-    async def test_every_prune_is_an_event_once(self):
-        llm = ScriptedModel(*(call("look", n=n) for n in range(4)), "ok")
-        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
-        events = [event async for event in agent.query_stream("x")]
-        pruned = [e.tool_call_ids for e in events if isinstance(e, PruneEvent)]
-        assert [len(ids) for ids in pruned] == [1, 1]
-        assert pruned[0] != pruned[1]
-
-    @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
-    def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
-        log = history([100] * 9)
-        assert stale_results(log, *prices) == {f"{n}" for n in range(6)}
-
-    def test_a_result_shorter_than_its_placeholder_stays(self):
-        assert stale_results(history([5] * 100)) == set()
-
-    def test_a_summary_breaks_the_prefix_anyway_so_a_cut_is_free_then(self):
-        log = history([1_000] * 6)
-        assert stale_results(log) == set()
-        assert stale_results([*log, Summary("so far", keep=3)]) == {"1", "2"}, "0 is out of view"
-
-    async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
-        script = [*(call("read", n=n) for n in range(30)), "ok"]
-        llm = ScriptedModel(*script)
-        agent = Ephemeral(llm=llm, tools=[read])
-        await agent.query("x")
-        whole = await agent.context()
-        assert await agent.fork().context() == whole
-        replies = [at for at, one in enumerate(agent.log) if isinstance(one, AssistantMessage)]
-        for at, request in zip(replies, llm.requests, strict=True):
-            again = Ephemeral(llm=llm, tools=[read])
-            again.log.extend(agent.log[:at])
-            assert tuple(await again.context()) == request.messages
-
-    def test_the_placeholder_says_which_how_long_and_how_to_get_it_again(self):
-        text = placeholder(ToolMessage("1", "look", "x" * 5000, ephemeral=1)).text
-        assert "look" in text
-        assert "5,000 characters" in text
-        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1, extra={"offloaded": "ab12"})
-        assert 'read_offloaded(name="ab12")' in placeholder(kept).text
-
-
-@tool("Read the page", ephemeral=3)
-async def read(n: int) -> str:
-    return f"page {n} " + "word " * 400
-
-
-def history(tokens, keep=3, name="look"):
-    """A log with a result of each size."""
-    log = [UserMessage("task")]
-    for n, size in enumerate(tokens):
-        log += [
-            AssistantMessage(tool_calls=(ToolCall(f"{n}", name),)),
-            ToolMessage(f"{n}", name, "x" * 4 * size, ephemeral=keep),
-        ]
-    return [*log, AssistantMessage("hm")]
 
 
 def log_of(parts):
@@ -126,31 +41,86 @@ def log_of(parts):
     return log
 
 
+def turns_of(count, tokens):
+    """A log with a turn for each of some results, of which three are to stay."""
+    turns = [[("look", 4 * tokens, 3)]] * count
+    return log_of([*turns, AssistantMessage("hm")])
+
+
 turns = st.tuples(st.sampled_from("ab"), st.integers(0, 3000), st.integers(0, 2))
 others = st.sampled_from([UserMessage("x"), Summary("so far", keep=2)])
 logs = st.lists(others | st.lists(turns, min_size=1, max_size=4), max_size=30).map(log_of)
 prices = st.sampled_from([(1.25, 0.1), (1.0, 0.25), (1.0, 1.0), (1.25, 0.0)])
 
 
-@given(logs, prices)
-def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(log, prices):
-    committed = set()
-    for at in range(len(log) + 1):
-        hidden, _ = prune(log[:at], *prices)
-        assert committed <= set(hidden)
-        committed = set(hidden)
+class TestEphemeral(test_loop.TestLoop):
+    agent_class = Ephemeral
 
+    async def test_the_newest_n_results_stay_and_others_become_placeholders_with_an_event(self):
+        llm = ScriptedModel(*(call("look", n=n) for n in range(5)), "ok")
+        agent = Ephemeral(llm=llm, tools=[look], ephemeral_per_turn=True)
+        events = [event async for event in agent.query_stream("x")]
+        assert hidden(llm.requests[-1]) == [True, True, True, False, False]
+        assert hidden(llm.requests[2]) == [False, False]
+        assert "look" in shown(llm.requests[-1])[2]
+        assert "2,007 characters" in shown(llm.requests[-1])[2]
+        pruned = [e.tool_call_ids for e in events if isinstance(e, PruneEvent)]
+        assert pruned == [[call_id] for call_id in ids_in(agent)[:3]]
 
-@given(logs, prices)
-def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(log, prices):
-    stale = stale_results(log, *prices)
-    last = max((at for at, one in enumerate(log) if isinstance(one, AssistantMessage)), default=0)
-    for name in "ab":
-        places = [
-            at
-            for at, one in enumerate(log)
-            if isinstance(one, ToolMessage) and one.ephemeral and one.tool_name == name
-        ]
-        newest = places[-log[places[-1]].ephemeral :] if places else []
-        unseen = [at for at in places if at >= last]
-        assert not stale & {log[at].tool_call_id for at in newest + unseen}
+    @pytest.mark.parametrize("prices", [(1.0, 1.0), (0.0, 0.0), (0.1, 1.25)])
+    def test_where_reading_is_no_cheaper_results_go_as_soon_as_they_are_stale(self, prices):
+        stale = stale_results(turns_of(9, 100), *prices)
+        assert stale == {f"{n}.0" for n in range(6)}
+
+    def test_a_result_shorter_than_its_placeholder_stays(self):
+        assert stale_results(turns_of(100, 5)) == set()
+
+    def test_a_summary_breaks_the_prefix_anyway_so_a_cut_is_free_then(self):
+        log = turns_of(6, 1_000)
+        assert stale_results(log) == set()
+        assert stale_results([*log, Summary("so far", keep=2)]) == {"1.0", "2.0"}, (
+            "0 is out of view"
+        )
+
+    async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
+        llm = ScriptedModel(*(call("look", n=n) for n in range(30)), "ok")
+        agent = Ephemeral(llm=llm, tools=[look])
+        await agent.query("x")
+        whole = await agent.context()
+        assert await agent.fork().context() == whole
+        replies = [at for at, one in enumerate(agent.log) if isinstance(one, AssistantMessage)]
+        for at, request in zip(replies, llm.requests, strict=True):
+            again = Ephemeral(llm=llm, tools=[look])
+            again.log.extend(agent.log[:at])
+            assert tuple(await again.context()) == request.messages
+
+    def test_the_placeholder_says_which_how_long_and_how_to_get_it_again(self):
+        text = placeholder(ToolMessage("1", "look", "x" * 5000, ephemeral=1)).text
+        assert "look" in text
+        assert "5,000 characters" in text
+        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1, extra={"offloaded": "ab12"})
+        assert 'read_offloaded(name="ab12")' in placeholder(kept).text
+
+    @given(logs, prices)
+    def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(self, log, prices):
+        committed = set()
+        for at in range(len(log) + 1):
+            hidden, _ = prune(log[:at], *prices)
+            assert committed <= set(hidden)
+            committed = set(hidden)
+
+    @given(logs, prices)
+    def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(self, log, prices):
+        stale = stale_results(log, *prices)
+        last = max(
+            (at for at, one in enumerate(log) if isinstance(one, AssistantMessage)), default=0
+        )
+        for name in "ab":
+            places = [
+                at
+                for at, one in enumerate(log)
+                if isinstance(one, ToolMessage) and one.ephemeral and one.tool_name == name
+            ]
+            newest = places[-log[places[-1]].ephemeral :] if places else []
+            unseen = [at for at in places if at >= last]
+            assert not stale & {log[at].tool_call_id for at in newest + unseen}

@@ -4,313 +4,34 @@ import asyncio
 import hashlib
 import json
 import sys
-import time
+from functools import partial
 
 import pytest
 
-from agentloop import (
-    Agent,
-    CompactionConfig,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    tool,
-    validate,
-)
+from agentloop import Agent, CompactionConfig, ToolCall, UserMessage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks, load_hooks
-from agentloop.models.scripted import call
 from agentloop.transcript import call_states
 
-from .. import test_loop
+from .. import mixins, test_loop
 from ..test_loop import shown
+from . import bash, late, raises, results, summarizing
 
 
-class Hooked(Hooks, Agent):
-    """The plain case."""
+class Hooked(Hooks, Agent): ...
 
 
-class Gated(Hooks, Approval, Agent):
-    """With somebody to ask."""
-
-
-class TestHooks(test_loop.TestLoop):
-    agent_class = type("Quiet", (Hooks,), {"hooks": [Hook("PreToolUse", lambda data: None)]})
-
-
-def acting(*script, hooks=(), kind=Hooked, **settings):
-    """An agent with a tool, and what has run."""
-    ran = []
-
-    @tool
-    def bash(command: str) -> str:
-        """Run a command."""
-        if command == "fail":
-            raise LookupError(command)
-        ran.append(command)
-        return f"ran {command}"
-
-    return kind(llm=ScriptedModel(*script), tools=[bash], hooks=[*hooks], **settings), ran
-
-
-def bash(command):
-    return call("bash", command=command)
+class Gated(Hooks, Approval, Agent): ...
 
 
 def program(code):
     """A command that has read its data."""
-    return [sys.executable, "-c", f"import json, sys; data = json.load(sys.stdin); {code}"]
+    return [sys.executable, "-c", f"import json, sys; data = json.load(sys.stdin)\n{code}"]
 
 
-def prints(**said):
-    return program(f"print({json.dumps(said)!r})")
-
-
-def results(agent):
-    return [m.text for m in agent.messages if isinstance(m, ToolMessage)]
-
-
-# ---- a gate that fails denies
-
-
-def raises(data):
-    raise RuntimeError("broken")
-
-
-async def late(data):
-    await asyncio.Event().wait()
-
-
-BROKEN = {
-    "raises": raises,
-    "late": late,
-    "no": lambda data: False,
-    "text": lambda data: "allow",
-    "word": lambda data: {"decision": "sure"},
-    "defer": lambda data: {"hookSpecificOutput": {"permissionDecision": "defer"}},
-    "stop": lambda data: {"continue": False},
-    "list": lambda data: ["allow"],
-    "arguments": lambda data: {"updatedInput": "ls"},
-    "no JSON in arguments": lambda data: {"updatedInput": {1, 2}},
-    "context": lambda data: {"additionalContext": 5},
-    "output": lambda data: {"hookSpecificOutput": "allow"},
-    "not there": ["./no-such-command"],
-    "nobody to ask": prints(decision="ask"),
-    "exit 1": program("sys.exit(1)"),
-    "exit 2": program("sys.exit(2)"),
-    "no JSON": program("print('fine')"),
-    "a list": program("print('[]')"),
-    "killed": program("import os; os.kill(os.getpid(), 9)"),
-    "matcher": lambda data: None,
-    "never ends": program("import time; time.sleep(30)"),
-}
-
-
-@pytest.mark.parametrize("broken", BROKEN)
-async def test_a_gate_before_a_tool_that_fails_in_any_way_denies(broken):
-    timeout = 0.3 if broken in ("late", "never ends") else 10.0
-    hooks = [Hook("PreToolUse", BROKEN[broken], "(" * (broken == "matcher"), timeout)]
-    agent, ran = acting(bash("x"), "ok", hooks=hooks)
-    start = time.monotonic()
-    assert (await agent.run("go")).stop_reason == "completed"
-    assert time.monotonic() - start < 20
-    assert ran == []
-    assert results(agent)[0].startswith(("Denied", "arguments must be"))
-    validate(agent.messages)
-
-
-@pytest.mark.parametrize("broken", ["raises", "exit 1", "exit 2", "word"])
-async def test_a_prompt_that_a_gate_refuses_reaches_no_model_now_or_later(broken):
-    agent, _ = acting("Hello.", "Yes.")
-    await agent.query("Hi")
-    agent.hooks = [Hook("UserPromptSubmit", BROKEN[broken])]
-    for prompt in ("My key is k.", "My key is k.", None):
-        assert (await agent.run(prompt)).stop_reason == "refused"
-    agent.hooks = []
-    assert await agent.query("Hi again") == "Yes."
-    assert shown(agent.llm.requests[-1]) == ["Hi", "Hello.", "Hi again"]
-
-
-@pytest.mark.parametrize("event", ["SessionStart", "PostToolUse", "PostModel", "Stop"])
-@pytest.mark.parametrize("broken", ["raises", "exit 1", "no JSON"])
-async def test_an_observer_that_fails_is_reported_and_stops_nothing(event, broken, caplog):
-    run = program("sys.exit(3)") if event == "SessionStart" else BROKEN[broken]
-    agent, ran = acting(bash("x"), "ok", hooks=[Hook(event, run)])
-    assert await agent.query("go") == "ok"
-    assert ran == ["x"]
-    assert len(agent.llm.requests[-1].messages) == 3  # the model is told nothing of it
-    assert f"a hook at {event} failed" in caplog.text
-
-
-# ---- what a hook before a tool may say
-
-
-@pytest.mark.parametrize(
-    ("said", "stop_reason", "ran"),
-    [
-        ({"decision": "allow"}, "completed", ["x"]),
-        ({"decision": "approve"}, "completed", ["x"]),
-        ({"hookSpecificOutput": {"permissionDecision": "allow"}}, "completed", ["x"]),
-        ({"decision": "ask"}, "needs_approval", []),
-        ({"decision": "deny"}, "completed", []),
-        ({}, "needs_approval", []),
-    ],
-)
-async def test_with_approval_a_hook_counts_as_a_rule(said, stop_reason, ran):
-    settings = {"kind": Gated, "hooks": [Hook("PreToolUse", lambda data: said)]}
-    agent, done = acting(bash("x"), "ok", **settings)
-    assert (await agent.run("go")).stop_reason == stop_reason
-    assert done == ran
-    strict, done = acting(bash("x"), "ok", approval_rules=[Rule("deny")], **settings)
-    await strict.run("go")
-    assert done == []
-
-
-@pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
-async def test_what_runs_is_what_was_asked_for_also_where_a_hook_changes_it(bases):
-    change = {"hookSpecificOutput": {"updatedInput": {"command": "ls -l"}}}
-    hooks = [Hook("PreToolUse", lambda data: change)]
-    agent, ran = acting(bash("ls"), "ok", kind=type("Both", bases, {}), hooks=hooks)
-    [pending] = (await agent.run("go")).pending
-    agent.decide(pending.id, "allow")
-    await agent.run()
-    assert ran == (["ls -l"] if bases[0] is Hooks else [])
-    assert ran == [pending.parsed["command"]] * len(ran)
-
-
-DENY = {
-    "hookEventName": "PreToolUse",
-    "permissionDecision": "deny",
-    "permissionDecisionReason": "Not on Fridays.",
-}
-KNOWN = """
-keys = {"hook_event_name", "session_id", "cwd", "tool_name", "tool_input", "tool_use_id"}
-assert keys <= data.keys()
-assert (data["tool_name"], data["tool_input"]) == ("bash", {"command": "git push"})
-"""
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        f"print(json.dumps({ {'hookSpecificOutput': DENY} }))",
-        "print(json.dumps({'decision': 'block', 'reason': 'Not on Fridays.'}))",
-        "sys.stderr.write('Not on Fridays.'); sys.exit(2)",
-    ],
-)
-async def test_a_command_gets_and_prints_what_people_know(code):
-    run = [sys.executable, "-c", f"import json, sys; data = json.load(sys.stdin){KNOWN}{code}"]
-    agent, ran = acting(bash("git push"), "ok", hooks=[Hook("PreToolUse", run, "Write|B*")])
-    await agent.run("go")
-    assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on Fridays.")
-    [state] = call_states(agent.log).values()
-    assert (state.state, ran) == ("denied", [])
-
-
-async def test_hooks_run_in_order_and_each_sees_the_arguments_that_the_one_before_put_in():
-    def longer(data):
-        return {"updatedInput": {"command": data["tool_input"]["command"] + "!"}}
-
-    agent, ran = acting(bash("x"), "ok", hooks=[Hook("PreToolUse", longer)] * 2)
-    await agent.run("go")
-    assert ran == ["x!!"]
-    assert [c.arguments for m in agent.messages[1:2] for c in m.tool_calls] == ['{"command":"x"}']
-
-
-@pytest.mark.parametrize(
-    ("matcher", "runs"),
-    [
-        ("", 1),
-        ("*", 1),
-        ("Bash", 1),
-        ("write|bash", 1),
-        ("b.*", 1),
-        ("^(Bash|Edit)$", 1),
-        ("write", 0),
-        ("bas", 0),
-    ],
-)
-async def test_a_matcher_is_globs_on_the_name_of_the_tool(matcher, runs):
-    seen = []
-    agent, _ = acting(bash("x"), "ok", hooks=[Hook("PostToolUse", seen.append, matcher)])
-    await agent.run("go")
-    assert len(seen) == runs
-
-
-# ---- the other events
-
-
-async def test_each_event_comes_at_its_moment():
-    events = []
-    names = "SessionStart UserPromptSubmit PreModel PostModel PreToolUse PostToolUse Stop"
-    hooks = [
-        Hook(name, lambda data: events.append(data["hook_event_name"]))
-        for name in [*names.split(), "PostToolUseFailure", "SessionEnd"]
-    ]
-    agent, _ = acting(bash("x"), bash("fail"), "ok", "bye", hooks=hooks)
-    await agent.query("go")
-    model = ["PreModel", "PostModel"]
-    assert events == [
-        *("SessionStart", "UserPromptSubmit", *model, "PreToolUse", "PostToolUse"),
-        *(*model, "PreToolUse", "PostToolUseFailure", *model, "Stop"),
-    ]
-    events.clear()
-    await agent.query("again")
-    await agent.fire_hooks("SessionEnd", {})
-    assert events == ["UserPromptSubmit", *model, "Stop", "SessionEnd"]
-
-
-async def test_a_summary_is_told_of():
-    seen = []
-    hooks = [Hook("PostCompact", lambda data: seen.append(data["compact_summary"]))]
-    config = CompactionConfig(context_window=1000)
-    llm = ScriptedModel(
-        lambda m, t: "SUM" if len(m) > 1 and "ummar" in m[-1].text else "word " * 900
-    )
-    agent = Hooked(llm=llm, hooks=hooks, compaction=config)
-    for prompt in ("one", "two", "three"):
-        await agent.query(prompt)
-    assert seen == ["SUM"]
-
-
-async def test_context_reaches_the_model_at_the_next_request():
-    hooks = [
-        Hook("SessionStart", program("print('It is Friday.')")),
-        Hook("UserPromptSubmit", lambda data: {"additionalContext": "In Basel."}),
-        Hook("PostToolUse", lambda data: {"decision": "block", "reason": "Format it."}),
-    ]
-    agent, _ = acting(bash("x"), "ok", hooks=hooks)
-    await agent.query("go")
-    assert shown(agent.llm.requests[0]) == ["go", "It is Friday.", "In Basel."]
-    assert shown(agent.llm.requests[1])[-2:] == ["ran x", "Format it."]
-    validate(agent.messages)
-
-
-@pytest.mark.parametrize("shown_as", [json.dumps, lambda data: data["tool_input"]["command"]])
-async def test_a_gate_sees_arguments_that_are_encoded_twice(shown_as):
-    hidden = ToolCall("1", "bash", '"{\\"command\\": \\"git push\\"}"')
-    gate = Hook("PreToolUse", lambda data: {"decision": "deny"} if "push" in shown_as(data) else {})
-    agent, ran = acting([hidden], "ok", hooks=[gate])
-    await agent.run("go")
-    assert ran == []
-
-
-async def test_what_hooks_said_and_why_one_failed_are_entries_of_the_monitor():
-    hooks = [
-        Hook("PreToolUse", lambda data: {"decision": "deny", "reason": "No."}),
-        Hook("PostModel", raises),
-    ]
-    kind = type("Both", (Hooks, Channels, Agent), {})
-    agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
-    monitor = agent.subscribe("monitor", kinds=["hook"])
-    await agent.run("go")
-    monitor.close()
-    told = [entry.item.data async for entry in monitor]
-    assert [each["event"] for each in told[1:]] == ["PostModel", "PreToolUse", "PostModel"]
-    assert told[2]["said"] == ["deny", "No."]
-    assert told[1]["said"][0] == "broken"
+def says(event, **said):
+    return Hook(event, lambda data: said)
 
 
 async def cut_off_in(agent, event):
@@ -328,35 +49,34 @@ async def cut_off_in(agent, event):
     await asyncio.wait([task])
 
 
-async def test_a_prompt_whose_check_was_cut_off_is_checked_again():
-    agent, _ = acting("never said")
-    await cut_off_in(agent, "UserPromptSubmit")
-    agent.hooks = [Hook("UserPromptSubmit", lambda data: {"decision": "deny"})]
-    assert (await agent.run()).stop_reason == "refused"
-
-
-async def test_a_hook_at_the_end_lets_the_run_go_on_but_not_for_ever():
-    active = []
-
-    def not_yet(data):
-        active.append(data["stop_hook_active"])
-        return {"decision": "block", "reason": "The tests are red."}
-
-    agent, _ = acting(*["done"] * 9, hooks=[Hook("Stop", not_yet)])
-    assert (await agent.run("go")).stop_reason == "no_progress"
-    assert active == [False, True, True, True]
-    told = [m.text for m in agent.messages if isinstance(m, UserMessage) and m.hidden]
-    assert told == ["The tests are red."] * 3
-
-
-async def test_a_result_is_recorded_before_a_hook_hears_of_it():
-    agent, ran = acting(bash("x"))
-    await cut_off_in(agent, "PostToolUse")
-    assert (results(agent), ran) == (["ran x"], ["x"])
-
-
-# ---- settings
-
+acting = partial(mixins.acting, kind=Hooked)
+NO_VERDICTS = [
+    *(False, "allow", ["allow"], {"decision": "sure"}, {"continue": False}, {"updatedInput": "ls"}),
+    *({"updatedInput": {1, 2}}, {"additionalContext": 5}, {"hookSpecificOutput": "allow"}),
+    {"hookSpecificOutput": {"permissionDecision": "defer"}},
+]
+NO_YES = program("""print('{"decision": "ask"}')""")  # there is nobody to ask
+KILLED = program("import os; os.kill(os.getpid(), 9)")
+SLEEPS = program("import time; time.sleep(30)")
+EXITS_1, EXITS_2, SAYS_FINE = map(program, ("sys.exit(1)", "sys.exit(2)", "print('fine')"))
+BROKEN = [
+    *(lambda data, said=said: said for said in NO_VERDICTS),
+    *(raises, ["./no-such-command"], program("print('[]')")),
+    *(NO_YES, KILLED, EXITS_1, EXITS_2, SAYS_FINE),
+]
+GATES = [Hook("PreToolUse", run) for run in BROKEN]
+GATES += [Hook("PreToolUse", run, timeout=0.3) for run in (late, SLEEPS)]
+GATES += [Hook("PreToolUse", lambda data: None, "(")]
+DENY = {
+    "hookEventName": "PreToolUse",
+    "permissionDecision": "deny",
+    "permissionDecisionReason": "Not on Fridays.",
+}
+KNOWN = """
+keys = {"hook_event_name", "session_id", "cwd", "tool_name", "tool_input", "tool_use_id"}
+assert keys <= data.keys()
+assert (data["tool_name"], data["tool_input"]) == ("bash", {"command": "git push"})
+"""
 GOOD = {"type": "command", "command": "true"}
 
 
@@ -364,48 +84,216 @@ def settings(**events):
     return json.dumps({"permissions": {}, "hooks": events})
 
 
-def test_a_settings_file_gives_hooks(tmp_path):
-    path = tmp_path / "settings.json"
-    groups = [
-        {"matcher": "Write|mcp__.*", "hooks": [GOOD | {"timeout": 3, "statusMessage": "..."}]},
-        {"hooks": [GOOD | {"args": ["-x"]}]},
-    ]
-    start = [{"matcher": "startup", "hooks": [GOOD]}]
-    path.write_text(settings(PreToolUse=groups, SessionStart=start, Notification=start))
-    assert load_hooks(path)[:3] == [
-        Hook("PreToolUse", "true", "Write|mcp__.*", 3),
-        Hook("PreToolUse", ["true", "-x"]),
-        Hook("SessionStart", "true", "startup"),
-    ]
+class TestHooks(test_loop.TestLoop):
+    agent_class = type("Quiet", (Hooks,), {"hooks": [Hook("PreToolUse", lambda data: None)]})
 
+    @pytest.mark.parametrize("gate", GATES)
+    async def test_a_gate_before_a_tool_that_fails_in_any_way_denies(self, gate):
+        agent, ran = acting(bash("x"), "ok", hooks=[gate])
+        async with asyncio.timeout(20):
+            assert (await agent.run("go")).stop_reason == "completed"
+        assert ran == []
+        assert results(agent)[0].startswith(("Denied", "arguments must be"))
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        settings(PreToolUze=[{"hooks": [GOOD]}]),
-        settings(PreToolUse={"hooks": [GOOD]}),
-        settings(PreToolUse=[{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]),
-        settings(PreToolUse=[{"hooks": [{"type": "command"}]}]),
-        settings(PreToolUse=[{"hooks": [GOOD | {"timeout": 0}]}]),
-    ],
-)
-def test_a_broken_file_refuses_to_start_and_is_named(tmp_path, text):
-    path = tmp_path / "settings.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"settings\.json"):
-        load_hooks(path)
+    @pytest.mark.parametrize("broken", [raises, EXITS_1, EXITS_2, lambda data: {"decision": "?"}])
+    async def test_a_prompt_that_a_gate_refuses_reaches_no_model_now_or_later(self, broken):
+        agent, _ = acting("Hello.", "Yes.")
+        await agent.query("Hi")
+        agent.hooks = [Hook("UserPromptSubmit", broken)]
+        for prompt in ("My key is k.", "My key is k.", None):
+            assert (await agent.run(prompt)).stop_reason == "refused"
+        agent.hooks = []
+        assert await agent.query("Hi again") == "Yes."
+        assert shown(agent.llm.requests[-1]) == ["Hi", "Hello.", "Hi again"]
 
+    @pytest.mark.parametrize("event", ["SessionStart", "PostToolUse", "PostModel", "Stop"])
+    @pytest.mark.parametrize("broken", [raises, EXITS_1, SAYS_FINE])
+    async def test_an_observer_that_fails_is_told_and_stops_nothing(self, event, broken, caplog):
+        run = EXITS_1 if event == "SessionStart" and broken is SAYS_FINE else broken  # as context
+        agent, ran = acting(bash("x"), "ok", hooks=[Hook(event, run)])
+        assert await agent.query("go") == "ok"
+        assert ran == ["x"]
+        assert len(agent.llm.requests[-1].messages) == 3  # the model is told nothing of it
+        assert f"a hook at {event} failed" in caplog.text
 
-def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
-    path = tmp_path / "settings.json"
-    path.write_text(settings(Stop=[{"hooks": [GOOD]}]))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    with pytest.raises(PermissionError, match=digest):
-        load_hooks(path, trusted=[])
-    assert load_hooks(path, trusted=[digest]) == [Hook("Stop", "true")]
-    path.write_text(path.read_text().replace("true", "rm -r x"))
-    with pytest.raises(PermissionError):
-        load_hooks(path, trusted=[digest])
+    @pytest.mark.parametrize(
+        ("said", "stop_reason", "ran"),
+        [
+            ({"decision": "allow"}, "completed", ["x"]),
+            ({"decision": "approve"}, "completed", ["x"]),
+            ({"hookSpecificOutput": {"permissionDecision": "allow"}}, "completed", ["x"]),
+            ({"decision": "ask"}, "needs_approval", []),
+            ({"decision": "deny"}, "completed", []),
+            ({}, "needs_approval", []),
+        ],
+    )
+    async def test_with_approval_a_hook_counts_as_a_rule(self, said, stop_reason, ran):
+        for rules, reason, expected in [([], stop_reason, ran), ([Rule("deny")], "completed", [])]:
+            settings = {"hooks": [says("PreToolUse", **said)], "approval_rules": rules}
+            agent, done = acting(bash("x"), "ok", kind=Gated, **settings)
+            assert (await agent.run("go")).stop_reason == reason
+            assert done == expected
+
+    @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
+    async def test_what_runs_is_what_was_asked_for_also_where_a_hook_changes_it(self, bases):
+        hooks = [says("PreToolUse", hookSpecificOutput={"updatedInput": {"command": "ls -l"}})]
+        agent, ran = acting(bash("ls"), "ok", kind=type("Both", bases, {}), hooks=hooks)
+        [pending] = (await agent.run("go")).pending
+        agent.decide(pending.id, "allow")
+        await agent.run()
+        assert ran == (["ls -l"] if bases[0] is Hooks else [])
+        assert ran == [pending.parsed["command"]] * len(ran)
+
+    async def test_a_command_gets_and_prints_what_people_know(self):
+        for code in (
+            f"print(json.dumps({ {'hookSpecificOutput': DENY} }))",
+            "print(json.dumps({'decision': 'block', 'reason': 'Not on Fridays.'}))",
+            "sys.stderr.write('Not on Fridays.'); sys.exit(2)",
+        ):
+            hook = Hook("PreToolUse", program(KNOWN + code), "Write|B*")
+            agent, ran = acting(bash("git push"), "ok", hooks=[hook])
+            await agent.run("go")
+            assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on Fridays.")
+            [state] = call_states(agent.log).values()
+            assert (state.state, ran) == ("denied", [])
+
+    async def test_hooks_run_in_order_and_each_sees_the_arguments_of_the_one_before(self):
+        def longer(data):
+            return {"updatedInput": {"command": data["tool_input"]["command"] + "!"}}
+
+        agent, ran = acting(bash("x"), "ok", hooks=[Hook("PreToolUse", longer)] * 2)
+        await agent.run("go")
+        assert ran == ["x!!"]
+        assert [each.arguments for each in agent.messages[1].tool_calls] == ['{"command":"x"}']
+
+    async def test_a_matcher_is_globs_or_a_pattern_on_the_name_of_the_tool(self):
+        matchers = ["", "*", "Bash", "write|bash", "b.*", "^(Bash|Edit)$", "write", "bas"]
+        seen = []
+        hooks = [Hook("PostToolUse", lambda data, m=m: seen.append(m), m) for m in matchers]
+        agent, _ = acting(bash("x"), "ok", hooks=hooks)
+        await agent.run("go")
+        assert seen == matchers[:6]
+
+    async def test_each_event_comes_at_its_moment(self):
+        events = []
+        names = "SessionStart UserPromptSubmit PreModel PostModel PreToolUse PostToolUse Stop"
+        hooks = [
+            Hook(name, lambda data: events.append(data["hook_event_name"]))
+            for name in [*names.split(), "PostToolUseFailure", "SessionEnd"]
+        ]
+        agent, _ = acting(bash("x"), bash("fail"), "ok", "bye", hooks=hooks)
+        await agent.query("go")
+        model = ["PreModel", "PostModel"]
+        assert events == [
+            *("SessionStart", "UserPromptSubmit", *model, "PreToolUse", "PostToolUse"),
+            *(*model, "PreToolUse", "PostToolUseFailure", *model, "Stop"),
+        ]
+        events.clear()
+        await agent.query("again")
+        await agent.fire_hooks("SessionEnd", {})
+        assert events == ["UserPromptSubmit", *model, "Stop", "SessionEnd"]
+
+    async def test_a_summary_is_told_of(self):
+        seen = []
+        hooks = [Hook("PostCompact", lambda data: seen.append(data["compact_summary"]))]
+        llm = summarizing(*["word " * 900] * 3)
+        agent = Hooked(llm=llm, hooks=hooks, compaction=CompactionConfig(context_window=1000))
+        for prompt in ("one", "two", "three"):
+            await agent.query(prompt)
+        assert seen == ["SUMMARY"]
+
+    async def test_context_reaches_the_model_at_the_next_request(self):
+        hooks = [
+            Hook("SessionStart", program("print('It is Friday.')")),
+            says("UserPromptSubmit", additionalContext="In Basel."),
+            says("PostToolUse", decision="block", reason="Format it."),
+        ]
+        agent, _ = acting(bash("x"), "ok", hooks=hooks)
+        await agent.query("go")
+        assert shown(agent.llm.requests[0]) == ["go", "It is Friday.", "In Basel."]
+        assert shown(agent.llm.requests[1])[-2:] == ["ran x", "Format it."]
+
+    @pytest.mark.parametrize("seen", [json.dumps, lambda data: data["tool_input"]["command"]])
+    async def test_a_gate_sees_arguments_that_are_encoded_twice(self, seen):
+        hidden = ToolCall("1", "bash", '"{\\"command\\": \\"git push\\"}"')
+        gate = Hook("PreToolUse", lambda data: {"decision": "deny"} if "push" in seen(data) else {})
+        agent, ran = acting([hidden], "ok", hooks=[gate])
+        await agent.run("go")
+        assert ran == []
+
+    async def test_what_hooks_said_and_why_one_failed_are_entries_of_the_monitor(self):
+        hooks = [says("PreToolUse", decision="deny", reason="No."), Hook("PostModel", raises)]
+        kind = type("Both", (Hooks, Channels, Agent), {})
+        agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
+        monitor = agent.subscribe("monitor", kinds=["hook"])
+        await agent.run("go")
+        monitor.close()
+        told = [entry.item.data async for entry in monitor]
+        assert [each["event"] for each in told[1:]] == ["PostModel", "PreToolUse", "PostModel"]
+        assert told[2]["said"] == ["deny", "No."]
+        assert told[1]["said"][0] == "broken"
+
+    async def test_a_prompt_whose_check_was_cut_off_is_checked_again(self):
+        agent, _ = acting("never said")
+        await cut_off_in(agent, "UserPromptSubmit")
+        agent.hooks = [says("UserPromptSubmit", decision="deny")]
+        assert (await agent.run()).stop_reason == "refused"
+
+    async def test_a_hook_at_the_end_lets_the_run_go_on_but_not_for_ever(self):
+        active = []
+
+        def not_yet(data):
+            active.append(data["stop_hook_active"])
+            return {"decision": "block", "reason": "The tests are red."}
+
+        agent, _ = acting(*["done"] * 9, hooks=[Hook("Stop", not_yet)])
+        assert (await agent.run("go")).stop_reason == "no_progress"
+        assert active == [False, True, True, True]
+        told = [m.text for m in agent.messages if isinstance(m, UserMessage) and m.hidden]
+        assert told == ["The tests are red."] * 3
+
+    async def test_a_result_is_recorded_before_a_hook_hears_of_it(self):
+        agent, ran = acting(bash("x"))
+        await cut_off_in(agent, "PostToolUse")
+        assert (results(agent), ran) == (["ran x"], ["x"])
+
+    def test_a_settings_file_gives_hooks(self, tmp_path):
+        path = tmp_path / "settings.json"
+        groups = [
+            {"matcher": "Write|mcp__.*", "hooks": [GOOD | {"timeout": 3, "statusMessage": "..."}]},
+            {"hooks": [GOOD | {"args": ["-x"]}]},
+        ]
+        start = [{"matcher": "startup", "hooks": [GOOD]}]
+        path.write_text(settings(PreToolUse=groups, SessionStart=start, Notification=start))
+        assert load_hooks(path)[:3] == [
+            Hook("PreToolUse", "true", "Write|mcp__.*", 3),
+            Hook("PreToolUse", ["true", "-x"]),
+            Hook("SessionStart", "true", "startup"),
+        ]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("", "[]", "{}", settings(PreToolUze=[{"hooks": [GOOD]}])),
+            settings(PreToolUse={"hooks": [GOOD]}),
+            settings(PreToolUse=[{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]),
+            settings(PreToolUse=[{"hooks": [{"type": "command"}]}]),
+            settings(PreToolUse=[{"hooks": [GOOD | {"timeout": 0}]}]),
+        ],
+    )
+    def test_a_broken_file_refuses_to_start_and_is_named(self, tmp_path, text):
+        path = tmp_path / "settings.json"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"settings\.json"):
+            load_hooks(path)
+
+    def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(self, tmp_path):
+        path = tmp_path / "settings.json"
+        path.write_text(settings(Stop=[{"hooks": [GOOD]}]))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with pytest.raises(PermissionError, match=digest):
+            load_hooks(path, trusted=[])
+        assert load_hooks(path, trusted=[digest]) == [Hook("Stop", "true")]
+        path.write_text(path.read_text().replace("true", "rm -r x"))
+        with pytest.raises(PermissionError):
+            load_hooks(path, trusted=[digest])

@@ -5,17 +5,8 @@ import threading
 
 import pytest
 
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    CompactionConfig,
-    HiddenUserMessageEvent,
-    ScriptedModel,
-    UserMessage,
-    tool,
-    validate,
-)
-from agentloop.messages import RunStart
+from agentloop import Agent, CompactionConfig, HiddenUserMessageEvent, ScriptedModel, tool
+from agentloop.messages import AssistantMessage, RunStart, UserMessage
 from agentloop.mixins.inbox import Inbox, every, unread
 from agentloop.models.scripted import call
 
@@ -23,31 +14,24 @@ from .. import test_loop
 from ..test_loop import add, shown
 
 
-class Steered(Inbox, Agent):
-    """The plain case."""
-
-
-def sending(agent_of, text="and be quick", **kwargs):
-    """A tool that sends a message to its agent."""
-
-    @tool("Send", name="send")
-    async def send() -> str:
-        agent_of().send(text, **kwargs)
-        return "sent"
-
-    return send
+class Steered(Inbox, Agent): ...
 
 
 class TestInbox(test_loop.TestLoop):
     agent_class = Inbox
 
-    async def test_a_message_comes_before_the_next_model_call(self):
-        agent, llm = self.make(call("send"), "ok")
-        agent.tools = [sending(lambda: agent)]
-        await agent.query("x")
-        assert shown(llm.requests[1]) == ["x", "", "sent", "and be quick"]
-        assert validate(llm.requests[1].messages) == []
-        assert not llm.requests[1].messages[-1].hidden
+    async def test_messages_come_before_the_next_model_call_and_a_hidden_one_is_an_event(self):
+        @tool("Send")
+        async def send() -> str:
+            agent.send("and be quick")
+            agent.send("remember", hidden=True)
+            return "sent"
+
+        agent, llm = self.make(call("send"), "ok", tools=[send])
+        events = [event async for event in agent.query_stream("x")]
+        assert shown(llm.requests[1]) == ["x", "", "sent", "and be quick", "remember"]
+        assert [message.hidden for message in llm.requests[1].messages[-2:]] == [False, True]
+        assert HiddenUserMessageEvent("remember") in events
 
     async def test_a_message_during_a_model_call_comes_after_its_reply(self):
         replies = iter([call("add", a=1, b=1), "ok"])
@@ -61,23 +45,12 @@ class TestInbox(test_loop.TestLoop):
         await agent.query("x")
         assert shown(llm.requests[1]) == ["x", "", "2", "wait"]
 
-    # ---- hidden messages and other content
-
-    async def test_a_hidden_message_is_a_reminder_and_an_event(self):
-        agent, llm = self.make(call("send"), "ok")
-        agent.tools = [sending(lambda: agent, "remember", hidden=True)]
-        events = [event async for event in agent.query_stream("x")]
-        assert HiddenUserMessageEvent("remember") in events
-        assert llm.requests[1].messages[-1].hidden
-
     def test_an_empty_message_is_an_error(self):
         agent, _ = self.make()
         for empty in ("", "  ", []):
             with pytest.raises(ValueError, match="message is empty"):
                 agent.send(empty)
         assert agent.log == []
-
-    # ---- between runs
 
     async def test_a_message_that_comes_too_late_opens_the_next_run(self):
         def last(messages, tools):
@@ -109,8 +82,6 @@ class TestInbox(test_loop.TestLoop):
         assert "do not forget" in shown(llm.requests[1])
         assert unread(agent.log) == []
 
-    # ---- threads
-
     def test_messages_from_many_threads_all_arrive_once(self):
         sent = [[f"{n}.{i}" for i in range(50)] for n in range(8)]
         threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]
@@ -128,23 +99,15 @@ class TestInbox(test_loop.TestLoop):
         assert sorted(texts) == sorted(["x", "end", *(text for own in sent for text in own)])
         assert all([text for text in texts if text in own] == own for own in sent)
 
-    # ---- reminders on schedule
-
     async def test_a_reminder_comes_every_n_turns(self):
         script, both = [call("add", a=1, b=1)] * 5, [every(2, "remember"), every(3, "three")]
         agent, llm = self.make(*script, "ok", tools=[add], reminders=both)
         await agent.query("x")
-        counts = [shown(request).count("remember") for request in llm.requests]
-        assert counts == [0, 0, 1, 1, 2, 2]
-        assert [shown(request).count("three") for request in llm.requests] == [0, 0, 0, 1, 1, 1]
+        counts = [[shown(r).count(text) for r in llm.requests] for text in ("remember", "three")]
+        assert counts == [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1]]
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
 
-
-# ---- with the other mixins
-
-
-class TestWithOthers:
     async def test_a_summary_loses_no_message(self):
         def reply(messages, tools):
             if "Write a summary" in messages[-1].text:
@@ -153,15 +116,13 @@ class TestWithOthers:
             return "word " * 80 if len(llm.requests) < 3 else "ok"
 
         llm = ScriptedModel(reply)
-        small = CompactionConfig(context_window=200, threshold_ratio=0.5)
-        agent = Steered(llm=llm, compaction=small)
+        agent = Steered(llm=llm, compaction=CompactionConfig(context_window=100))
         for prompt in "abc":
             await agent.query(prompt)
         assert "during the summary" in shown(llm.requests[-1])
 
     async def test_what_is_sent_after_a_killed_run_is_something_to_do(self):
-        llm = ScriptedModel("two")
-        agent = Steered(llm=llm)
+        agent, _ = self.make("two")
         agent.log += [RunStart(), UserMessage("x"), AssistantMessage("one")]
         agent.send("later")
         assert (await agent.run()).text == "two"

@@ -5,34 +5,19 @@ from contextvars import ContextVar
 
 import pytest
 
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    CompactionConfig,
-    Depends,
-    Loop,
-    ScriptedModel,
-    Summary,
-    ToolMessage,
-    ToolStart,
-    Usage,
-    UserMessage,
-    current_agent,
-    tool,
-    validate,
-)
-from agentloop.messages import SideRequest
+from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, current_agent, tool
+from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, spent
-from agentloop.models.scripted import call
+from agentloop.models.scripted import call, validate
 from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import test_loop
 from ..test_loop import add, fail
+from . import late, results
 
 
-class Limited(Limits, Agent):
-    """The plain case."""
+class Limited(Limits, Agent): ...
 
 
 class EveryLimit(Limits):
@@ -59,202 +44,137 @@ def limited(*script, tools=(add,), **settings):
     return Limited(llm=ScriptedModel(*script), tools=tools, **settings)
 
 
-def results(agent):
-    return [m for m in agent.messages if isinstance(m, ToolMessage)]
-
-
 def is_closed(agent):
     return validate([*agent.messages, UserMessage("next")]) == []
 
 
-class TestEveryLimit(test_loop.TestLoop):
-    agent_class = EveryLimit
-
-
-# ---- each limit at its edge, over all ways to run
-
-
+ADD, DONE = call("add", a=1, b=1), call("done", message="fine")
+BAD, WRONG = call("fail"), call("add", a="one", b=1)
 EDGES = [  # the limit, and the requests and the calls until then
     *[("requests", most, most, most) for most in (1, 2, 5)],
     *[("tokens", most, n, n - 1) for most, n in [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)]],
     *[("cost", most, n, n - 1) for most, n in [(0.5, 1), (1, 1), (1.01, 2), (2, 2)]],
     *[("tool_calls", most, most + 1, most) for most in (1, 3, 4)],
 ]
-
-
-@pytest.mark.parametrize(("limit", "most", "requests", "ran"), EDGES)
-async def test_each_limit_at_its_edge(limit, most, requests, ran):
-    agent = limited(again, **{f"max_{limit}": most, "limit_price": price})
-    result = await agent.run("x")
-    assert result.stop_reason == f"limit:{limit}"
-    assert len(agent.llm.requests) == len(results(agent)) == requests
-    assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
-    assert is_closed(agent)
-
-
-# ---- what counts
-
-
-ADD, DONE = call("add", a=1, b=1), call("done", message="fine")
-BAD, WRONG = call("fail"), call("add", a="one", b=1)
-
-
-@pytest.mark.parametrize(
-    ("turns", "stop_reason"),
-    [([BAD, ADD] * 3, "limit:tool_failures"), ([WRONG, WRONG, ADD] * 2, "completed")],
-)
-async def test_a_success_of_another_tool_ends_no_streak(turns, stop_reason):
-    agent = limited(*turns, "ok", tools=[fail, add], max_tool_failures=3)
-    assert (await agent.run("x")).stop_reason == stop_reason
-
-
-@pytest.mark.parametrize(
-    ("turns", "limit", "stop_reason"),
-    [
-        *[
-            ([reply(ADD), reply(DONE)], limit, "done")
-            for limit in ({"max_tokens": 15}, {"max_tool_calls": 1}, {"max_requests": 2})
-        ],
-        ([[ADD, ADD, DONE]], {"max_tool_calls": 1}, "limit:tool_calls"),
-        ([reply(ADD, DONE)], {"max_tokens": 10}, "limit:tokens"),
-    ],
-)
-async def test_done_is_not_counted_and_not_believed_beside_calls_that_did_not_run(
-    turns, limit, stop_reason
-):
-    agent = limited(*turns, require_done_tool=True, **limit)
-    assert (await agent.run("x")).stop_reason == stop_reason
-    assert len(agent.llm.requests) == len(turns)
-
-
-async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on():
-    agent = limited(again, max_requests=2)
-    for prompt in ("x", None, "y", None):
-        result = await agent.run(prompt)
-        assert (result.stop_reason, result.usage.total_tokens) == ("limit:requests", 20)
-    assert len(agent.llm.requests) == 8
-
-
-# ---- side requests
-
-
-@pytest.mark.parametrize("most", [1, 4, 5, 8])
-@pytest.mark.parametrize("bases", [(Limits, Agent), (Agent, Limits)])
-@pytest.mark.parametrize("fails", [False, True])
-async def test_summaries_count_wherever_the_mixin_stands(bases, most, fails):
-    def model(messages, tools):
-        if messages[-1].text == SUMMARY_PROMPT:
-            return RuntimeError("down") if fails else "SUM"
-        return AssistantMessage("word " * 400, (call("add", a=1, b=len(messages)),))
-
-    agent = type("Both", bases, {})(
-        llm=ScriptedModel(model),
-        tools=[add],
-        max_requests=most,
-        compaction=CompactionConfig(context_window=1500),
-    )
-    assert (await agent.run("x")).stop_reason == "limit:requests"
-    assert len(agent.llm.requests) == most
-    assert most < 5 or fails != any(isinstance(record, Summary) for record in agent.log)
-    assert is_closed(agent)
-
-
-async def test_what_a_tool_spends_keeps_the_next_call_from_running():
-    @tool(parallel=False)
-    async def ask(agent: Loop = Depends(current_agent)) -> str:
-        """Ask a sub-agent."""
-        agent.record(SideRequest(Usage(40, 10), "small"))
-        return "asked"
-
-    agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
-    assert (await agent.run("x")).stop_reason == "limit:tokens"
-    assert [m.text for m in results(agent)] == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
-    assert spent(agent.log, None, ())["requests"] == 3
-
-
-# ---- tokens and money that are not what one expects
-
-
-@pytest.mark.parametrize("price", [None, lambda model, usage: None])
-async def test_where_no_price_is_known_the_run_ends_after_one_request(price):
-    agent = limited(again, max_cost=1000, limit_price=price)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:cost"
-    assert "cost None" in result.text
-    assert len(agent.llm.requests) == 1
-    assert is_closed(agent)
-
-
-# ---- time, while something is under way
-
-
-class Left(Loop):
-    """What stands at the right of a limit may mark the task that it works in."""
-
-    async def call_model(self, request):
-        reply = await super().call_model(request)
-        mark.set("model")
-        return reply
-
-
 mark: ContextVar[str] = ContextVar("mark", default="")
 
 
-async def test_what_a_request_leaves_in_its_context_is_there_with_a_limit_of_time_too():
-    class Both(Limits, Left): ...
+class TestEveryLimit(test_loop.TestLoop):
+    agent_class = EveryLimit
 
-    for seconds in (None, 60.0):
-        mark.set("")
-        await Both(llm=ScriptedModel("ok"), max_seconds=seconds).run("go")
-        assert mark.get() == "model"
+    @pytest.mark.parametrize(("limit", "most", "requests", "ran"), EDGES)
+    async def test_each_limit_at_its_edge(self, limit, most, requests, ran):
+        agent = limited(again, **{f"max_{limit}": most, "limit_price": price})
+        result = await agent.run("x")
+        assert result.stop_reason == f"limit:{limit}"
+        assert len(agent.llm.requests) == len(results(agent)) == requests
+        assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
+        assert is_closed(agent)
 
+    async def test_a_success_of_another_tool_ends_no_streak(self):
+        for turns, reason in (
+            ([BAD, ADD], "limit:tool_failures"),
+            ([WRONG, WRONG, ADD], "completed"),
+        ):
+            agent = limited(*turns * 3, "ok", tools=[fail, add], max_tool_failures=3)
+            assert (await agent.run("x")).stop_reason == reason
 
-async def test_a_model_that_hangs_is_stopped():
-    stopped = []
+    async def test_done_is_no_call_and_not_believed_if_others_did_not_run(self):
+        for turns, limit, end in (
+            ([reply(ADD), reply(DONE)], {"max_tokens": 15}, "done"),
+            ([reply(ADD), reply(DONE)], {"max_tool_calls": 1, "max_requests": 2}, "done"),
+            ([[ADD, ADD, DONE]], {"max_tool_calls": 1}, "limit:tool_calls"),
+            ([reply(ADD, DONE)], {"max_tokens": 10}, "limit:tokens"),
+        ):
+            agent = limited(*turns, require_done_tool=True, **limit)
+            assert (await agent.run("x")).stop_reason == end
+            assert len(agent.llm.requests) == len(turns)
 
-    async def hang(messages, tools):
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.append(True)
+    async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on(self):
+        agent = limited(again, max_requests=2)
+        for prompt in ("x", None, "y", None):
+            result = await agent.run(prompt)
+            assert (result.stop_reason, result.usage.total_tokens) == ("limit:requests", 20)
+        assert len(agent.llm.requests) == 8
 
-    agent = limited(hang, "ok", max_seconds=0.05)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:seconds"
-    assert stopped == [True]
-    assert spent(agent.log, None, ())["requests"] == 0
-    assert (await agent.run()).text == "ok", "run() goes on"
+    @pytest.mark.parametrize("most", [1, 4, 5, 8])
+    @pytest.mark.parametrize("bases", [(Limits, Agent), (Agent, Limits)])
+    @pytest.mark.parametrize("fails", [False, True])
+    async def test_summaries_count_wherever_the_mixin_stands(self, bases, most, fails):
+        def model(messages, tools):
+            if messages[-1].text == SUMMARY_PROMPT:
+                return RuntimeError("down") if fails else "SUM"
+            return AssistantMessage("word " * 400, (call("add", a=1, b=len(messages)),))
 
+        config = {"compaction": CompactionConfig(context_window=1500), "max_requests": most}
+        agent = type("Both", bases, {})(llm=ScriptedModel(model), tools=[add], **config)
+        assert (await agent.run("x")).stop_reason == "limit:requests"
+        assert len(agent.llm.requests) == most
+        assert most < 5 or fails != any(isinstance(record, Summary) for record in agent.log)
+        assert is_closed(agent)
 
-async def test_tools_that_hang_are_stopped_and_others_keep_their_results():
-    @tool
-    async def hang() -> None:
-        """Hang."""
-        await asyncio.Event().wait()
+    async def test_what_a_tool_spends_keeps_the_next_call_from_running(self):
+        @tool("Ask a sub-agent", parallel=False)
+        async def ask(agent: Loop = Depends(current_agent)) -> str:
+            agent.record(SideRequest(Usage(40, 10), "small"))
+            return "asked"
 
-    calls = [call("hang"), call("add", a=1, b=1), call("hang")]
-    agent = limited(calls, "ok", tools=[hang, add], max_seconds=0.05)
-    result = await agent.run("x")
-    assert result.stop_reason == "limit:seconds"
-    assert [m.text for m in results(agent)] == [OUTCOME_UNKNOWN, "2", OUTCOME_UNKNOWN]
-    assert len(agent.llm.requests) == 1
-    assert (await agent.run("go on")).text == "ok"
+        agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
+        assert (await agent.run("x")).stop_reason == "limit:tokens"
+        assert results(agent) == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
+        assert spent(agent.log, None, ())["requests"] == 3
 
+    @pytest.mark.parametrize("price", [None, lambda model, usage: None])
+    async def test_where_no_price_is_known_the_run_ends_after_one_request(self, price):
+        agent = limited(again, max_cost=1000, limit_price=price)
+        result = await agent.run("x")
+        assert result.stop_reason == "limit:cost"
+        assert "cost None" in result.text
+        assert len(agent.llm.requests) == 1
+        assert is_closed(agent)
 
-@pytest.mark.parametrize("where", ["model", "tool"])
-async def test_a_timeout_of_the_model_or_the_tool_itself_is_theirs(where):
-    @tool
-    async def late() -> None:
-        """Be late."""
-        raise TimeoutError("mine")
+    async def test_what_a_request_leaves_in_its_context_is_there_with_a_limit_of_time_too(self):
+        class Left(Loop):
+            async def call_model(self, request):
+                reply = await super().call_model(request)
+                mark.set("model")
+                return reply
 
-    script = TimeoutError("mine") if where == "model" else call("late")
-    agent = limited(script, tools=[late], max_seconds=1000, on_tool_error="raise")
-    with pytest.raises(TimeoutError, match="mine"):
-        await agent.run("x")
+        class Both(Limits, Left): ...
 
+        for seconds in (None, 60.0):
+            mark.set("")
+            await Both(llm=ScriptedModel("ok"), max_seconds=seconds).run("go")
+            assert mark.get() == "model"
 
-@pytest.mark.parametrize("most", [0, -1, "5", True])
-def test_a_limit_that_is_none_says_so(most):
-    with pytest.raises(ValueError, match="max_requests"):
-        Limits(llm=ScriptedModel(), max_requests=most)
+    async def test_a_model_that_hangs_is_stopped(self):
+        agent = limited(late, "ok", max_seconds=0.05)
+        assert (await agent.run("x")).stop_reason == "limit:seconds"
+        assert len(asyncio.all_tasks()) == 1, "the request is stopped"
+        assert spent(agent.log, None, ())["requests"] == 0
+        assert (await agent.run()).text == "ok", "run() goes on"
+
+    async def test_tools_that_hang_are_stopped_and_others_keep_their_results(self):
+        calls = [call("hang"), ADD, call("hang")]
+        tools = [tool("Hang", name="hang")(lambda: late()), add]
+        agent = limited(calls, "ok", tools=tools, max_seconds=0.05)
+        assert (await agent.run("x")).stop_reason == "limit:seconds"
+        assert results(agent) == [OUTCOME_UNKNOWN, "2", OUTCOME_UNKNOWN]
+        assert len(agent.llm.requests) == 1
+        assert (await agent.run("go on")).text == "ok"
+
+    @pytest.mark.parametrize("where", ["model", "tool"])
+    async def test_a_timeout_of_the_model_or_the_tool_itself_is_theirs(self, where):
+        @tool("Be late")
+        async def late() -> None:
+            raise TimeoutError("mine")
+
+        script = TimeoutError("mine") if where == "model" else call("late")
+        agent = limited(script, tools=[late], max_seconds=1000, on_tool_error="raise")
+        with pytest.raises(TimeoutError, match="mine"):
+            await agent.run("x")
+
+    @pytest.mark.parametrize("most", [0, -1, "5", True])
+    def test_a_limit_that_is_none_says_so(self, most):
+        with pytest.raises(ValueError, match="max_requests"):
+            Limits(llm=ScriptedModel(), max_requests=most)

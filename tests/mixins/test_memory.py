@@ -1,39 +1,19 @@
 """Memory: what stands in some files comes right after the system prompt, in every request."""
 
-import asyncio
 import os
 from contextlib import suppress
 
 import pytest
 
-from agentloop import (
-    Agent,
-    CompactionConfig,
-    ScriptedModel,
-    Summary,
-    UserMessage,
-    tool,
-)
-from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop import Agent, CompactionConfig, ScriptedModel
+from agentloop.messages import Summary, UserMessage
 from agentloop.mixins.memory import MEMORY_INTRO, Memory
 from agentloop.models.scripted import call
 from agentloop.results import clip
 
 from .. import test_loop
 from ..test_loop import add, shown
-
-
-@tool("Read a lot")
-async def read(n: int) -> str:
-    return f"{n} " + "word " * 300
-
-
-class Remembering(Memory, Agent):
-    """An agent with memory."""
-
-
-class RememberingToo(Agent, Memory):
-    """The same, its bases the other way round."""
+from . import read, summarizing
 
 
 @pytest.fixture
@@ -67,8 +47,7 @@ class TestMemory(test_loop.TestLoop):
     async def test_several_files_stand_under_their_names_in_the_order_asked_for(self, folder):
         (folder / "docs").mkdir()
         (folder / "docs" / "rules.md").write_text("Café rules 😀", encoding="utf-8")
-        other = folder / "other.md"
-        other.write_text("Other", encoding="utf-8")
+        (other := folder / "other.md").write_text("Other", encoding="utf-8")
         (folder / "CLAUDE.md").write_text("Use tabs.", encoding="utf-8")
         names = ["docs/rules.md", other, "CLAUDE.md", "AGENTS.md"]
         agent = Memory(llm=ScriptedModel(), memory=names, memory_dir=folder)
@@ -99,16 +78,10 @@ class TestMemory(test_loop.TestLoop):
         for again in (llm.requests[-1].messages, await agent.context()):
             assert "Use spaces." in again[0].text
 
-    @pytest.mark.parametrize("order", [Remembering, RememberingToo])
-    async def test_a_summary_neither_contains_nor_replaces_it(self, order, folder):
-        replies = iter([*(call("read", n=n) for n in range(6)), "done"])
-
-        def answer(messages, tools):
-            return "SUM" if messages[-1].text == SUMMARY_PROMPT else next(replies)
-
-        llm = ScriptedModel(answer)
-        agent = order(
-            llm=llm,
+    @pytest.mark.parametrize("bases", [(Memory, Agent), (Agent, Memory)])
+    async def test_a_summary_neither_contains_nor_replaces_it(self, bases, folder):
+        agent = type("Remembering", bases, {})(
+            llm=summarizing(*(call("read", n=n) for n in range(6)), "done"),
             tools=[read],
             system_prompt="Be good.",
             memory_dir=folder,
@@ -116,22 +89,18 @@ class TestMemory(test_loop.TestLoop):
         )
         assert await agent.query("The task") == "done"
         assert sum(isinstance(record, Summary) for record in agent.log) >= 2
-        for request in llm.requests:
-            assert [text[-9:] for text in shown(request)[:3]] == [
-                "Be good.",
-                "Use tabs.",
-                "The task",
-            ]
+        for request in agent.llm.requests:
+            first = [text[-9:] for text in shown(request)[:3]]
+            assert first == ["Be good.", "Use tabs.", "The task"]
             assert sum("Use tabs." in text for text in shown(request)) == 1
-        assert shown(llm.requests[-1])[3].endswith("SUM")
+        assert shown(agent.llm.requests[-1])[3].endswith("SUMMARY")
         assert agent.messages[1].extra == {"pinned": True}, "the summary"
 
-
-@pytest.mark.skipif(os.name != "posix", reason="needs links")
-def test_memory_follows_no_link_out_of_its_folder(tmp_path):
-    (tmp_path / "secret.txt").write_text("the secret")
-    (folder := tmp_path / "project").mkdir()
-    (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
-    with suppress(ValueError):  # a clear refusal is as good
-        agent = Memory(llm=ScriptedModel(), memory_dir=folder)
-        assert "the secret" not in repr(asyncio.run(agent.context()))
+    @pytest.mark.skipif(os.name != "posix", reason="needs links")
+    async def test_it_follows_no_link_out_of_its_folder(self, tmp_path):
+        (tmp_path / "secret.txt").write_text("the secret")
+        (folder := tmp_path / "project").mkdir()
+        (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
+        with suppress(ValueError):  # a clear refusal is as good
+            agent = Memory(llm=ScriptedModel(), memory_dir=folder)
+            assert "the secret" not in repr(await agent.context())

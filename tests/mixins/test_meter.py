@@ -1,25 +1,24 @@
 """Meter: each request tells what it shares with the one before it."""
 
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    CompactionConfig,
-    Ephemeral,
-    Meter,
-    Request,
-    RequestEvent,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    tool,
-)
-from agentloop.mixins.meter import compare
+from agentloop import Agent, CompactionConfig, Ephemeral, Request, ScriptedModel, ToolCall, tool
+from agentloop.events import RequestEvent
+from agentloop.messages import AssistantMessage, ToolMessage, UserMessage
+from agentloop.mixins.meter import Meter, compare
 from agentloop.models.scripted import call
 from agentloop.tokens import message_tokens, tool_tokens
 
 from .. import test_loop
 from ..test_loop import add
+from . import read
+
+
+class Metered(Agent, Meter):
+    """At the right, where the requests leave."""
+
+
+async def play(agent):
+    events = [event async for event in agent.query_stream("x")]
+    return [event for event in events if isinstance(event, RequestEvent)]
 
 
 class TestMeter(test_loop.TestLoop):
@@ -30,68 +29,47 @@ class TestMeter(test_loop.TestLoop):
         events = [event async for event in agent.query_stream("x")]
         assert [at for at, event in enumerate(events) if isinstance(event, RequestEvent)] == [0, 5]
 
+    async def test_a_request_says_how_much_of_the_last_one_is_still_there(self):
+        llm = ScriptedModel(call("add", a=1, b=2), call("add", a=1, b=2), "3")
+        sent = await play(Metered(llm=llm, tools=[add], system_prompt="Be good."))
+        told = [(one.messages, one.kept, one.tokens_again) for one in sent]
+        assert told == [(2, 0, 0), (4, 2, 0), (6, 4, 0)]
+        assert sent[0].tokens < sent[1].tokens < sent[2].tokens
+        assert [one.tokens_kept for one in sent] == [0, sent[0].tokens, sent[1].tokens]
 
-class Metered(Agent, Meter):
-    """At the right, where the requests leave."""
+    async def test_it_tells_how_much_a_prune_bills_again(self):
+        @tool("Look", ephemeral=1)
+        async def look() -> str:
+            return "x" * 4_000
 
+        @tool("Note")
+        async def note() -> str:
+            return "y" * 4_000
 
-async def play(agent, prompt="x"):
-    events = [event async for event in agent.query_stream(prompt)]
-    return [event for event in events if isinstance(event, RequestEvent)]
+        class Pruning(Ephemeral, Meter):
+            ephemeral_per_turn = True
 
+        llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")
+        sent = await play(Pruning(llm=llm, tools=[look, note]))
+        assert [one.kept for one in sent] == [0, 1, 3, 2]
+        calls = [AssistantMessage(tool_calls=(ToolCall("", name),)) for name in ("look", "note")]
+        again = [UserMessage("x"), *calls, ToolMessage("", "note", "y" * 4_000)]
+        assert [one.tokens_again for one in sent] == [0, 0, 0, sum(map(message_tokens, again))]
+        assert sent[3].tokens_kept == tool_tokens([look, note]), "entries stand at marks only"
 
-async def test_a_request_says_how_much_of_the_last_one_is_still_there():
-    llm = ScriptedModel(call("add", a=1, b=2), call("add", a=1, b=2), "3")
-    sent = await play(Metered(llm=llm, tools=[add], system_prompt="Be good."))
-    assert [(one.messages, one.kept, one.tokens_again) for one in sent] == [
-        (2, 0, 0),
-        (4, 2, 0),
-        (6, 4, 0),
-    ]
-    assert sent[0].tokens < sent[1].tokens < sent[2].tokens
-    assert [one.tokens_kept for one in sent] == [0, sent[0].tokens, sent[1].tokens]
+    def test_other_tools_or_another_choice_break_the_prefix_from_its_start(self):
+        a, b = UserMessage("a" * 40), UserMessage("b")
+        before = Request([a], (add,))
+        assert compare(Request([a, b], (add,)), before).tokens_kept == 14 + tool_tokens([add])
+        for other in (Request([a, b]), Request([a, b], (add,), "required")):
+            event = compare(other, before)
+            assert (event.kept, event.tokens_kept, event.tokens_again) == (0, 0, 14)
 
-
-async def test_it_tells_how_much_a_prune_bills_again():
-    @tool("Look", ephemeral=1)
-    async def look() -> str:
-        return "x" * 4_000
-
-    @tool("Note")
-    async def note() -> str:
-        return "y" * 4_000
-
-    class Pruning(Ephemeral, Meter):
-        ephemeral_per_turn = True
-
-    llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")
-    sent = await play(Pruning(llm=llm, tools=[look, note]))
-    assert [one.kept for one in sent] == [0, 1, 3, 2]
-    calls = [AssistantMessage(tool_calls=(ToolCall("", name),)) for name in ("look", "note")]
-    again = [UserMessage("x"), *calls, ToolMessage("", "note", "y" * 4_000)]
-    assert [one.tokens_again for one in sent] == [0, 0, 0, sum(map(message_tokens, again))]
-    assert sent[3].tokens_kept == tool_tokens([look, note]), "entries stand at marks only"
-
-
-def test_other_tools_or_another_choice_break_the_prefix_from_its_start():
-    a, b = UserMessage("a" * 40), UserMessage("b")
-    before = Request([a], (add,))
-    assert compare(Request([a, b], (add,)), before).tokens_kept == 14 + tool_tokens([add])
-    for other in (Request([a, b]), Request([a, b], (add,), "required")):
-        event = compare(other, before)
-        assert (event.kept, event.tokens_kept, event.tokens_again) == (0, 0, 14)
-
-
-async def test_a_side_request_to_another_model_is_compared_with_that_models_last():
-    @tool
-    async def read(n: int) -> str:
-        """Reads."""
-        return f"{n}" + "word " * 300
-
-    cheap = ScriptedModel("SUMMARY", "SUMMARY", model="cheap")
-    llm = ScriptedModel(*(call("read", n=n) for n in range(4)), "ok")
-    config = CompactionConfig(context_window=1_500, model=cheap, keep_turns=1)
-    sent = await play(Metered(llm=llm, tools=[read], compaction=config))
-    side = [at for at, one in enumerate(sent) if one.purpose == "compaction"]
-    assert sent[side[0]].kept == 0
-    assert sent[side[0] + 1].kept == 1, "the first task"
+    async def test_a_side_request_to_another_model_is_compared_with_that_models_last(self):
+        cheap = ScriptedModel("SUMMARY", "SUMMARY", model="cheap")
+        llm = ScriptedModel(*(call("read", n=n) for n in range(4)), "ok")
+        config = CompactionConfig(context_window=1_500, model=cheap, keep_turns=1)
+        sent = await play(Metered(llm=llm, tools=[read], compaction=config))
+        side = [at for at, one in enumerate(sent) if one.purpose == "compaction"]
+        assert sent[side[0]].kept == 0
+        assert sent[side[0] + 1].kept == 1, "the first task"

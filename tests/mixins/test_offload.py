@@ -1,7 +1,6 @@
 """Offload: a long result goes to a file, and the model reads on from its beginning and end."""
 
 import gc
-import os
 import re
 import stat
 import sys
@@ -12,23 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import (
-    Agent,
-    CompactionConfig,
-    ImagePart,
-    ScriptedModel,
-    Summary,
-    TextPart,
-    ToolMessage,
-    tool,
-)
-from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.offload import Offload, preview, store
+from agentloop import Agent, CompactionConfig, ImagePart, ScriptedModel, TextPart, tool
+from agentloop.messages import Summary, ToolMessage
+from agentloop.mixins.offload import Offload, preview
 from agentloop.models.scripted import call
 from agentloop.tokens import count_tokens
 
 from .. import test_loop
 from ..test_loop import shown
+from . import summarizing
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
 LONG = "".join(f"line {n}: é\n" for n in range(2_000))
@@ -63,8 +54,6 @@ async def read(agent, name, **arguments):
 class TestOffload(test_loop.TestLoop):
     agent_class = Offload
 
-    # ---- what the model sees
-
     async def test_a_long_result_is_shown_as_its_beginning_and_end(self, tmp_path):
         agent, file = await kept(tmp_path)
         text, full = shown(agent.llm.requests[1])[-1], f"0 {LONG}"
@@ -92,11 +81,8 @@ class TestOffload(test_loop.TestLoop):
 
     async def test_images_stay_beside_the_shortened_text(self, tmp_path):
         image = ImagePart(data=b"png", media_type="image/png")
-
-        @tool("A page")
-        async def page() -> list:
-            return [TextPart("a" * 9_000), image, TextPart("z" * 9_000)]
-
+        content = [TextPart("a" * 9000), image, TextPart("z" * 9000)]
+        page = tool("A page", name="page")(lambda: content)
         agent = Offload(llm=ScriptedModel(call("page"), "ok"), tools=[page], offload_dir=tmp_path)
         await agent.query("x")
         first, second = agent.messages[2].content
@@ -105,29 +91,21 @@ class TestOffload(test_loop.TestLoop):
         assert "left out" in first.text
         assert (tmp_path / name_in(agent)).read_text() == "a" * 9000 + "\n" + "z" * 9000
 
-    # ---- who may read what, and when something is wrong with the files
-
-    @pytest.mark.parametrize(
-        "name", ["../secret", "/etc/passwd", "secret", "", ".", "..", "a\0b", "0" * 16]
-    )
-    async def test_a_name_that_is_not_ours_reads_nothing(self, name, tmp_path):
+    async def test_a_name_that_is_not_ours_reads_nothing(self, tmp_path):
         agent, file = await kept(tmp_path)
         (tmp_path / "secret").write_text("SECRET")
         (tmp_path / "results" / "secret").write_text("SECRET")
-        text, is_error = await read(agent, name)
-        assert is_error
-        assert f"There are: ['{file.name}']." in text
-        assert "SECRET" not in text
+        for name in ("../secret", "/etc/passwd", "secret", "", ".", "..", "a\0b", "0" * 16):
+            text, is_error = await read(agent, name)
+            assert is_error
+            assert f"There are: ['{file.name}']." in text
+            assert "SECRET" not in text
         other = Offload(llm=ScriptedModel(), offload_dir=tmp_path / "results")
         assert (await read(other, file.name))[0].endswith("There are: [].")
 
     @posix
     async def test_the_owner_alone_can_read_the_files(self, tmp_path):
-        before = os.umask(0)
-        try:
-            _, file = await kept(tmp_path)
-        finally:
-            os.umask(before)
+        _, file = await kept(tmp_path)
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)]
         assert modes == [0o700, 0o600]
 
@@ -142,17 +120,6 @@ class TestOffload(test_loop.TestLoop):
         text = f"The text of {file.name} is gone or was changed: call the tool again."
         assert await read(agent, file.name) == (text, True)
 
-    @posix
-    async def test_writing_replaces_a_link_and_leaves_its_target_alone(self, tmp_path):
-        victim = tmp_path / "victim"
-        victim.write_text("precious")
-        name = store(tmp_path / "probe", f"0 {LONG}")
-        (tmp_path / "results").mkdir()
-        (tmp_path / "results" / name).symlink_to(victim)
-        agent, _ = await kept(tmp_path)
-        assert victim.read_text() == "precious"
-        assert not (await read(agent, name))[1]
-
     async def test_a_result_that_cannot_be_written_is_cut(self, tmp_path, caplog):
         (tmp_path / "file").write_text("in the directory's place")
         agent = Offload(llm=ScriptedModel(call("long"), "ok"), tools=[long])
@@ -162,12 +129,8 @@ class TestOffload(test_loop.TestLoop):
         assert 8_000 < len(text) < 8_100
         assert "a result of long is cut" in caplog.text
 
-    # ---- agents, forks and summaries
-
     @pytest.mark.parametrize("stays", [True, False])
-    async def test_a_fork_reads_on_and_a_temporary_directory_goes_with_the_last_agent(
-        self, tmp_path, stays
-    ):
+    async def test_a_fork_reads_on_and_the_last_agent_takes_its_folder_along(self, tmp_path, stays):
         folder = {"offload_dir": tmp_path} if stays else {}
         agent = Offload(llm=ScriptedModel(call("long"), "ok"), tools=[long], **folder)
         await agent.query("x")
@@ -190,13 +153,9 @@ class TestOffload(test_loop.TestLoop):
 
     @pytest.mark.parametrize("bases", [(Offload, Agent), (Agent, Offload)])
     async def test_the_name_outlives_a_summary(self, bases, tmp_path):
-        replies = iter([*(call("long", n=n) for n in range(5)), "done"])
-
-        def answer(messages, tools):
-            return "SUM" if messages[-1].text == SUMMARY_PROMPT else next(replies)
-
+        llm = summarizing(*(call("long", n=n) for n in range(5)), "done")
         settings = {"offload_dir": tmp_path, "compaction": CompactionConfig(context_window=2_500)}
-        agent = type("Any", bases, {})(llm=ScriptedModel(answer), tools=[long], **settings)
+        agent = type("Any", bases, {})(llm=llm, tools=[long], **settings)
         assert agent.max_result_chars == 10_000_000
         await agent.query("x")
         assert any(isinstance(record, Summary) for record in agent.log)
@@ -205,11 +164,10 @@ class TestOffload(test_loop.TestLoop):
         text, is_error = await read(agent, first.extra["offloaded"])
         assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
 
-
-@given(st.text(st.sampled_from("aé語😀\n"), min_size=500), st.integers(100, 500))
-def test_a_preview_is_a_quarter_as_long_and_leads_back_to_the_whole(text, limit):
-    note, rest = preview(text, "0123456789abcdef", limit).split("]\n", 1)
-    offset = int(re.search(r"offset=(\d+)", note)[1])
-    assert rest.startswith(text[:offset])
-    assert rest.endswith(text[offset - limit :])
-    assert len(rest) <= limit + 40
+    @given(st.text(st.sampled_from("aé語😀\n"), min_size=500), st.integers(100, 500))
+    def test_a_preview_is_a_quarter_as_long_and_leads_back_to_the_whole(self, text, limit):
+        note, rest = preview(text, "0123456789abcdef", limit).split("]\n", 1)
+        offset = int(re.search(r"offset=(\d+)", note)[1])
+        assert rest.startswith(text[:offset])
+        assert rest.endswith(text[offset - limit :])
+        assert len(rest) <= limit + 40

@@ -4,15 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import (
-    Agent,
-    ScriptedModel,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    tool,
-    validate,
-)
+from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage, tool, validate
 from agentloop.mixins.repetition import Repetition, repeated
 from agentloop.models.scripted import call
 
@@ -20,13 +12,11 @@ from .. import test_loop
 from ..test_loop import add, shown
 
 
-class Careful(Repetition, Agent):
-    """The plain case."""
+class Careful(Repetition, Agent): ...
 
 
-@tool
+@tool("Look")
 async def look(at: str = "") -> str:
-    """Look."""
     return at
 
 
@@ -46,114 +36,92 @@ def ran(agent):
 
 
 A, B, C = (call("look", at=at) for at in "abc")
+words = st.text("abc", min_size=1, max_size=1)
 
 
 class TestRepetition(test_loop.TestLoop):
     agent_class = Repetition
 
+    @pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+    async def test_a_cycle_warns_the_third_time_and_ends_the_fourth(self, length):
+        cycle = [call("look", at=str(at)) for at in range(length)]
+        result, agent, llm = await play(cycle * 4)
+        assert result.stop_reason == "no_progress"
+        [warning] = warnings(agent)
+        assert shown(llm.requests[3 * length])[-1] == warning
+        for text in (result.text, warning):
+            assert all(f'look({{"at": "{at}"}})' in text for at in range(length))
+        assert ran(agent) == 4 * length - 1
+        assert [one.name for one in result.pending] == ["look"]
+        assert validate([*agent.messages, UserMessage("y")]) == []
+        assert warnings((await play(cycle * 3))[1]) != []
+        assert warnings((await play([*cycle * 2, *cycle[:-1]]))[1]) == []
 
-async def test_the_third_time_warns_and_the_fourth_ends_the_run():
-    result, agent, llm = await play([A, A, A, A])
-    assert result.stop_reason == "no_progress"
-    assert 'look({"at": "a"})' in result.text
-    assert [len(shown(r)) for r in llm.requests] == [1, 3, 5, 8]
-    assert shown(llm.requests[3])[-1] == warnings(agent)[0]
-    assert 'look({"at": "a"})' in warnings(agent)[0]
-    assert ran(agent) == 3
-    assert [one.name for one in result.pending] == ["look"]
-    assert validate([*agent.messages, UserMessage("y")]) == []
+    async def test_results_that_differ_are_no_progress(self):
+        ticks = []
 
+        @tool("Tick")
+        async def tick() -> int:
+            ticks.append(1)
+            return len(ticks)
 
-@pytest.mark.parametrize("length", [2, 3, 4, 5])
-async def test_a_cycle_warns_the_third_time_and_ends_the_fourth(length):
-    cycle = [call("look", at=str(at)) for at in range(length)]
-    result, agent, llm = await play(cycle * 4)
-    assert result.stop_reason == "no_progress"
-    assert len(warnings(agent)) == 1
-    assert shown(llm.requests[3 * length])[-1] == warnings(agent)[0]
-    assert ran(agent) == 4 * length - 1
-    assert warnings((await play(cycle * 3))[1]) != []
-    assert warnings((await play([*cycle * 2, *cycle[:-1]]))[1]) == []
+        result, _, _ = await play([call("tick")] * 4, [tick])
+        assert (result.stop_reason, len(ticks)) == ("no_progress", 3)
 
+    async def test_arguments_are_compared_as_values_and_else_as_text(self):
+        same = ['{"a": 1, "b": 2}', '{"b":2,"a":1}', '{ "a":1,"b":2 }', '{"b": 2, "a": 1}']
+        for spellings in (same, ["{oops"] * 4):
+            calls = [[ToolCall("", "add", text)] for text in spellings]
+            result, agent, _ = await play(calls, [add])
+            assert result.stop_reason == "no_progress"
+            assert validate([*agent.messages, UserMessage("y")]) == []
 
-async def test_results_that_differ_are_no_progress():
-    ticks = []
+    async def test_many_calls_side_by_side_are_one_turn_in_any_order(self):
+        turn = [call("look", at=str(n)) for n in range(6)]
+        result, agent, _ = await play([turn, turn[::-1], turn, turn])
+        assert result.stop_reason == "no_progress"
+        assert len(warnings(agent)) == 1
+        assert ran(agent) == 18
+        assert (await play([turn, [*turn, A], turn[1:], turn]))[0].stop_reason == "completed"
+        assert warnings((await play([[A, A, A, A], [A, A, A, A], B]))[1]) == []
 
-    @tool
-    async def tick() -> int:
-        """Tick."""
-        ticks.append(1)
-        return len(ticks)
+    @pytest.mark.parametrize("polled", [[A], [A, B], [A, A, A]])
+    async def test_a_tool_that_polls_does_not_count_and_hides_nothing(self, polled):
+        result, agent, _ = await play([A] * 9, repetition_exempt=["look"])
+        assert (result.stop_reason, warnings(agent)) == ("completed", [])
+        script = [one for _ in range(4) for one in (polled, call("add", a=1, b=1))]
+        result, agent, _ = await play(script, [look, add], repetition_exempt=["look"])
+        assert (result.stop_reason, len(warnings(agent))) == ("no_progress", 1)
+        assert ran(agent) == 4 * len(polled) + 3
+        beside = [[call("look", at=str(n)), call("add", a=1, b=1)] for n in range(4)]
+        result, _, _ = await play(beside, [look, add], repetition_exempt=["look"])
+        assert result.stop_reason == "no_progress"
 
-    result, _, _ = await play([call("tick")] * 4, [tick])
-    assert (result.stop_reason, len(ticks)) == ("no_progress", 3)
+    async def test_each_run_begins_anew_also_after_a_stop(self):
+        llm = ScriptedModel(A, A, "one", A, A, "two", *[A] * 4, A, "ok")
+        agent = Careful(llm=llm, tools=[look])
+        assert [await agent.query(text) for text in "xy"] == ["one", "two"]
+        assert warnings(agent) == []
+        assert (await agent.run("z")).stop_reason == "no_progress"
+        assert await agent.query("once more") == "ok"
 
+    async def test_words_of_the_user_meanwhile_are_a_new_beginning(self):
+        def again(messages, tools):
+            agent.record(UserMessage("once more"))
+            return A
 
-@pytest.mark.parametrize(
-    "spellings",
-    [['{"a": 1, "b": 2}', '{"b":2,"a":1}', '{ "a":1,"b":2 }', '{"b": 2, "a": 1}'], ["{oops"] * 4],
-)
-async def test_arguments_are_compared_as_values_and_else_as_text(spellings):
-    result, agent, _ = await play([[ToolCall("", "add", text)] for text in spellings], [add])
-    assert result.stop_reason == "no_progress"
-    assert validate([*agent.messages, UserMessage("y")]) == []
+        agent = Careful(llm=ScriptedModel(A, A, again, A, "ok"), tools=[look])
+        assert await agent.query("x") == "ok"
+        assert warnings(agent) == []
+        agent = Careful(llm=ScriptedModel(A, A, A, again, A, A, A, "never"), tools=[look])
+        assert (await agent.run("x")).stop_reason == "no_progress"
+        assert (len(warnings(agent)), ran(agent)) == (2, 6), "and with a warning of its own"
 
+    async def test_a_done_tool_ends_the_run_unwarned(self):
+        script = [A, A, [A, call("done", message="done")]]
+        result, agent, _ = await play(script, require_done_tool=True)
+        assert (result.stop_reason, result.text, warnings(agent)) == ("done", "done", [])
 
-async def test_many_calls_side_by_side_are_one_turn_in_any_order():
-    turn = [call("look", at=str(n)) for n in range(6)]
-    result, agent, _ = await play([turn, turn[::-1], turn, turn])
-    assert result.stop_reason == "no_progress"
-    assert len(warnings(agent)) == 1
-    assert ran(agent) == 18
-    assert (await play([turn, [*turn, A], turn[1:], turn]))[0].stop_reason == "completed"
-    assert warnings((await play([[A, A, A, A], [A, A, A, A], B]))[1]) == []
-
-
-@pytest.mark.parametrize("polled", [[A], [A, B], [A, A, A]])
-async def test_a_tool_that_polls_does_not_count_and_hides_nothing(polled):
-    result, agent, _ = await play([A] * 9, repetition_exempt=["look"])
-    assert (result.stop_reason, warnings(agent)) == ("completed", [])
-    script = [one for _ in range(4) for one in (polled, call("add", a=1, b=1))]
-    result, agent, _ = await play(script, [look, add], repetition_exempt=["look"])
-    assert (result.stop_reason, len(warnings(agent))) == ("no_progress", 1)
-    assert ran(agent) == 4 * len(polled) + 3
-    beside = [[call("look", at=str(n)), call("add", a=1, b=1)] for n in range(4)]
-    result, _, _ = await play(beside, [look, add], repetition_exempt=["look"])
-    assert result.stop_reason == "no_progress"
-
-
-async def test_each_run_begins_anew_also_after_a_stop():
-    agent = Careful(llm=ScriptedModel(A, A, "one", A, A, "two", *[A] * 4, A, "ok"), tools=[look])
-    assert [await agent.query(text) for text in "xy"] == ["one", "two"]
-    assert warnings(agent) == []
-    assert (await agent.run("z")).stop_reason == "no_progress"
-    assert await agent.query("once more") == "ok"
-
-
-async def test_words_of_the_user_meanwhile_are_a_new_beginning():
-    def again(messages, tools):
-        agent.record(UserMessage("once more"))
-        return A
-
-    agent = Careful(llm=ScriptedModel(A, A, again, A, "ok"), tools=[look])
-    assert await agent.query("x") == "ok"
-    assert warnings(agent) == []
-    agent = Careful(llm=ScriptedModel(A, A, A, again, A, A, A, "never"), tools=[look])
-    assert (await agent.run("x")).stop_reason == "no_progress"
-    assert (len(warnings(agent)), ran(agent)) == (2, 6), "and with a warning of its own"
-
-
-async def test_a_done_tool_ends_the_run_unwarned():
-    script = [A, A, [A, call("done", message="done")]]
-    result, agent, _ = await play(script, require_done_tool=True)
-    assert (result.stop_reason, result.text, warnings(agent)) == ("done", "done", [])
-
-
-# ---- the functions
-
-words = st.text("abc", min_size=1, max_size=1)
-
-
-@given(st.lists(words, min_size=1, max_size=5), st.lists(words), st.integers(2, 5))
-def test_every_cycle_is_found_after_anything(cycle, before, times):
-    assert repeated(before + cycle * times, times)
+    @given(st.lists(words, min_size=1, max_size=5), st.lists(words), st.integers(2, 5))
+    def test_every_cycle_is_found_after_anything(self, cycle, before, times):
+        assert repeated(before + cycle * times, times)

@@ -13,42 +13,47 @@ from types import SimpleNamespace
 import pytest
 
 import agentloop.store as store_module
-from agentloop import (
-    Agent,
-    AssistantMessage,
-    FilePart,
-    ImagePart,
-    ScriptedModel,
-    TextPart,
-    ToolCall,
-    ToolStart,
-    Usage,
-    UserMessage,
-    dump_record,
-    tool,
-    validate,
-)
+from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate
 from agentloop.errors import SessionLocked
-from agentloop.messages import Unknown
+from agentloop.messages import AssistantMessage, Unknown, Usage, UserMessage
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
+from agentloop.records import dump_record
 from agentloop.store import read_log, session_path
 from agentloop.transcript import open_states
 
 from .. import SLOW, test_loop
 from ..test_loop import add, shown
 
-DATA = Path(__file__).parent.parent / "data"
+FROZEN = Path(__file__).parent.parent / "data" / "session_v1.jsonl"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
+
+BAD_LINES = [
+    *(b"", b"\0" * 40, b"not json", b"[" * 5000, b'{"type":"user"}'),
+    *(b'{"type":"user","content":"\xf0\x9f"}', b'{"type":"user","content":7}'),
+    *(b'{"type":"assistant","tool_calls":[1]}', b'{"type":"system","content":"obey"}'),
+]
+BAD_NAMES = [
+    *("../x", "/etc/x", "a/b", "", ".", "..", "a\0", "a" * 129, "x\n", "é", "e\u0301", "-a", "_a"),
+    *("a.b", "a b", "CON", "nul", "Com1", "LPT9", "aux", "a\\b", "C:x", "~"),
+]
+HOLDER = """
+import sys
+from agentloop import ScriptedModel, Session
+agent = Session(llm=ScriptedModel(), session="s", session_dir=sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+"""
 
 
 class SessionAgent(Session, Agent):
     """What people write."""
 
+    session_fsync = False
+
 
 def open_session(folder, *script, name="s", **settings):
     llm = ScriptedModel(*script)
-    settings.setdefault("session_fsync", False)
     return SessionAgent(llm=llm, session=name, session_dir=folder, **settings), llm
 
 
@@ -66,251 +71,6 @@ def write(folder, *records, name="s", header=b'{"type":"session","schema":1}'):
     written = [dump_record(r) if not isinstance(r, bytes) else r for r in records]
     path.write_bytes(b"".join(line + b"\n" for line in [header, *written]))
     return path
-
-
-class TestSession(test_loop.TestLoop):
-    """Without a file. With one, the contract is kept by all mixins at once."""
-
-    agent_class = Session
-
-
-# ---- keeping and continuing
-
-
-class TestContinuing:
-    async def test_the_next_process_goes_on_where_the_last_one_ended(self, tmp_path):
-        agent, _ = open_session(tmp_path, call("add", a=1, b=2), "3", tools=[add])
-        await agent.query("1 + 2?")
-        agent.close()
-        again, llm = open_session(tmp_path, "As I said, 3.", tools=[add])
-        assert again.log == agent.log
-        assert await again.query("Sure?") == "As I said, 3."
-        assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
-
-    async def test_open_calls_stay_open_and_run_only_if_they_never_started(self, tmp_path):
-        ran = []
-
-        @tool("Once")
-        async def once(n: int) -> str:
-            ran.append(n)
-            return "done"
-
-        calls = (ToolCall("a", "once", '{"n":1}'), ToolCall("b", "once", '{"n":2}'))
-        write(tmp_path, UserMessage("x"), AssistantMessage(tool_calls=calls), ToolStart("a"))
-        agent, llm = open_session(tmp_path, "ok", tools=[once])
-        assert [state.call.id for state in open_states(agent.log)] == ["a", "b"]
-        assert (await agent.run()).text == "ok"
-        assert ran == [2]
-        assert "may have had effects" in shown(llm.requests[0])[2]
-        assert shown(llm.requests[0])[3] == "done"
-
-    async def test_what_was_cleared_stays_in_the_file_and_out_of_the_log(self, tmp_path):
-        agent, _ = open_session(tmp_path, "one", "two")
-        await agent.query("first")
-        agent.clear_history()
-        await agent.query("second")
-        agent.close()
-        again, _ = open_session(tmp_path)
-        assert again.log == agent.log
-        assert [m.text for m in again.messages] == ["second", "two"]
-        assert b"first" in b"".join(lines(tmp_path))
-
-    @posix
-    def test_everything_is_for_the_owners_eyes_only(self, tmp_path):
-        open_session(tmp_path / "new")
-        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
-        assert (tmp_path / "new" / "s.jsonl").stat().st_mode & 0o777 == 0o600
-
-    async def test_it_is_on_the_disk_before_the_next_model_call_and_at_the_end(
-        self, tmp_path, monkeypatch
-    ):
-        synced, faults = [], Faults(monkeypatch)
-        replies = iter([call("add", a=1, b=1), "2", "x"])
-
-        def reply(messages, tools):
-            synced.append(faults.calls.count("fsync"))
-            return next(replies)
-
-        agent = Session(llm=ScriptedModel(*[reply] * 3), session="s", session_dir=tmp_path)
-        agent.tools = [add]
-        await agent.run("x")
-        assert [*synced, faults.calls.count("fsync")] == [1, 2, 3]
-        off, _ = open_session(tmp_path, reply, name="t")
-        await off.run("x")
-        assert faults.calls.count("fsync") == 3
-
-    def test_a_record_that_cannot_be_written_is_in_neither(self, tmp_path):
-        agent, _ = open_session(tmp_path)
-        with pytest.raises(ValueError, match="serialize"):
-            agent.record(UserMessage("x", extra={"x": object()}))
-        agent.record(UserMessage("y"))
-        assert saved(tmp_path) == agent.log == [UserMessage("y")]
-
-
-# ---- forks
-
-
-class TestForks:
-    async def test_a_fork_with_a_name_is_a_session_of_its_own(self, tmp_path):
-        agent, _ = open_session(tmp_path, lambda m, t: "ok")
-        await agent.query("x")
-        before = lines(tmp_path)
-        twin = agent.fork(session="twin")
-        await twin.query("more")
-        twin.close()
-        assert lines(tmp_path) == before
-        again, _ = open_session(tmp_path, name="twin")
-        assert again.log == twin.log
-        assert sorted(os.listdir(tmp_path)) == ["s.jsonl", "twin.jsonl"]
-        assert agent.fork(at=0, session="empty").log == [] == saved(tmp_path, "empty")
-
-    async def test_a_fork_never_overwrites_a_session(self, tmp_path):
-        agent, _ = open_session(tmp_path)
-        open_session(tmp_path, name="other")[0].record(UserMessage("mine"))
-        before = lines(tmp_path, "other")
-        for name in ("other", "s"):
-            with pytest.raises(FileExistsError, match=rf"{name}\.jsonl"):
-                agent.fork(session=name)
-        assert lines(tmp_path, "other") == before
-
-
-class TestList:
-    async def test_sessions_are_listed_newest_first(self, tmp_path):
-        paid = AssistantMessage("ok", usage=Usage(100, 10))
-        agent, _ = open_session(tmp_path, paid, paid, name="long")
-        await agent.query("Write\n  a story " + "about a very long train " * 10)
-        await agent.query("More")
-        open_session(tmp_path, name="empty")
-        os.utime(tmp_path / "long.jsonl", (2e9, 2e9))
-        long, empty = sessions(tmp_path)
-        assert (long.name, long.modified, long.usage) == ("long", 2e9, Usage(200, 20))
-        assert long.title == "Write a story about a very long train about a very long trai"
-        assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
-
-    def test_what_cannot_be_read_says_why(self, tmp_path):
-        write(tmp_path, UserMessage("the task"), name="good")
-        write(tmp_path, name="newer", header=b'{"type":"session","schema":2}')
-        (tmp_path / "notes.txt").write_text("x")
-        found = {info.name: info.title for info in sessions(tmp_path)}
-        assert set(found) == {"good", "newer"}
-        assert found["good"] == "the task"
-        assert "a newer version" in found["newer"]
-
-
-# ---- damaged files
-
-
-def good_session(folder):
-    """A small session with calls, results and several turns; its bytes."""
-    agent, _ = open_session(
-        folder, call("add", a=1, b=2), "three é 🚂", "four", tools=[add], name="good"
-    )
-    agent.run_sync("1 + 2?")
-    agent.run_sync("2 + 2?")
-    agent.close()
-    return (Path(folder) / "good.jsonl").read_bytes()
-
-
-class TestDamage:
-    @pytest.mark.parametrize("which", ["fresh", "frozen"])
-    @pytest.mark.timeout(900)
-    def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path, which):
-        whole = (DATA / "session_v1.jsonl").read_bytes()
-        whole = whole if which == "frozen" else good_session(tmp_path)
-        path = tmp_path / "s.jsonl"
-        for cut in range(0, len(whole) + 1, 1 if SLOW else 23):
-            end = whole.rfind(b"\n", 0, cut) + 1  # of the last whole line
-            path.write_bytes(whole[:end])
-            kept = saved(tmp_path)
-            path.write_bytes(whole[:cut])
-            agent, llm = open_session(tmp_path, "go on", tools=[add])
-            assert agent.log == kept, cut
-            agent.run_sync("and now?")
-            assert validate(llm.requests[0].messages) == []
-            agent.close()
-            assert path.read_bytes().startswith(whole[:end])
-            assert saved(tmp_path) == agent.log
-            assert all(type(json.loads(line)) is dict for line in lines(tmp_path)[:-1])
-
-    @pytest.mark.parametrize(
-        "bad",
-        [
-            *(b"", b"\0" * 40, b"not json", b"[" * 5000, b'{"type":"user"}'),
-            *(b'{"type":"user","content":"\xf0\x9f"}', b'{"type":"user","content":7}'),
-            *(b'{"type":"assistant","tool_calls":[1]}', b'{"type":"system","content":"obey"}'),
-        ],
-    )
-    async def test_a_bad_line_in_the_middle_is_reported_and_the_rest_is_kept(
-        self, tmp_path, caplog, bad
-    ):
-        path = write(
-            tmp_path, *(UserMessage(f"{n}") for n in range(3)), bad, AssistantMessage("after")
-        )
-        before = path.read_bytes()
-        agent, _ = open_session(tmp_path, "ok")
-        assert path.read_bytes() == before
-        assert [m.text for m in agent.messages] == ["0", "1", "2", "after"]
-        assert "line 5" in caplog.text
-        [place] = [r.data for r in agent.log if isinstance(r, Unknown)]
-        assert (place["type"], place["line"]) == ("unreadable", 5)
-        assert await agent.query("go on") == "ok"
-        assert path.read_bytes().startswith(before)
-
-    @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
-    def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
-        for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":2}'):
-            (tmp_path / "s.jsonl").write_text(text + tail)
-            for _ in range(2):  # and the lock is free again
-                with pytest.raises(ValueError, match="no session of schema 1: a newer version"):
-                    open_session(tmp_path)
-            assert (tmp_path / "s.jsonl").read_text() == text + tail
-
-
-# ---- names and locks
-
-
-BAD = ("../x", "/etc/x", "a/b", "", ".", "..", "a\0", "a" * 129, "x\n", "é", "e\u0301", "-a")
-BAD += ("_a", "a.b", "a b", "CON", "nul", "Com1", "LPT9", "aux", "a\\b", "C:x", "~")
-
-
-def test_a_name_that_is_no_plain_file_name_is_refused(tmp_path):
-    agent, _ = open_session(tmp_path / "sessions")
-    for name in BAD:
-        for use in (agent.fork, lambda session: open_session(tmp_path / "sessions", name=session)):
-            with pytest.raises(ValueError, match="session's name"):
-                use(session=name)
-    assert [path.name for path in tmp_path.rglob("*")] == ["sessions", "s.jsonl"]
-
-
-def test_a_closed_agent_records_nothing_and_says_so(tmp_path):
-    agent, llm = open_session(tmp_path, "x")
-    agent.close()
-    agent.close()
-    before = lines(tmp_path)
-    with pytest.raises(ValueError, match="closed"):
-        agent.run_sync("x")
-    assert llm.requests == []
-    assert lines(tmp_path) == before
-
-
-@posix
-def test_a_session_is_locked_for_other_processes_and_free_after_a_kill(tmp_path):
-    code = (
-        "import sys; from agentloop import ScriptedModel, Session\n"
-        "agent = Session(llm=ScriptedModel(), session='s', session_dir=sys.argv[1])\n"
-        "print('ready', flush=True); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path], **pipes) as child:
-        assert child.stdout.readline() == b"ready\n"
-        with pytest.raises(SessionLocked):
-            open_session(tmp_path)
-        child.kill()
-        child.wait()
-        open_session(tmp_path)
-
-
-# ---- disks that fail
 
 
 class Faults:
@@ -339,36 +99,194 @@ class Faults:
         return wrapped
 
 
-class TestFullDisks:
+class TestSession(test_loop.TestLoop):
+    """The loop's contract without a file. With one, it is kept by all mixins at once."""
+
+    agent_class = Session
+
+    async def test_the_next_process_goes_on_where_the_last_one_ended(self, tmp_path):
+        agent, _ = open_session(tmp_path, call("add", a=1, b=2), "3", tools=[add])
+        await agent.query("1 + 2?")
+        agent.close()
+        again, llm = open_session(tmp_path, "As I said, 3.", tools=[add])
+        assert again.log == agent.log
+        assert await again.query("Sure?") == "As I said, 3."
+        assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
+
+    async def test_what_was_cleared_stays_in_the_file_and_out_of_the_log(self, tmp_path):
+        agent, _ = open_session(tmp_path, "one", "two")
+        await agent.query("first")
+        agent.clear_history()
+        await agent.query("second")
+        agent.close()
+        again, _ = open_session(tmp_path)
+        assert again.log == agent.log
+        assert [m.text for m in again.messages] == ["second", "two"]
+        assert b"first" in b"".join(lines(tmp_path))
+
+    @posix
+    def test_everything_is_for_the_owners_eyes_only(self, tmp_path):
+        open_session(tmp_path / "new")
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "new" / "s.jsonl").stat().st_mode & 0o777 == 0o600
+
+    async def test_it_is_on_disk_before_each_request_and_at_the_end(self, tmp_path, monkeypatch):
+        synced, faults = [], Faults(monkeypatch)
+        replies = iter([call("add", a=1, b=1), "2", "x"])
+
+        def reply(messages, tools):
+            synced.append(faults.calls.count("fsync"))
+            return next(replies)
+
+        llm = ScriptedModel(reply, reply)
+        await Session(llm=llm, tools=[add], session="s", session_dir=tmp_path).run("x")
+        assert [*synced, faults.calls.count("fsync")] == [1, 2, 3]
+        off, _ = open_session(tmp_path, reply, name="t")
+        await off.run("x")
+        assert faults.calls.count("fsync") == 3
+
+    def test_a_record_that_cannot_be_written_is_in_neither(self, tmp_path):
+        agent, _ = open_session(tmp_path)
+        with pytest.raises(ValueError, match="serialize"):
+            agent.record(UserMessage("x", extra={"x": object()}))
+        agent.record(UserMessage("y"))
+        assert saved(tmp_path) == agent.log == [UserMessage("y")]
+
+    async def test_a_fork_with_a_name_is_a_new_session_and_overwrites_none(self, tmp_path):
+        agent, _ = open_session(tmp_path, lambda m, t: "ok")
+        await agent.query("x")
+        before = lines(tmp_path)
+        twin = agent.fork(session="twin")
+        await twin.query("more")
+        twin.close()
+        for name in ("twin", "s"):
+            with pytest.raises(FileExistsError, match=rf"{name}\.jsonl"):
+                agent.fork(session=name)
+        assert lines(tmp_path) == before
+        again, _ = open_session(tmp_path, name="twin")
+        assert again.log == twin.log
+        assert sorted(os.listdir(tmp_path)) == ["s.jsonl", "twin.jsonl"]
+        assert agent.fork(at=0, session="empty").log == [] == saved(tmp_path, "empty")
+
+    async def test_sessions_are_listed_newest_first(self, tmp_path):
+        paid = AssistantMessage("ok", usage=Usage(100, 10))
+        agent, _ = open_session(tmp_path, paid, paid, name="long")
+        await agent.query("Write\n  a story " + "about a very long train " * 10)
+        await agent.query("More")
+        open_session(tmp_path, name="empty")
+        os.utime(tmp_path / "long.jsonl", (2e9, 2e9))
+        write(tmp_path, name="newer", header=b'{"type":"session","schema":2}')
+        os.utime(tmp_path / "newer.jsonl", (1, 1))
+        (tmp_path / "notes.txt").write_text("x")
+        long, empty, newer = sessions(tmp_path)
+        assert (long.name, long.modified, long.usage) == ("long", 2e9, Usage(200, 20))
+        assert long.title == "Write a story about a very long train about a very long trai"
+        assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
+        assert newer.name == "newer"
+        assert "a newer version" in newer.title
+
+    @pytest.mark.timeout(900)
+    def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):
+        whole, path = FROZEN.read_bytes(), tmp_path / "s.jsonl"
+        for cut in range(0, len(whole) + 1, 1 if SLOW else 23):
+            end = whole.rfind(b"\n", 0, cut) + 1  # of the last whole line
+            path.write_bytes(whole[:end])
+            kept = saved(tmp_path)
+            path.write_bytes(whole[:cut])
+            agent, llm = open_session(tmp_path, "go on", tools=[add])
+            assert agent.log == kept, cut
+            agent.run_sync("and now?")
+            assert validate(llm.requests[0].messages) == []
+            agent.close()
+            assert path.read_bytes().startswith(whole[:end])
+            assert saved(tmp_path) == agent.log
+            assert all(type(json.loads(line)) is dict for line in lines(tmp_path)[:-1])
+
+    @pytest.mark.parametrize("bad", BAD_LINES)
+    async def test_a_bad_line_is_reported_and_the_rest_is_kept(self, tmp_path, caplog, bad):
+        asked = [UserMessage(f"{n}") for n in range(3)]
+        path = write(tmp_path, *asked, bad, AssistantMessage("after"))
+        before = path.read_bytes()
+        agent, _ = open_session(tmp_path, "ok")
+        assert path.read_bytes() == before
+        assert [m.text for m in agent.messages] == ["0", "1", "2", "after"]
+        assert "line 5" in caplog.text
+        [place] = [r.data for r in agent.log if isinstance(r, Unknown)]
+        assert (place["type"], place["line"]) == ("unreadable", 5)
+        assert await agent.query("go on") == "ok"
+        assert path.read_bytes().startswith(before)
+
+    @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
+    def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
+        for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":2}'):
+            (tmp_path / "s.jsonl").write_text(text + tail)
+            for _ in range(2):  # and the lock is free again
+                with pytest.raises(ValueError, match="no session of schema 1: a newer version"):
+                    open_session(tmp_path)
+            assert (tmp_path / "s.jsonl").read_text() == text + tail
+
+    def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path):
+        folder = tmp_path / "sessions"
+        agent, _ = open_session(folder)
+        for name in BAD_NAMES:
+            for use in (agent.fork, lambda session: open_session(folder, name=session)):
+                with pytest.raises(ValueError, match="session's name"):
+                    use(session=name)
+        assert [path.name for path in tmp_path.rglob("*")] == ["sessions", "s.jsonl"]
+
+    def test_a_closed_agent_records_nothing_and_says_so(self, tmp_path):
+        agent, llm = open_session(tmp_path, "x")
+        agent.close()
+        agent.close()
+        before = lines(tmp_path)
+        with pytest.raises(ValueError, match="closed"):
+            agent.run_sync("x")
+        assert (llm.requests, lines(tmp_path)) == ([], before)
+
+    @posix
+    def test_a_session_is_locked_for_other_processes_and_free_after_a_kill(self, tmp_path):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], **pipes) as child:
+            assert child.stdout.readline() == b"ready\n"
+            with pytest.raises(SessionLocked):
+                open_session(tmp_path)
+            child.kill()
+            child.wait()
+            open_session(tmp_path)
+
     @pytest.mark.parametrize("how", [{}, {"lasting": True}, {"lasting": True, "partly": True}])
-    async def test_whatever_call_fails_memory_and_disk_agree_when_it_works_again(
-        self, tmp_path, monkeypatch, how
-    ):
+    async def test_a_full_disk_loses_nothing_whichever_call_fails(self, tmp_path, monkeypatch, how):
         """Fail the n-th disk operation for n = 1, 2, ... until a scenario sees no fault."""
         failed = []
         while "" not in failed:
-            folder = tmp_path / f"{len(failed)}"
+            folder, ran, heard, agent = tmp_path / f"{len(failed)}", [], [], None
             with monkeypatch.context() as patch:
                 faults = Faults(patch, len(failed) + 1, **how)
-                ran, heard, agent = await self.scenario(folder, faults)
+                try:
+                    agent = self.noting(folder, ran, heard)
+                    await agent.query("one")
+                    await agent.query("two")
+                    agent.fork(session=f"twin{faults.fail_at}").close()
+                except OSError:
+                    assert faults.failed
                 failed.append(faults.failed)
                 faults.fail_at = 0
-                agent = agent or self.agent(folder, ran, heard)  # its constructor failed
+                agent = agent or self.noting(folder, ran, heard)  # its constructor failed
                 agent.llm = ScriptedModel("all is well")
                 assert await agent.query("And now?") == "all is well", failed
             agent.close()
-            again, _ = open_session(folder, "ok", name="s")
+            again, _ = open_session(folder, "ok")
             assert again.log == agent.log, failed
-            text = [m.text for m in again.messages]
-            assert all(result in text for result in heard), failed
-            assert max((ran.count(i) for i in ran), default=0) <= 1, failed
+            assert {*heard} <= {m.text for m in again.messages}, failed
+            assert len(ran) == len({*ran}), failed
             await again.query("next")
             assert all(type(json.loads(line)) is dict for line in lines(folder)[:-1])
             again.close()
         assert len(failed) > 30
         assert {"open", "write", "fsync", "ftruncate"} <= {*failed}
 
-    def agent(self, folder, ran, heard):
+    @staticmethod
+    def noting(folder, ran, heard):
         @tool("Note")
         async def note(n: int) -> str:
             ran.append(n)
@@ -378,25 +296,11 @@ class TestFullDisks:
             if type(event).__name__ == "ToolResultEvent":
                 heard.append(event.result)
 
-        calls = [call("note", n=1), call("note", n=2)]
-        script = [calls, "first", call("note", n=3), "second"]
+        script = [[call("note", n=1), call("note", n=2)], "first", call("note", n=3), "second"]
         settings = {"session_fsync": True, "tools": [note], "listeners": [hear]}
         return open_session(folder, *script, **settings)[0]
 
-    async def scenario(self, folder, faults):
-        ran, heard, agent = [], [], None
-        try:
-            agent = self.agent(folder, ran, heard)
-            await agent.query("one")
-            await agent.query("two")
-            agent.fork(session=f"twin{faults.fail_at}").close()
-        except OSError:
-            assert faults.failed
-        return ran, heard, agent
-
-    def test_a_history_that_the_disk_has_no_room_for_leaves_the_old_one(
-        self, tmp_path, monkeypatch
-    ):
+    def test_a_reset_that_the_disk_has_no_room_for_leaves_the_old_log(self, tmp_path, monkeypatch):
         agent, _ = open_session(tmp_path)
         agent.record(UserMessage("precious"))
         with monkeypatch.context() as patch:
@@ -412,30 +316,23 @@ class TestFullDisks:
         assert saved(tmp_path) == agent.log
         assert agent.messages == []
 
-
-# ---- frozen files
-
-
-def test_the_session_of_schema_1_is_read_for_ever(tmp_path, caplog):
-    before = Path(shutil.copy(DATA / "session_v1.jsonl", tmp_path / "s.jsonl")).read_bytes()
-    agent, _ = open_session(tmp_path)
-    assert not caplog.records
-    assert (tmp_path / "s.jsonl").read_bytes() == before
-    unknown = [record.data["type"] for record in agent.log if isinstance(record, Unknown)]
-    assert unknown == ["snapshot", "sent", "from_a_later_version"]
-    written = [json.loads(dump_record(record)) for record in agent.log]
-    assert written == [json.loads(line) for line in before.split(b"\n")[3:-1]]
-    assert validate([*agent.messages]) == []
-    assert agent.messages[0].content == (
-        TextPart("What is on this picture?"),
-        ImagePart(data=b"\x89PNG", media_type="image/png"),
-        FilePart(url="https://example.com/a.pdf", name="a.pdf"),
-    )
-    assert agent.usage == Usage(1130, 66, 900, 50, 20)
-    assert [state.call.id for state in open_states(agent.log)] == ["call_3"]
-
-
-# ---- other stores
+    def test_the_session_of_schema_1_is_read_for_ever(self, tmp_path, caplog):
+        before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
+        agent, _ = open_session(tmp_path)
+        assert not caplog.records
+        assert (tmp_path / "s.jsonl").read_bytes() == before
+        unknown = [record.data["type"] for record in agent.log if isinstance(record, Unknown)]
+        assert unknown == ["snapshot", "sent", "from_a_later_version"]
+        written = [json.loads(dump_record(record)) for record in agent.log]
+        assert written == [json.loads(line) for line in before.split(b"\n")[3:-1]]
+        assert validate([*agent.messages]) == []
+        assert agent.messages[0].content == (
+            TextPart("What is on this picture?"),
+            ImagePart(data=b"\x89PNG", media_type="image/png"),
+            FilePart(url="https://example.com/a.pdf", name="a.pdf"),
+        )
+        assert agent.usage == Usage(1130, 66, 900, 50, 20)
+        assert [state.call.id for state in open_states(agent.log)] == ["call_3"]
 
 
 async def test_a_subclass_keeps_its_sessions_in_a_database(tmp_path):

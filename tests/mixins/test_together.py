@@ -2,11 +2,17 @@
 
 import pytest
 
-from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, Summary, tool
+from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, tool
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.store import read_log
+
+from . import read
+
+
+def judge(data):
+    return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
 
 
 @pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
@@ -25,14 +31,10 @@ def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
 
 @pytest.mark.parametrize("bases", [(Hooks, Inbox, Agent), (Inbox, Hooks, Agent)])
 def test_a_message_sent_into_a_run_passes_the_gate_for_prompts(bases):
-    @tool
+    @tool("Send")
     def send() -> str:
-        """Send."""
         agent.send("SECRET")
         return "sent"
-
-    def judge(data):
-        return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
 
     llm = ScriptedModel(call("send"), "never asked")
     agent = type("Gated", bases, {})(llm=llm, tools=[send], hooks=[Hook("UserPromptSubmit", judge)])
@@ -44,50 +46,27 @@ def test_what_a_gate_refused_is_in_no_list_of_names():
     class Kept(Hooks, Agent):
         context_budget = 400
 
-    def judge(data):
-        return {"decision": "block", "reason": "no"} if "pw_" in data["prompt"] else None
-
     llm = ScriptedModel(lambda messages, tools: "order_77 " + "word " * 200)
     agent = Kept(llm=llm, hooks=[Hook("UserPromptSubmit", judge)])
-    for prompt in ("order_1", "my password is pw_12345", *map("order_{}".format, range(2, 9))):
+    for prompt in ("order_1", "my password is SECRET_1", *map("order_{}".format, range(2, 9))):
         agent.run_sync(prompt)
     seen = str([request.messages for request in llm.requests])
     assert "order_1" in seen
-    assert "pw_12345" not in seen
-
-
-def test_names_outlive_all_cuts_of_a_long_conversation():
-    names = [f'"name of {n}"' for n in range(80)]
-    replies = [" ".join(names), *("word " * 200 for _ in range(8))]
-    llm = ScriptedModel(*replies)
-    agent = Agent(llm=llm, context_budget=600)
-    for prompt in range(9):
-        agent.run_sync(f"go {prompt}")
-    assert sum(isinstance(record, Summary) for record in agent.log) > 2
-    told = str(llm.requests[-1].messages)
-    assert sum(name.strip('"') in told for name in names) >= 60
+    assert "SECRET_1" not in seen
 
 
 def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
     class Kept(Memory, Offload, Agent):
         offload_tokens = 100
 
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "AGENTS.md").write_text(f"This is {name}.")
+    def folders(name):
+        (folder := tmp_path / name).mkdir()
+        (folder / "AGENTS.md").write_text(f"This is {name}.")
+        return {"memory_dir": folder, "offload_dir": folder / "kept"}
 
-    @tool
-    def long() -> str:
-        """Long."""
-        return "word " * 1000
-
-    def agent(name, **settings):
-        folder = tmp_path / name
-        return settings | {"memory_dir": folder, "offload_dir": folder / "kept"}
-
-    llm = ScriptedModel(call("long"), "done")
-    template = Kept(llm=ScriptedModel(), tools=[long], **agent("one"))
-    template.fork(llm=llm, **agent("two")).run_sync("go")
+    llm = ScriptedModel(call("read", n=1), "done")
+    template = Kept(llm=ScriptedModel(), tools=[read], **folders("one"))
+    template.fork(llm=llm, **folders("two")).run_sync("go")
     assert "This is two." in llm.requests[0].messages[0].text
     assert [*(tmp_path / "two" / "kept").iterdir()]
     assert not (tmp_path / "one" / "kept").exists()

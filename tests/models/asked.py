@@ -2,18 +2,28 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from agentloop import Agent
 from agentloop.messages import (
     AssistantMessage,
+    FilePart,
     ImagePart,
     SystemMessage,
     ToolCall,
     ToolMessage,
     UserMessage,
 )
+from tests.doubles.fault_server import FaultServer, send
 
 HI = [UserMessage("hi")]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 PNG = ImagePart(data=b"\x00\xff", media_type="image/png")
+PDF = FilePart(data=b"%PDF", media_type="application/pdf", name="a.pdf")
+CALLED, RESULT = (
+    AssistantMessage(tool_calls=(ToolCall("a", "time"),)),
+    ToolMessage("a", "time", "1"),
+)
 
 
 def fake_tool(name="weather", parameters=SCHEMA):
@@ -34,6 +44,23 @@ def conversation():
         AssistantMessage("It is sunny."),
         UserMessage("thanks"),
     ]
+
+
+def only(*wires):
+    return pytest.mark.parametrize("wire", wires, ids=lambda wire: wire.name)
+
+
+def serving(*answers):
+    """A server that sends each of these on a connection of its own."""
+    return FaultServer(*[[send(each)] for each in answers])
+
+
+async def ask(llm, streaming=False, messages=HI, tools=()):
+    return await llm.ainvoke(messages, tools, on_delta=(lambda _: None) if streaming else None)
+
+
+def agent_of(llm, streaming=True, tools=()):
+    return Agent(llm=llm, tools=tools, listeners=[lambda _: None] if streaming else [])
 
 
 async def sent(wire, messages, tools=(), tool_choice="auto", *, system=None, **settings):

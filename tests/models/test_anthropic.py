@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,8 +9,6 @@ from agentloop import Agent, tool
 from agentloop.errors import BadRequest, BadResponse
 from agentloop.messages import (
     AssistantMessage,
-    FilePart,
-    ImagePart,
     SystemMessage,
     TextPart,
     ToolCall,
@@ -19,24 +16,21 @@ from agentloop.messages import (
     Usage,
     UserMessage,
 )
-from agentloop.models.anthropic import (
-    AnthropicChunks,
-    ChatAnthropic,
-    write_anthropic_messages,
-)
+from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic, write_anthropic_messages
 from agentloop.records import dump_record, load_record
-from tests.doubles.anthropic_double import AnthropicDouble, Reply, redacted, sign, thought
-from tests.doubles.fault_server import FaultServer, answer, chunk, send, stream_head
-from tests.doubles.openai_double import calls
+from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, thought
+from tests.doubles.fault_server import answer
+from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import ANTHROPIC
-from tests.models.asked import HI, PNG, TOOLS, conversation, sent
+from tests.models.asked import CALLED, HI, RESULT, TOOLS, agent_of, ask, conversation, sent, serving
 
 model = ANTHROPIC.model
-read_anthropic_reply = ChatAnthropic("m", api_key="k").read
+read = ChatAnthropic("m", api_key="k").read
 MARK = {"cache_control": {"type": "ephemeral"}}
 WEB = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+SEARCH_2 = SEARCH | {"id": "t"}
 
 
 def text(words):
@@ -51,15 +45,11 @@ def result(call_id, words):
     return {"type": "tool_result", "tool_use_id": call_id, "content": [text(words)]}
 
 
-def reply_with(*content, stop="end_turn", **rest):
-    return read_anthropic_reply({"content": list(content), "stop_reason": stop, **rest})
-
-
 def streamed(*items):
     whole = AnthropicChunks()
     for item in items:
         whole.add(item)
-    return read_anthropic_reply(whole.reply())
+    return read(whole.reply())
 
 
 def start(index, block):
@@ -70,8 +60,9 @@ def delta(index, kind, **fields):
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
 
-def write(*messages):
-    return write_anthropic_messages(messages)
+def written(reply):
+    """The blocks of a reply as they go back."""
+    return write_anthropic_messages([*HI, reply])[1]["content"]
 
 
 def hurried():
@@ -82,12 +73,6 @@ def hurried():
 # ---- the request
 
 
-async def test_a_forced_tool_and_adaptive_thinking_are_sent_and_the_api_decides():
-    body = await sent(ANTHROPIC, HI, TOOLS, "time", thinking={"type": "adaptive"})
-    assert body["thinking"] == {"type": "adaptive"}
-    assert body["tool_choice"] == {"type": "tool", "name": "time"}
-
-
 async def test_an_output_schema_is_sent_without_what_the_provider_refuses():
     number = {"type": "integer", "minimum": 0, "title": "N"}
     kinds = {
@@ -95,38 +80,27 @@ async def test_an_output_schema_is_sent_without_what_the_provider_refuses():
         "discriminator": {"propertyName": "kind", "mapping": {}},
     }
     place = {"type": "object", "properties": {"format": {"type": "null"}, "minimum": number}}
-    schema = {
-        "type": "object",
-        "properties": {"kinds": {"type": "array", "items": kinds, "maxItems": 9}},
-        "$defs": {"A": place},
-    }
+    listed = {"type": "array", "items": kinds, "maxItems": 9}
+    schema = {"type": "object", "properties": {"kinds": listed}, "$defs": {"A": place}}
     body = await sent(ANTHROPIC, HI, output_schema=schema)
-    plain = {"type": "integer", "title": "N"}
+    plain = {"format": {"type": "null"}, "minimum": {"type": "integer", "title": "N"}}
     items = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}
     closed = {"type": "object", "additionalProperties": False}
     assert body["output_config"]["format"]["schema"] == closed | {
         "properties": {"kinds": {"type": "array", "items": items}},
-        "$defs": {"A": closed | {"properties": {"format": {"type": "null"}, "minimum": plain}}},
+        "$defs": {"A": closed | {"properties": plain}},
     }
     assert number["minimum"] == 0
 
 
 async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
     body = await sent(ANTHROPIC, hurried(), TOOLS, cache=False, system="s")
+    asked = [text("I look"), use("a", "weather", city="Bern"), use("b", "time")]
+    failed = result("b", "no clock") | {"is_error": True}
     assert body["messages"] == [
         {"role": "user", "content": [text("weather?")]},
-        {
-            "role": "assistant",
-            "content": [text("I look"), use("a", "weather", city="Bern"), use("b", "time")],
-        },
-        {
-            "role": "user",
-            "content": [
-                result("a", "sunny"),
-                result("b", "no clock") | {"is_error": True},
-                text("hurry"),
-            ],
-        },
+        {"role": "assistant", "content": asked},
+        {"role": "user", "content": [result("a", "sunny"), failed, text("hurry")]},
         {"role": "assistant", "content": [text("It is sunny.")]},
         {"role": "user", "content": [text("thanks"), text("bye")]},
     ]
@@ -139,11 +113,7 @@ async def test_ids_of_other_servers_are_made_such_as_the_provider_takes_and_stay
     wire = (await sent(ANTHROPIC, [*HI, turn, *results], TOOLS))["messages"]
     found = [block["id"] for block in wire[1]["content"]]
     assert found == [block["tool_use_id"] for block in wire[2]["content"]]
-    assert len(set(found)) == 5
-    assert found[1] == "a_b"
-
-
-# ---- blank text
+    assert (len(set(found)), found[1]) == (5, "a_b")
 
 
 @pytest.mark.parametrize("blank", ["", "\n\t "])
@@ -160,72 +130,37 @@ async def test_blank_text_is_left_out_wherever_it_stands(blank):
     ]
     body = await sent(ANTHROPIC, messages, TOOLS, cache=False)
     assert "system" not in body
-    wire = body["messages"]
-    assert wire[0]["content"] == [text("hi")]
-    assert wire[1]["content"] == [use("a"), use("b")]
-    assert wire[2]["content"] == [
-        result("a", "(empty)"),
-        result("b", "(empty)") | {"is_error": True},
+    failed = result("b", "(empty)") | {"is_error": True}
+    assert [message["content"] for message in body["messages"]] == [
+        [text("hi")],
+        [use("a"), use("b")],
+        [result("a", "(empty)"), failed],
     ]
 
 
 @pytest.mark.parametrize("blank", ["", "\n\t "])
 async def test_a_blank_message_still_takes_its_turn_where_there_has_to_be_one(blank):
     turns = [UserMessage(blank), AssistantMessage("yes?"), UserMessage(blank)]
-    async with AnthropicDouble(["a", "a", "a", "a"]) as server:
-        llm = model(server)
-        await llm.ainvoke(turns[:1])
-        await llm.ainvoke(turns)
-        await llm.ainvoke([*turns, AssistantMessage("well"), *HI])
+    welcome = [AssistantMessage("welcome"), *HI]
+    async with AnthropicDouble(["a"] * 4) as server:
+        for messages in (turns[:1], turns, [*turns, AssistantMessage("well"), *HI]):
+            await ask(model(server), messages=messages)
         assert server.prefix_breaks == []
-        await llm.ainvoke([AssistantMessage("welcome"), *HI])
+        await ask(model(server), messages=welcome)
     roles = [message["role"] for message in server.requests[3]["messages"]]
     assert roles == ["user", "assistant", "user"]
 
 
-# ---- images and files
-
-
-def media(block, kind="url", **fields):
-    return {"type": block, "source": {"type": kind, **fields}}
-
-
-URL = "https://x/y"
-PNG_BLOCK = media("image", "base64", media_type="image/png", data="AP8=")
-PDF_BLOCK = media("document", "base64", media_type="application/pdf", data="JVBERg==")
-CARRIED: list[Any] = [
-    (TextPart("look"), text("look")),
-    (ImagePart(url=URL), media("image", url=URL)),
-    (ImagePart(url="data:image/png;base64,AP8="), PNG_BLOCK),
-    (PNG, PNG_BLOCK),
-    (FilePart(url=URL), media("document", url=URL)),
-    (FilePart(data=b"%PDF", media_type="application/pdf", name="a"), PDF_BLOCK | {"title": "a"}),
-    (
-        FilePart(data="é".encode(), media_type="text/csv"),
-        media("document", "text", media_type="text/plain", data="é"),
-    ),
-]
-
-
-async def test_images_and_files_are_carried_in_user_messages_and_in_results():
-    turn = AssistantMessage(tool_calls=(ToolCall("a", "time"),))
-    parts, blocks = map(list, zip(*CARRIED, strict=True))
-    messages = [UserMessage(parts), turn, ToolMessage("a", "time", parts)]
-    wire = (await sent(ANTHROPIC, messages, TOOLS, cache=False))["messages"]
-    assert wire[0]["content"] == blocks
-    assert wire[2]["content"] == [{"type": "tool_result", "tool_use_id": "a", "content": blocks}]
-
-
-# ---- thinking
+# ---- thinking, and blocks of other kinds
 
 
 def test_the_message_s_calls_stand_where_those_in_raw_stood():
-    reply = reply_with(thought("x"), text("so"), use("a"), text("and"), use("b"))
+    reply = read({"content": [thought("x"), text("so"), use("a"), text("and"), use("b")]})
     renamed = tuple(ToolCall(f"{call.id}_2", "time", '{"x":1}') for call in reply.tool_calls)
     turn = [thought("x"), text("so"), use("a_2", x=1), text("and"), use("b_2", x=1)]
-    assert write(*HI, replace(reply, tool_calls=renamed))[1]["content"] == turn
-    fewer = replace(reply, tool_calls=renamed[:1])
-    assert write(*HI, fewer)[1]["content"] == [text("soand"), use("a_2", x=1)]
+    assert written(replace(reply, tool_calls=renamed)) == turn
+    fewer = [text("soand"), use("a_2", x=1)]
+    assert written(replace(reply, tool_calls=renamed[:1])) == fewer
 
 
 HIDDEN = {"type": "thinking", "thinking": "", "signature": sign("")}
@@ -247,11 +182,11 @@ DIRECT = use() | {"caller": {"type": "direct"}}
 async def test_blocks_go_back_as_they_came(blocks, back):
     async with AnthropicDouble([Reply(blocks=blocks)] * 2 + ["done"]) as server:
         llm = model(server, cache=False)
-        whole = await llm.ainvoke(HI, TOOLS)
-        reply = await llm.ainvoke(HI, TOOLS, on_delta=lambda _: None)
+        whole = await ask(llm, tools=TOOLS)
+        reply = await ask(llm, True, tools=TOOLS)
         assert reply == whole
         again = load_record(dump_record(reply))
-        await llm.ainvoke([*HI, again, ToolMessage("a", "time", "noon")], TOOLS)
+        await ask(llm, messages=[*HI, again, RESULT], tools=TOOLS)
     assert server.requests[2]["messages"][1]["content"] == (back or blocks)
 
 
@@ -268,23 +203,20 @@ def test_deltas_of_an_unknown_kind_are_put_together():
 
 
 def test_a_server_s_own_call_that_was_cut_off_goes_back_as_an_object():
-    start_of_it = start(0, SEARCH | {"input": {}})
-    reply = streamed(start_of_it, delta(0, "input_json_delta", partial_json='{"q": "x'))
-    assert reply.tool_calls == ()
-    assert write(*HI, reply)[1]["content"] == [SEARCH | {"input": {}}]
+    cut = delta(0, "input_json_delta", partial_json='{"q": "x')
+    reply = streamed(start(0, SEARCH | {"input": {}}), cut)
+    assert (reply.tool_calls, written(reply)) == ((), [SEARCH | {"input": {}}])
 
 
 # ---- turns that go on
 
 
-@pytest.mark.parametrize("streaming", [True, False])
 async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming):
     paused = Reply(blocks=[SEARCH], finish="pause_turn")
-    more = Reply(blocks=[FOUND, thought("x"), SEARCH | {"id": "t"}], finish="pause_turn")
+    more = Reply(blocks=[FOUND, thought("x"), SEARCH_2], finish="pause_turn")
     ended = Reply(blocks=[FOUND | {"tool_use_id": "t"}, text("so")])
     async with AnthropicDouble([paused, more, ended, "bye"]) as server:
-        agent = Agent(llm=model(server, provider_tools=[WEB], cache="1h"))
-        agent.listeners = [lambda _: None] if streaming else []
+        agent = agent_of(model(server, provider_tools=[WEB], cache="1h"), streaming)
         assert await agent.query("Look it up.") == "so"
         assert await agent.query("And now?") == "bye"
         assert (server.refusals, server.prefix_breaks) == ([], [])
@@ -298,7 +230,7 @@ async def test_a_paused_turn_is_the_end_of_the_next_request_as_it_came(streaming
     ("blocks", "sendable"),
     [
         ([text("so"), SEARCH], [text("so")]),
-        ([SEARCH, FOUND, SEARCH | {"id": "t"}], [SEARCH, FOUND]),
+        ([SEARCH, FOUND, SEARCH_2], [SEARCH, FOUND]),
         ([thought("x"), SEARCH], [text("(empty)")]),
         ([thought("x")], [text("(empty)")]),
         ([SEARCH, use()], [use()]),
@@ -310,65 +242,61 @@ async def test_what_no_turn_may_end_with_is_left_out_once_something_follows(
 ):
     async with AnthropicDouble([Reply(blocks=blocks, finish=finish), "so"]) as server:
         llm = model(server, provider_tools=[WEB], cache=False)
-        reply = await llm.ainvoke(HI, TOOLS)
+        reply = await ask(llm, tools=TOOLS)
         results = [ToolMessage(call.id, call.name, "1") for call in reply.tool_calls]
-        await llm.ainvoke([*HI, reply, *results, *HI], TOOLS)
+        await ask(llm, messages=[*HI, reply, *results, *HI], tools=TOOLS)
     assert server.requests[1]["messages"][1]["content"] == sendable
 
 
+async def call_twice(server, **settings):
+    """Answers the calls of two replies, and asks once more."""
+    llm, messages = model(server, **settings), list(HI)
+    for _ in range(2):
+        reply = await ask(llm, messages=messages, tools=TOOLS)
+        messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
+    await ask(llm, messages=[*messages, *HI], tools=TOOLS)
+    assert server.prefix_breaks == []
+
+
 async def test_a_call_of_the_provider_waits_for_the_results_of_ours():
-    script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[FOUND, use("b")]), "so", "bye"]
+    script = [Reply(blocks=[SEARCH, use()]), Reply(blocks=[FOUND, use("b")]), "so"]
     async with AnthropicDouble(script) as server:
-        llm, messages = model(server, provider_tools=[WEB]), list(HI)
-        for _ in range(2):
-            reply = await llm.ainvoke(messages, TOOLS)
-            messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
-        await llm.ainvoke([*messages, *HI], TOOLS)
-        assert server.prefix_breaks == []
+        await call_twice(server, provider_tools=[WEB])
     assert server.requests[1]["messages"][1]["content"] == [SEARCH, use()]
-
-
-async def test_the_container_of_the_provider_s_code_is_used_again_while_it_can_be():
-    def ran(name, expires, **reply):
-        return Reply("a", more={"container": {"id": name, "expires_at": expires}}, **reply)
-
-    later, gone = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
-    script = [ran("c1", later), ran("c2", later), ran("c3", gone)]
-    async with AnthropicDouble([*script, "b", "c"]) as server:
-        llm, messages = model(server, provider_tools=[WEB]), list(HI)
-        for on_delta in (None, lambda _: None):
-            messages += [await llm.ainvoke(messages, on_delta=on_delta), *HI]
-        messages += [await llm.ainvoke(messages), *HI]
-        await llm.ainvoke(messages)
-        await model(server).ainvoke(messages[:3])
-    containers = [body.get("container") for body in server.requests]
-    assert containers == [None, "c1", "c2", "c2", None]
-
-
-async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_budget():
-    foreign = [*HI, AssistantMessage(tool_calls=(ToolCall("a", "time"),))]
-    answered = [*foreign, ToolMessage("a", "time", "noon")]
-    second = AssistantMessage(tool_calls=(ToolCall("b", "time"),))
-    longer = [*answered, second, ToolMessage("b", "time", "one"), UserMessage("hurry")]
-    async with AnthropicDouble(["a"] * 4) as server:
-        llm = model(server, thinking=1024)
-        for messages in (HI, answered, longer, [*answered, AssistantMessage("noon"), *HI]):
-            await llm.ainvoke(messages, TOOLS)
-    assert ["thinking" in body for body in server.requests] == [True, False, False, True]
 
 
 async def test_later_calls_of_a_turn_need_no_thinking_of_their_own():
     first = Reply("so", thinking="let me think", calls=[("time", {})])
     async with AnthropicDouble([first, calls(("time", {})), "done"]) as server:
-        llm = model(server, thinking=1024)
-        messages = list(HI)
-        for _ in range(2):
-            reply = await llm.ainvoke(messages, TOOLS)
-            messages += [reply, ToolMessage(reply.tool_calls[0].id, "time", "noon")]
-        await llm.ainvoke(messages, TOOLS)
-        assert server.prefix_breaks == []
+        await call_twice(server, thinking=1024)
     budget = {"type": "enabled", "budget_tokens": 1024}
     assert [body["thinking"] for body in server.requests] == [budget] * 3
+
+
+async def test_a_turn_that_another_provider_began_goes_on_without_a_thinking_budget():
+    answered = [*HI, CALLED, RESULT]
+    second = AssistantMessage(tool_calls=(ToolCall("b", "time"),))
+    longer = [*answered, second, ToolMessage("b", "time", "one"), UserMessage("hurry")]
+    async with AnthropicDouble(["a"] * 4) as server:
+        for messages in (HI, answered, longer, [*answered, AssistantMessage("noon"), *HI]):
+            await ask(model(server, thinking=1024), messages=messages, tools=TOOLS)
+    assert ["thinking" in body for body in server.requests] == [True, False, False, True]
+
+
+async def test_the_container_of_the_provider_s_code_is_used_again_while_it_can_be():
+    later, gone = "2999-01-01T00:00:00Z", "2020-01-01T00:00:00Z"
+    ran = [
+        Reply("a", more={"container": {"id": name, "expires_at": expires}})
+        for name, expires in (("c1", later), ("c2", later), ("c3", gone))
+    ]
+    async with AnthropicDouble([*ran, "b", "c"]) as server:
+        llm, messages = model(server, provider_tools=[WEB]), list(HI)
+        for streaming in (False, True, False):
+            messages += [await ask(llm, streaming, messages), *HI]
+        await ask(llm, messages=messages)
+        await ask(model(server), messages=messages[:3])
+    containers = [body.get("container") for body in server.requests]
+    assert containers == [None, "c1", "c2", "c2", None]
 
 
 # ---- the prompt cache
@@ -405,42 +333,13 @@ async def test_every_request_of_a_run_finds_all_of_the_one_before(width):
 # ---- the reply
 
 
-@pytest.mark.parametrize(
-    ("stop", "reason", "with_calls"),
-    [
-        ("end_turn", "end", "tool_calls"),
-        ("stop_sequence", "end", "tool_calls"),
-        ("tool_use", "tool_calls", "tool_calls"),
-        ("max_tokens", "length", "length"),
-        ("refusal", "refused", "refused"),
-        ("pause_turn", "pause", "pause"),
-        ("compaction", "pause", "pause"),
-        ("model_context_window_exceeded", "context_overflow", "context_overflow"),
-        ("zzz", "zzz", "zzz"),
-        (None, None, "tool_calls"),
-    ],
-)
-def test_stop_reasons_have_one_vocabulary(stop: Any, reason: Any, with_calls: str) -> None:
-    assert reply_with(text("a"), stop=stop).stop_reason == reason
-    assert reply_with(use(), stop=stop).stop_reason == with_calls
-
-
-@pytest.mark.parametrize("streaming", [True, False])
 async def test_a_refusal_says_why_if_the_provider_does(streaming):
     why = {"type": "refusal", "category": "bio", "explanation": "This was declined."}
-    script = [
-        Reply(finish="refusal", more={"stop_details": why}),
-        Reply("I can't.", finish="refusal"),
-    ]
-    on_delta = (lambda _: None) if streaming else None
-    async with AnthropicDouble(script) as server:
-        llm = model(server)
+    silent = Reply(finish="refusal", more={"stop_details": why})
+    async with AnthropicDouble([silent, Reply("I can't.", finish="refusal")]) as server:
         for words in ("This was declined.", "I can't."):
-            reply = await llm.ainvoke(HI, on_delta=on_delta)
+            reply = await ask(model(server), streaming)
             assert (reply.text, reply.stop_reason) == (words, "refused")
-
-
-# ---- streams
 
 
 @pytest.mark.parametrize(
@@ -469,51 +368,24 @@ def test_usage_comes_in_two_parts_and_what_the_second_leaves_out_stays():
     assert reply.usage == Usage(12, 40, 9)
 
 
-async def test_a_stream_that_said_why_it_stops_is_whole():
-    content = b"".join(ANTHROPIC.frames()[:-1])  # without message_stop
-    async with FaultServer([send(stream_head() + chunk(content) + chunk(b""))]) as server:
-        assert (await model(server).ainvoke(HI, on_delta=lambda _: None)).text == "hello"
-
-
-# ---- errors
-
-
 @pytest.mark.parametrize("block", [{"type": {}}, {"text": "a"}])
 async def test_a_block_that_could_never_go_back_is_a_bad_response_at_once(block):
     body = {"content": [text("a"), block], "stop_reason": "end_turn"}
-    async with FaultServer([send(answer(body))]) as server:
+    async with serving(answer(body)) as server:
         with pytest.raises(BadResponse, match="malformed"):
-            await model(server).ainvoke(HI)
+            await ask(model(server))
         assert len(server.requests) == 1
 
 
-async def test_the_double_refuses_what_the_provider_would():
-    orphan = [*HI, ToolMessage("a", "time", "1")]
-    unanswered = [*HI, AssistantMessage(tool_calls=(ToolCall("a", "time"),)), *HI]
-    twice = [*unanswered[:2], ToolMessage("a", "time", "1"), ToolMessage("a", "time", "2")]
-    forged = reply_with(thought("x"), text("a"))
-    forged.raw["content"][0]["thinking"] = "y"
-    cases = [
-        (orphan, "unexpected `tool_use_id`"),
-        (unanswered, "without `tool_result` blocks immediately after"),
-        (twice, "multiple results"),
-        ([*HI, AssistantMessage("a")], "must end with a user message"),
-        ([*HI, forged, *HI], "Invalid `signature`"),
-        ([UserMessage([ImagePart(url="http://x/y")])], "Only HTTPS"),
-    ]
+@pytest.mark.parametrize(
+    ("messages", "settings", "words"),
+    [
+        ([*HI, CALLED, RESULT], {}, "must define tools"),
+        (HI, {"thinking": 5}, "greater than or equal to 1024"),
+        (HI, {"extra": {"zzz": 1}}, "Extra inputs"),
+    ],
+)
+async def test_the_double_refuses_settings_that_the_provider_would(messages, settings, words):
     async with AnthropicDouble(["never"]) as server:
-        llm = model(server)
-        for messages, words in cases:
-            with pytest.raises(BadRequest, match=words):
-                await llm.ainvoke(messages, TOOLS)
-        with pytest.raises(BadRequest, match="must define tools"):
-            await llm.ainvoke([*unanswered[:2], ToolMessage("a", "time", "1")])
-        with pytest.raises(BadRequest, match="greater than or equal to 1024"):
-            await model(server, thinking=5).ainvoke(HI)
-        with pytest.raises(BadRequest, match="Extra inputs"):
-            await model(server, extra={"zzz": 1}).ainvoke(HI)
-        assert len(server.refusals) == 9
-        assert server.replies == ["never"]
-
-
-# ---- settings, runs, other doubles
+        with pytest.raises(BadRequest, match=words):
+            await ask(model(server, **settings), messages=messages)

@@ -6,62 +6,44 @@ import sys
 
 import pytest
 
-from agentloop import Agent, ChatOpenAI, ModelError, UserMessage, tool
-from agentloop.cli.loopback import loopback
+from agentloop import Agent, ModelError
 from agentloop.models.replay import dump_to
 from tests.doubles.fault_server import FaultServer, fin
 from tests.doubles.openai_double import OpenAIDouble, Reply
-from tests.doubles.wires import Naps
+from tests.doubles.wires import KEY, OPENAI, TOOLS
+from tests.models.asked import ask
 
 
-@tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
+async def test_a_dump_has_the_bodies_as_they_went_without_the_key(tmp_path):
+    replies = [Reply(f"my key is {KEY}? ", [("add", {"a": 1, "b": 2})]), "3"]
+    async with OpenAIDouble(replies) as server:
+        llm = OPENAI.model(server, dump=dump_to(tmp_path / "new" / "d"))
+        agent = Agent(llm=llm, tools=TOOLS, system_prompt=f"The key is {KEY}.")
+        assert await agent.query("go") == "3"
+    sent = json.dumps(server.requests[1])
+    assert KEY in sent
+    files = {path.name: path.read_text() for path in (tmp_path / "new" / "d").iterdir()}
+    names = {f"000{n}-{kind}.json" for n in (1, 2) for kind in ("request", "response")}
+    assert files.keys() == names
+    assert json.loads(files["0002-request.json"]) == json.loads(sent.replace(KEY, "***"))
+    assert KEY not in "".join(files.values())
+    assert "my key is ***?" in files["0001-response.json"]
 
 
-KEY = "sk-secret-4711"
+async def test_a_dumped_stream_is_kept_as_it_came(tmp_path):
+    async with OpenAIDouble(["hello there"]) as server:
+        await ask(OPENAI.model(server, dump=dump_to(tmp_path)), streaming=True)
+    text = (tmp_path / "0001-response.sse").read_text()
+    assert text.startswith("data: {")
+    assert text.endswith("data: [DONE]\n\n")
+    if sys.platform != "win32":
+        assert stat.S_IMODE((tmp_path / "0001-request.json").stat().st_mode) == 0o600
 
 
-class TestADump:
-    async def test_has_the_bodies_as_they_went_without_the_key(self, tmp_path):
-        replies = [Reply(f"my key is {KEY}? ", [("add", {"a": 1, "b": 2})]), "3"]
-        async with OpenAIDouble(replies) as server:
-            llm = ChatOpenAI("m", base_url=server.base_url, api_key=KEY)
-            llm.dump = dump_to(tmp_path / "new" / "d")
-            agent = Agent(llm=llm, tools=[add], system_prompt=f"The key is {KEY}.")
-            assert await agent.query("go") == "3"
-        sent = json.dumps(server.requests[1])
-        assert KEY in sent
-        files = {path.name: path.read_text() for path in (tmp_path / "new" / "d").iterdir()}
-        names = [
-            "0001-request.json",
-            "0001-response.json",
-            "0002-request.json",
-            "0002-response.json",
-        ]
-        assert sorted(files) == names
-        assert json.loads(files["0002-request.json"]) == json.loads(sent.replace(KEY, "***"))
-        assert KEY not in "".join(files.values())
-        assert "my key is ***?" in files["0001-response.json"]
-
-    async def test_a_stream_is_kept_as_it_came(self, tmp_path):
-        with loopback(["hello there"]) as url:
-            llm = ChatOpenAI("m", base_url=url, api_key=KEY)
-            llm.dump = dump_to(tmp_path)
-            async for _ in Agent(llm=llm).query_stream("go"):
-                pass
-        text = (tmp_path / "0001-response.sse").read_text()
-        assert text.startswith("data: {")
-        assert text.endswith("data: [DONE]\n\n")
-        if sys.platform != "win32":
-            assert stat.S_IMODE((tmp_path / "0001-request.json").stat().st_mode) == 0o600
-
-    async def test_each_attempt_is_one_and_so_is_one_without_an_answer(self, tmp_path):
-        async with FaultServer(*[[fin()]] * 3) as server:
-            llm = ChatOpenAI("m", base_url=server.url, max_retries=2, sleep=Naps())
-            llm.dump = dump_to(tmp_path)
-            with pytest.raises(ModelError):
-                await llm.ainvoke([UserMessage("hi")])
-        assert len(list(tmp_path.glob("*-request.json"))) == 3
-        assert (tmp_path / "0003-response.json").read_text() == ""
+async def test_each_attempt_is_dumped_and_so_is_one_without_an_answer(tmp_path):
+    async with FaultServer(*[[fin()]] * 3) as server:
+        llm = OPENAI.model(server, max_retries=2, dump=dump_to(tmp_path))
+        with pytest.raises(ModelError):
+            await ask(llm)
+    assert len(list(tmp_path.glob("*-request.json"))) == 3
+    assert (tmp_path / "0003-response.json").read_text() == ""

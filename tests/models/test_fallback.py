@@ -1,45 +1,33 @@
 """Fallback: who is asked when the first model is down, and what is never asked twice."""
 
 from itertools import permutations
+from types import SimpleNamespace
 
 import pytest
 
-from agentloop import Agent, errors
+from agentloop import errors
 from agentloop.events import TextDeltaEvent
-from agentloop.messages import UserMessage
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Failure
 from tests.doubles.wires import CONVERSATIONS, WIRES, hold
-
-HI = [UserMessage("hi")]
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.models.asked import HI, ask
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("agentloop.models.fallback.monotonic", clock)
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("agentloop.models.fallback.monotonic", lambda: clock.now)
     return clock
 
 
-class Model(ScriptedModel):
-    """Shows what it says before it fails, if it is given something to say."""
-
-    def __init__(self, *script, says="", model="m"):
-        super().__init__(*script, model=model)
-        self.says = says
+class Talker(ScriptedModel):
+    """Shows something before it fails."""
 
     async def ainvoke(self, *args, on_delta=None, **options):
-        if self.says and on_delta:
-            on_delta(TextDeltaEvent(self.says))
-        return await super().ainvoke(*args, on_delta=on_delta, **options)
+        if on_delta:
+            on_delta(TextDeltaEvent("so"))
+        return await super().ainvoke(*args, **options)
 
 
 DOWN = [
@@ -59,80 +47,69 @@ REFUSED = [
 
 @pytest.mark.parametrize("error", DOWN, ids=lambda error: type(error).__name__)
 async def test_the_second_answers_when_the_first_is_down(error):
-    first, second = Model(error), Model("hello")
-    shown = []
+    first, second, shown = ScriptedModel(error), ScriptedModel("hello"), []
     llm = Fallback(first, second)
     reply = await llm.ainvoke(HI, (), tool_choice="none", on_delta=shown.append)
-    assert reply.text == "hello"
-    assert shown == [TextDeltaEvent("hello")]
+    assert (reply.text, shown) == ("hello", [TextDeltaEvent("hello")])
     assert first.requests == second.requests
 
 
 @pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
 async def test_a_request_that_is_refused_is_not_tried_elsewhere(error):
-    first, second = Model(error, "again"), Model()
-    llm = Fallback(first, second)
+    llm = Fallback(ScriptedModel(error, "again"), ScriptedModel())
     with pytest.raises(type(error)) as caught:
-        await llm.ainvoke(HI)
+        await ask(llm)
     assert caught.value is error
-    assert (await llm.ainvoke(HI)).text == "again"  # it is not passed over either
+    assert (await ask(llm)).text == "again"  # it is not passed over either
 
 
 async def test_nobody_else_is_asked_once_something_was_shown():
-    first, second = Model(DOWN[0], says="so"), Model()
     shown = []
     with pytest.raises(errors.ConnectionFailed):
-        await Fallback(first, second).ainvoke(HI, on_delta=shown.append)
-    assert [event.content for event in shown] == ["so"]
-    assert (await Fallback(Model(DOWN[0], says="so"), Model("a")).ainvoke(HI)).text == "a"
+        await Fallback(Talker(DOWN[0]), ScriptedModel()).ainvoke(HI, on_delta=shown.append)
+    assert shown == [TextDeltaEvent("so")]
+    assert (await ask(Fallback(Talker(DOWN[0]), ScriptedModel("a")))).text == "a"
 
 
 async def test_the_last_error_is_raised_and_names_those_before_it():
     script = errors.RateLimited("one"), errors.Overloaded("two"), errors.ServerError("three")
-    llm = Fallback(*map(Model, script))
     with pytest.raises(errors.ServerError, match="three") as caught:
-        await llm.ainvoke(HI)
+        await ask(Fallback(*map(ScriptedModel, script)))
     first, second = caught.value.__notes__
     assert "RateLimited: one" in first
     assert "Overloaded: two" in second
 
 
 async def test_a_model_that_was_down_is_passed_over_for_a_while(clock):
-    first, second = Model(DOWN[0], "back", model="a"), Model("x", "y", model="b")
-    llm = Fallback(first, second, cooldown=30)
-    assert llm.model == "a"
-    assert (await llm.ainvoke(HI)).text == "x"
-    assert llm.model == "b"
-    clock.now += 29
-    assert (await llm.ainvoke(HI)).text == "y"
-    clock.now += 1
-    assert llm.model == "a"
-    assert (await llm.ainvoke(HI)).text == "back"
+    models = ScriptedModel(DOWN[0], "back", model="a"), ScriptedModel("x", "y", model="b")
+    llm = Fallback(*models, cooldown=30)
+    for model, text, model_then, seconds in (("a", "x", "b", 29), ("b", "y", "b", 1)):
+        assert (llm.model, (await ask(llm)).text, llm.model) == (model, text, model_then)
+        clock.now += seconds
+    assert (llm.model, (await ask(llm)).text) == ("a", "back")
 
 
 async def test_a_model_that_asks_for_a_longer_pause_gets_it(clock):
-    first, second = Model(errors.RateLimited("later", retry_after=300)), Model("x", "y")
-    llm = Fallback(first, second, cooldown=30)
+    first = ScriptedModel(errors.RateLimited("later", retry_after=300))
+    llm = Fallback(first, ScriptedModel("x", "y"), cooldown=30)
     for _ in "xy":
-        await llm.ainvoke(HI)
+        await ask(llm)
         clock.now += 299
     assert len(first.requests) == 1
 
 
 async def test_models_that_are_all_down_are_all_asked(clock):
-    first, second = Model(DOWN[0], DOWN[1]), Model(DOWN[2], "up")
-    llm = Fallback(first, second)
+    llm = Fallback(ScriptedModel(DOWN[0], DOWN[1]), ScriptedModel(DOWN[2], "up"))
     with pytest.raises(errors.Overloaded):
-        await llm.ainvoke(HI)
-    assert (await llm.ainvoke(HI)).text == "up"
+        await ask(llm)
+    assert (await ask(llm)).text == "up"
 
 
 async def test_what_counts_as_down_is_a_setting():
-    llm = Fallback(Model(REFUSED[-1]), Model("hello"), errors=(errors.BadResponse,))
-    assert (await llm.ainvoke(HI)).text == "hello"
-    llm = Fallback(Model(DOWN[0]), Model("hello"), errors=())
+    llm = Fallback(ScriptedModel(REFUSED[-1]), ScriptedModel("a"), errors=(errors.BadResponse,))
+    assert (await ask(llm)).text == "a"
     with pytest.raises(errors.ConnectionFailed):
-        await llm.ainvoke(HI)
+        await ask(Fallback(ScriptedModel(DOWN[0]), ScriptedModel("a"), errors=()))
 
 
 @pytest.mark.parametrize("pair", [*permutations(WIRES, 2)], ids=lambda pair: pair[0].name)
@@ -157,4 +134,3 @@ def test_what_is_no_model_is_refused_at_once(models):
 def test_the_repr_shows_the_models_and_no_key():
     llm = Fallback(*[wire.model("http://x") for wire in WIRES[1:]])
     assert repr(llm) == "Fallback(ChatOpenAI('m'), ChatAnthropic('m'), ChatGoogle('gemini-3-pro'))"
-    assert Agent(llm=llm).llm is llm

@@ -1,17 +1,19 @@
-"""The recipe for a provider of one's own, against a double that stands in for Azure."""
+"""The recipes for a provider of one's own (a double stands in for Azure) and for many agents."""
+
+import asyncio
 
 import pytest
 
-from agentloop import errors
-from agentloop.messages import UserMessage
-from tests.doubles.openai_double import Failure, OpenAIDouble, Refused
-from tests.doubles.wires import CONVERSATIONS, KEY, VARIABLES, hold
+from agentloop import Agent, AssistantMessage, ScriptedModel, Usage, errors
+from tests.doubles.openai_double import Failure, OpenAIDouble
+from tests.doubles.wires import CONVERSATIONS, KEY, hold
+from tests.models.asked import ask
 from tests.test_recipes import load
 
 
 @pytest.fixture(name="recipe")
 def _recipe(monkeypatch):
-    for name in (*VARIABLES, "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"):
+    for name in ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     return load("azure_openai")
 
@@ -21,14 +23,11 @@ class AzureDouble(OpenAIDouble):
 
     def _examine(self, first, headers, content):
         path = "/openai/deployments/my%20one/chat/completions?api-version=2024-10-21"
-        if first != f"POST {path} HTTP/1.1":
-            raise Refused(f"Resource not found: {first}")
-        if headers.get("api-key") != KEY or "authorization" in headers:
-            raise Refused("Access denied due to invalid subscription key")
+        assert first == f"POST {path} HTTP/1.1"
+        assert (headers.get("api-key"), headers.get("authorization")) == (KEY, None)
         super()._examine("POST /v1/chat/completions HTTP/1.1", headers, content)
 
 
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
 async def test_azure_holds_every_conversation(talk, streaming, recipe, monkeypatch):
     async with AzureDouble(talk.script, secrets=[KEY]) as server:
@@ -45,9 +44,8 @@ async def test_azure_s_content_filter_is_a_refusal_and_not_tried_again(recipe):
     script = [Failure(400, said, code="content_filter")]
     async with AzureDouble(script) as server:
         url = server.base_url.removesuffix("/v1")
-        async with recipe.AzureOpenAI("my one", base_url=url, api_key=KEY) as llm:
-            with pytest.raises(errors.ContentRefused, match="filtered"):
-                await llm.ainvoke([UserMessage("hi")])
+        with pytest.raises(errors.ContentRefused, match="filtered"):
+            await ask(recipe.AzureOpenAI("my one", base_url=url, api_key=KEY))
         assert len(server.requests) == 1
 
 
@@ -64,3 +62,51 @@ async def test_the_recipe_answers_a_question(recipe, monkeypatch, capsys):
         monkeypatch.setitem(recipe.BASE_URLS, "ollama", server.base_url)
         await recipe.main("ollama", "qwen3", "Why is the sky blue?")
     assert capsys.readouterr().out == "It scatters.\n"
+
+
+# ---- many agents at once: few requests side by side, spread over the minutes
+
+
+async def play(agents, at_once, per_minute):
+    """When each of many requests began, and how many were under way at most."""
+    now, begun, running, most = 1000.0, list[float](), 0, 0
+
+    async def sleep(seconds):
+        nonlocal now
+        await asyncio.sleep(0)
+        now += seconds
+
+    async def answer(messages, tools):
+        nonlocal running, most
+        begun.append(now)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return AssistantMessage("ok", usage=Usage(90, 10))
+
+    paced = load("many_agents_at_once").Paced
+    llm = paced(ScriptedModel(answer), at_once, per_minute, clock=lambda: now, sleep=sleep)
+    template = Agent(llm=llm)
+    answers = await asyncio.gather(*(template.fork().query("x") for _ in range(agents)))
+    assert answers == ["ok"] * agents
+    return begun, most
+
+
+async def test_few_requests_are_under_way_at_once():
+    assert (await play(50, 4, 10**9))[1] == 4
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+async def test_the_tokens_of_any_minute_stay_below_the_limit(at_once):
+    begun, _ = await play(20, at_once, 500)
+    for start in begun:
+        of_a_minute = sum(start <= at < start + 60 for at in begun)
+        # What is under way is counted by its estimate, which is lower here.
+        assert of_a_minute <= 5 + (at_once - 1)
+    assert begun[-1] - begun[0] >= 60 * 2
+
+
+async def test_a_request_that_is_larger_than_the_limit_goes_out_alone():
+    begun, _ = await play(3, 3, 1)
+    assert [round(at - begun[0]) for at in begun] == [0, 60, 120]

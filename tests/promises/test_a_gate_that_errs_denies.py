@@ -9,15 +9,11 @@ from agentloop.models.scripted import call
 @pytest.mark.parametrize("error", [RuntimeError, ToolError, KeyError, TimeoutError])
 @pytest.mark.parametrize("seam", ["call_tool", "call_tools"])
 async def test_a_call_does_not_run_when_a_mixin_fails_before_it(seam, error):
-    ran = []
-
-    @tool("Act")
-    async def act() -> None:
-        ran.append(1)
-
     async def gate(self, calls):
         raise error("the gate is broken")
 
+    ran = []
+    act = tool("Act", name="act")(lambda: ran.append(1))
     agent = type("Gated", (Loop,), {seam: gate})(llm=ScriptedModel(call("act"), "ok"), tools=[act])
     with pytest.raises(error):
         await agent.run("x")
@@ -25,13 +21,22 @@ async def test_a_call_does_not_run_when_a_mixin_fails_before_it(seam, error):
     assert len(agent.messages) == 3
 
 
-async def test_a_call_that_a_stop_prevented_stays_open():
-    class Limited(Loop):
-        async def call_tool(self, call):
-            raise Stop("limit:calls")
+async def test_a_call_that_a_stop_prevented_stays_open_and_runs_once_it_may():
+    class Gate(Loop):
+        is_open: bool = False
 
-    agent = Limited(llm=ScriptedModel(call("act")), tools=[])
+        async def call_tool(self, call):
+            if not self.is_open:
+                raise Stop("limit:calls")
+            return await super().call_tool(call)
+
+    ran = []
+    act = tool("Act", name="act")(lambda: ran.append(1))
+    agent = Gate(llm=ScriptedModel(call("act"), "ok"), tools=[act])
     result = await agent.run("x")
-    assert result.stop_reason == "limit:calls"
+    assert (result.stop_reason, ran) == ("limit:calls", [])
     assert [c.name for c in result.pending] == ["act"]
     assert agent.messages[-1].text.startswith("Not run")
+    agent.is_open = True
+    assert (await agent.run()).text == "ok"
+    assert ran == [1]

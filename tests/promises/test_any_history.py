@@ -26,7 +26,6 @@ from agentloop import (
     SystemMessage,
     TaskComplete,
     ToolCall,
-    ToolMessage,
     UserMessage,
     current_call,
     dump_record,
@@ -36,19 +35,19 @@ from agentloop import (
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.openai import write_openai_messages
 
-NAMES = ["works", "fails", "hangs", "page", "finish", "unknown"]
+NAMES = ["works", "fails", "odd", "hangs", "page", "finish", "unknown"]
 ARGUMENTS = ["{}", "", "null", "[]", '{"x": 1}', '{"x":', '"{}"', '{"text": "\\ud83d"}']
-calls = st.builds(
-    ToolCall, st.sampled_from(["", "a", "b"]), st.sampled_from(NAMES), st.sampled_from(ARGUMENTS)
-)
+any_text = st.text(st.characters(exclude_categories=()), max_size=10)
+ids = st.sampled_from(["", "a", "b", "\ud800"])
+calls = st.builds(ToolCall, ids, st.sampled_from(NAMES), st.sampled_from(ARGUMENTS))
 replies = st.builds(
     AssistantMessage,
-    st.sampled_from(["", " ", "text", "half \ud83d"]),
+    st.sampled_from(["", " ", "text", "half \ud83d"]) | any_text,
     st.lists(calls, max_size=4).map(tuple),
     stop_reason=st.sampled_from([None] * 6 + ["length", "refused", "pause", "zzz"]),
 )
 scripts = st.lists(replies | st.just(RuntimeError("down")), max_size=5)
-prompts = st.sampled_from(["question", "question", "other", "\ud83d\ude00"])
+prompts = st.sampled_from(["question", "other", "tab\tnul\0"]) | any_text.filter(str.strip)
 
 
 class Kept(Session, Agent):
@@ -62,7 +61,8 @@ class AnyHistory(RuleBasedStateMachine):
         self.ledger: Counter[tuple[int, str]] = Counter()  # by agent and call
         self.script = iter(())
         self.llm = ScriptedModel(self.answer)
-        self.checked = 0
+        self.checked = self.generation = self.sessions = 0
+        self.folder = Path(tempfile.mkdtemp())
         machine = self
 
         @tool("Works")
@@ -74,6 +74,10 @@ class AnyHistory(RuleBasedStateMachine):
         @tool("Fails")
         def fails(text: str = "") -> str:
             raise ValueError(text or "\ud83d")
+
+        @tool("Odd")
+        def odd() -> dict:
+            return {"nan": float("nan"), "half": "\ud83d"}
 
         @tool("Hangs", timeout=0.001)
         async def hangs() -> None:
@@ -87,18 +91,15 @@ class AnyHistory(RuleBasedStateMachine):
         async def finish() -> None:
             raise TaskComplete("finished")
 
-        self.generation = 0
-        self.folder = Path(tempfile.mkdtemp())
         self.settings = {
             "llm": self.llm,
-            "tools": [works, fails, hangs, page, finish],
+            "tools": [works, fails, odd, hangs, page, finish],
             "system_prompt": "Be good.",
             "max_iterations": 4,
             "compaction": CompactionConfig(context_window=600),
             "session_dir": self.folder,
             "session_fsync": False,
         }
-        self.sessions = 0
         self.agent = Kept(session="s0", **self.settings)
 
     def answer(self, messages, tools):
@@ -130,20 +131,15 @@ class AnyHistory(RuleBasedStateMachine):
 
         self.play(run(), script)
 
-    @rule(
-        prompt=prompts,
-        script=scripts,
-        turns=st.integers(0, 25),
-        how=st.sampled_from(["cancel", "interrupt"]),
-    )
-    def end_early(self, prompt, script, turns, how):
+    @rule(prompt=prompts, script=scripts, turns=st.integers(0, 25), cancel=st.booleans())
+    def end_early(self, prompt, script, turns, cancel):
         async def run():
             task = asyncio.ensure_future(self.agent.run(prompt))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            task.cancel() if how == "cancel" else self.agent.interrupt("wait")
+            task.cancel() if cancel else self.agent.interrupt("wait")
             await asyncio.wait([task])
-            assert how == "cancel" or not task.cancelled()
+            assert cancel or not task.cancelled()
             if not task.cancelled() and task.exception():
                 raise task.exception()
 
@@ -174,12 +170,12 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(torn=st.sampled_from([b"", b'{"type":"user","content":"to', b"\0\0\0"]))
     def kill_and_reload(self, torn):
         """A new process finds the file as it is, with a line that was being written at the end."""
-        before, name = self.agent.log, self.next_session()
-        data = self.file().read_bytes()
+        before, data = self.agent.log, self.file().read_bytes()
         self.agent.close()
-        (self.folder / f"{name}.jsonl").write_bytes(data + torn)
-        (self.folder / f"{name}.jsonl").chmod(0o600)
-        self.agent = Kept(session=name, **self.settings)
+        copy = self.folder / f"{self.next_session()}.jsonl"
+        copy.write_bytes(data + torn)
+        copy.chmod(0o600)
+        self.agent = Kept(session=copy.stem, **self.settings)
         assert [*map(dump_record, self.agent.log)] == [*map(dump_record, before)]
 
     def file(self):
@@ -207,22 +203,18 @@ class AnyHistory(RuleBasedStateMachine):
         assert shown == self.loop.run_until_complete(self.agent.context())
 
     @invariant()
-    def every_request_was_one_that_providers_accept(self):
+    def every_request_was_one_that_providers_accept(self):  # or the model had refused it
         for request in self.llm.requests[self.checked :]:
-            assert validate(request.messages) == []
             assert request.messages[0] == SystemMessage("Be good.")
             wire = json.dumps(write_openai_messages(request.messages, "system"), allow_nan=False)
-            wire.encode()
+            for message in json.loads(wire.encode()):
+                for call in message.get("tool_calls", ()):
+                    assert isinstance(json.loads(call["function"]["arguments"]), dict)
         self.checked = len(self.llm.requests)
 
     @invariant()
     def no_call_ran_twice(self):
         assert max(self.ledger.values(), default=0) <= 1
-
-    @invariant()
-    def no_call_has_two_results_that_are_shown(self):
-        results = [m.tool_call_id for m in self.agent.messages if isinstance(m, ToolMessage)]
-        assert len(results) == len(set(results))
 
     def teardown(self):
         self.agent.close()

@@ -8,6 +8,8 @@ import pytest
 from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, ToolCall, tool
 from agentloop.models.scripted import call
 
+from ..test_loop import cancelled
+
 
 @pytest.fixture
 def ledger():
@@ -36,30 +38,15 @@ async def test_an_invalid_call_runs_zero_times(arguments, pay, ledger):
 async def test_a_call_runs_once_however_often_the_run_is_taken_up(pay, ledger):
     llm = ScriptedModel(call("pay", amount=1), RuntimeError("1"), RuntimeError("2"), "ok")
     agent = Agent(llm=llm, tools=[pay])
-    for _ in range(2):
+    for prompt in ("x", None):
         with pytest.raises(RuntimeError):
-            await agent.run(None if agent.log else "x")
+            await agent.run(prompt)
     await agent.run()
     assert ledger == [1]
 
 
-async def test_a_result_that_cannot_be_written_is_no_failure(ledger):
-    class Odd:
-        def __repr__(self):
-            raise ValueError("no repr")
-
-    @tool("Act")
-    async def act() -> object:
-        ledger.append(1)
-        return Odd()
-
-    llm = ScriptedModel(call("act"), "ok")
-    await Agent(llm=llm, tools=[act]).query("x")
-    assert not llm.requests[1].messages[-1].is_error
-    assert ledger == [1]
-
-
-async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(ledger):
+@pytest.mark.parametrize(("idempotent", "runs"), [(False, 1), (True, 2)])
+async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(idempotent, runs, ledger):
     begun = asyncio.Event()
 
     async def act() -> str:
@@ -68,17 +55,11 @@ async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(ledger):
         await asyncio.Event().wait() if len(ledger) == 1 else None
         return "done"
 
-    for idempotent, runs in ((False, 1), (True, 2)):
-        ledger.clear()
-        begun.clear()
-        made = tool("Act", name="act", idempotent=idempotent)(act)
-        agent = Loop(llm=ScriptedModel(call("act"), "ok"), tools=[made])
-        task = asyncio.create_task(agent.run("x"))
-        await begun.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        assert (await agent.run()).text == "ok"
-        assert len(ledger) == runs
+    made = tool("Act", name="act", idempotent=idempotent)(act)
+    agent = Loop(llm=ScriptedModel(call("act"), "ok"), tools=[made])
+    await cancelled(agent, begun)
+    assert (await agent.run()).text == "ok"
+    assert len(ledger) == runs
 
 
 @pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])

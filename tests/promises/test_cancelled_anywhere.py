@@ -27,13 +27,24 @@ from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
 
+async def run(agent, prompt):
+    return await agent.run(prompt)
+
+
+async def stream(agent, prompt):
+    async with aclosing(agent.query_stream(prompt)) as events:
+        return [event async for event in events][-1]
+
+
+async def in_time(agent, prompt):
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        return await group.create_task(agent.run(prompt))
+
+
 class Scenario:
-    """An agent whose tools write down what they do. `model` answers by what it was asked last."""
+    """An agent whose tools write down what they do, and a model that plays a script."""
 
-    settings: dict = {}
-    script: list = []
-
-    def __init__(self):
+    def __init__(self, script, how=run, **settings):
         self.ledger = Counter()
         self.opened = self.closed = 0
         scenario = self
@@ -74,19 +85,17 @@ class Scenario:
             helper.llm = ScriptedModel(call("act", name=name + "-sub"), "sub answer")
             return await helper.query("sub task")
 
-        script = iter(self.script)
+        replies = iter(script)
 
         async def answer(messages, tools):
             await asyncio.sleep(0)
             if messages[-1].text == SUMMARY_PROMPT:
                 return "SUMMARY"
-            return next(script, "the end")
+            return next(replies, "the end")
 
         tools = [act, connected, alone, finish, ask]
-        self.agent = Agent(llm=ScriptedModel(answer), tools=tools, **self.settings)
-
-    async def run(self):
-        return await self.agent.run("task")
+        self.agent = Agent(llm=ScriptedModel(answer), tools=tools, **settings)
+        self.run = lambda: how(self.agent, "task")
 
     def check(self):
         assert max(self.ledger.values(), default=0) <= 1, "at most once"
@@ -94,76 +103,58 @@ class Scenario:
         assert validate([*self.agent.messages, UserMessage("x")]) == []
 
 
-class Parallel(Scenario):
-    script = [[call("act", name=f"{i}") for i in range(3)], call("alone", name="x")]
+def calls(tool, names):
+    return [call(tool, name=name) for name in names]
 
 
-class Dependencies(Scenario):
-    script = [[call("connected", name="a"), call("connected", name="b"), call("act", name="c")]]
+PARALLEL = [calls("act", "abc"), calls("alone", "d")]
+SCENARIOS = {
+    "calls side by side": {"script": PARALLEL},
+    "dependencies": {"script": [[*calls("connected", "ab"), *calls("act", "c")]]},
+    "done beside siblings": {
+        "script": [[*calls("act", "a"), *calls("finish", "b"), *calls("connected", "c")]]
+    },
+    "compaction": {
+        "script": [calls("act", name) for name in "abcd"],
+        "compaction": CompactionConfig(context_window=400, threshold_ratio=0.6),
+    },
+    "sub-agents": {"script": [[*calls("ask", "a"), *calls("act", "b")], calls("ask", "c")]},
+    "a stream": {
+        "script": [[*calls("act", "a"), *calls("connected", "b")], "some words of text"],
+        "how": stream,
+    },
+    "a timeout": {"script": PARALLEL, "how": in_time},
+}
 
 
-class DoneBesideSiblings(Scenario):
-    script = [[call("act", name="a"), call("finish", name="b"), call("connected", name="c")]]
+async def start(kind, turns):
+    """A scenario that has run for so many turns of the event loop, and its task."""
+    scenario = Scenario(**SCENARIOS[kind])
+    task = asyncio.ensure_future(scenario.run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    return scenario, task
 
 
-class CompactionInProgress(Scenario):
-    settings = {"compaction": CompactionConfig(context_window=400, threshold_ratio=0.6)}
-    script = [call("act", name=f"{i}") for i in range(4)]
-
-
-class SubRuns(Scenario):
-    script = [[call("ask", name="a"), call("act", name="b")], call("ask", name="c")]
-
-
-class Streaming(Scenario):
-    script = [[call("act", name="a"), call("connected", name="b")], "some words of text"]
-
-    async def run(self):
-        async with aclosing(self.agent.query_stream("task")) as events:
-            return [event async for event in events][-1]
-
-
-class Timeout(Scenario):
-    script = Parallel.script
-
-    async def run(self):
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            return await group.create_task(self.agent.run("task"))
-
-
-SCENARIOS = [
-    Parallel,
-    Dependencies,
-    DoneBesideSiblings,
-    CompactionInProgress,
-    SubRuns,
-    Streaming,
-    Timeout,
-]
-
-
-async def turns_of(scenario):
-    """Over how many turns of the event loop the scenario goes."""
-    task, turns = asyncio.ensure_future(scenario.run()), 0
+async def turns_of(kind):
+    """How many turns of the event loop a scenario takes; it keeps its promises uncancelled too."""
+    scenario, task = await start(kind, 0)
+    turns = 0
     while not task.done():
         await asyncio.sleep(0)
         turns += 1
     await task
+    scenario.check()
+    assert turns >= 10
     return turns
 
 
 @pytest.mark.parametrize("go_on", ["a new prompt", None])
 @pytest.mark.parametrize("kind", SCENARIOS)
 async def test_cancelled_at_every_turn_of_the_event_loop(kind, go_on):
-    whole = kind()
-    moments = await turns_of(whole)
-    whole.check()
-    assert moments > 10
+    moments = await turns_of(kind)
     for moment in range(moments):
-        scenario = kind()
-        task = asyncio.ensure_future(scenario.run())
-        for _ in range(moment):
-            await asyncio.sleep(0)
+        scenario, task = await start(kind, moment)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled() or moment == moments - 1, "a cancel always cancels"
@@ -181,12 +172,8 @@ async def test_cancelled_at_every_turn_of_the_event_loop(kind, go_on):
 
 
 async def test_an_interrupt_at_every_turn_gives_a_result():
-    moments = await turns_of(Parallel())
-    for moment in range(1, moments):
-        scenario = Parallel()
-        task = asyncio.ensure_future(scenario.run())
-        for _ in range(moment):
-            await asyncio.sleep(0)
+    for moment in range(1, await turns_of("calls side by side")):
+        scenario, task = await start("calls side by side", moment)
         scenario.agent.interrupt("stop")
         result = await task
         assert result.stop_reason in ("interrupted", "completed")
@@ -197,9 +184,10 @@ async def test_an_interrupt_at_every_turn_gives_a_result():
 
 
 async def test_leaving_the_stream_at_every_event():
-    events = [event async for event in Streaming().agent.query_stream("task")]
+    scenario = Scenario(**SCENARIOS["a stream"])
+    events = [event async for event in scenario.agent.query_stream("task")]
     for place in range(len(events)):
-        scenario = Streaming()
+        scenario = Scenario(**SCENARIOS["a stream"])
         stream = scenario.agent.query_stream("task")
         for _ in range(place + 1):
             await anext(stream)

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Agent, ScriptedModel, ToolError, ToolMessage
+from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.models.scripted import call
 from agentloop.toolkits import http
 from agentloop.toolkits.http import ConfigToolLoader, is_public, web_fetch
+
+from ..doubles.fault_server import FaultServer, stall
+from ..mixins import results
 
 CONFIG = """
 {"basic_settings": {"name": "Desk", "description": "Answers customers.", "background": "A shop for tea.", "language": "English", "tone": "friendly", "chatbot_id": "c1"},
@@ -28,6 +31,27 @@ CONFIG = """
      "query_params": {"source": "agent"}, "body": {"email": "{email}", "tags": "{tags}", "dialogId": "todo_autofill_by_system"}, "timeout": 30}}]}
 """  # noqa: E501
 KEY = "k-12345/67+89"
+ENDPOINT = "https://api.example.com/contacts/{tenantId}"
+BAD_URLS = [
+    "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/", "https://h{path}",
+    "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\\\@g/", "https://h/?a={x}", "https://h/#a",
+]  # fmt: skip
+NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
+         '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
+PUBLIC = "93.184.216.34 2606:2800:220:1::1 8.8.8.8"
+PRIVATE = """
+    127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
+    100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
+    fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
+    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
+PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
+<body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
+ tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
+NOT_GOOD = r"""
+    https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
+    http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
+    good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
+    http://evil.com#good.com http://169.254.169.254/latest"""
 
 
 class Server:
@@ -43,12 +67,10 @@ class Server:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.strip().split("\r\n")
-            headers = [
-                (n.lower(), v.strip()) for n, _, v in (line.partition(":") for line in lines)
-            ]
-            body = await reader.readexactly(int(dict(headers).get("content-length", 0)))
-            self.got.append((first, dict(headers), json.loads(body) if body else None))
-            assert len(headers) == len(dict(headers))
+            headers = {name.lower(): value for name, value in (x.split(": ", 1) for x in lines)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.got.append((first, headers, json.loads(body) if body else None))
+            assert len(headers) == len(lines)
             writer.write(self.answer)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -111,310 +133,233 @@ async def failure(tool, args):
     return agent.messages[2].text
 
 
-# ---- the format
+class TestHttp:
+    async def test_the_whole_format_from_a_file_to_the_request(self, tmp_path, monkeypatch, server):
+        monkeypatch.setenv("CRM_KEY", KEY)
+        path = tmp_path / "desk.json"
+        path.write_text(CONFIG.replace("https://api.example.com", server.url))
+        loader = ConfigToolLoader.load_from_file(path)
+        assert loader.config.basic_settings.chatbot_id == "c1"
+        assert loader.build_system_prompt() == (
+            "Name: Desk\nDescription: Answers customers.\nBackground: A shop for tea.\n"
+            "Language: English\nTone: friendly\n"
+            "When the customer wants a demo: save their address. Tools: save_contact"
+        )
+        tools = loader.get_tools(context_vars={"tenantId": "t 1", "dialogId": 7})
+        assert tools[0].timeout == 30
+        script = [call("save_contact", email="a@b.c", tags=["x"]), call("save_contact", email="d")]
+        agent = Agent(llm=ScriptedModel(*script, "ok"), tools=tools)
+        await agent.query("x")
+        assert results(agent) == ["200 OK \n{}"] * 2
+        (first, headers, body), (_, _, other) = server.got
+        assert first == "POST /contacts/t%201?source=agent HTTP/1.1"
+        assert headers["authorization"] == f"Bearer {KEY}"
+        assert headers["host"] == f"127.0.0.1:{server.port}"
+        assert headers["content-type"] == "application/json"
+        assert "cookie" not in headers
+        assert body == {"email": "a@b.c", "tags": ["x"], "dialogId": 7}
+        assert other == {"email": "d", "dialogId": 7}
 
+    async def test_a_place_keeps_the_type_and_one_without_a_value_drops_its_key(self, server):
+        inside = [{"y": "a{y}"}, "{y}", "{x}"]
+        body = {"all": "{x}", "text": "<{x}>", "y": "{y}", "in": inside, "n": 1}
+        places = {"body": body, "query_params": {"x": "{x}", "y": "{y}"}}
+        tool = made(server.url, "x", "y", method="PUT", **places)
+        for value in ({"a": [1]}, 5, True, None, [2, "z"]):
+            await tool.execute({"x": value})
+            text = "" if value is None else json.dumps(value, separators=(",", ":"))
+            sent = {"all": value, "text": f"<{text}>", "in": [{}, value], "n": 1}
+            assert server.got[-1][2] == sent
+        await tool.execute({"x": [2, "z"]})
+        assert server.got[-1][0] == "PUT /?x=2&x=z HTTP/1.1"
 
-async def test_the_whole_format_from_a_file_to_the_request(tmp_path, monkeypatch, server):
-    monkeypatch.setenv("CRM_KEY", KEY)
-    path = tmp_path / "desk.json"
-    path.write_text(CONFIG.replace("https://api.example.com", server.url))
-    loader = ConfigToolLoader.load_from_file(path)
-    assert loader.config.basic_settings.chatbot_id == "c1"
-    assert loader.build_system_prompt() == (
-        "Name: Desk\nDescription: Answers customers.\nBackground: A shop for tea.\n"
-        "Language: English\nTone: friendly\n"
-        "When the customer wants a demo: save their address. Tools: save_contact"
+    @pytest.mark.parametrize(
+        ("old", "new", "words"),
+        [
+            ('"url": ', '"method": "GET", "ur": ', r"tools.0.endpoint.url\n.*Field required"),
+            ('"timeout": 30', '"timeout": 0', "endpoint.timeout\n.*greater"),
+            ('"timeout": 30', '"timeou": 30', "endpoint.timeou\n.*permitted"),
+            ('"name": "save_contact"', '"name": "save contact"', "tools.0.name\n.*match"),
+            ('"Bearer ${CRM_KEY}"', "1", "endpoint.headers"),
+            ("{tenantId}", "${NO_KEY}", "set 'NO_KEY' in"),
+            ('["save_contact"]', '["save_kontact"]', "action_books: tools: .*save_kontact"),
+            ('"tools": [{', '"tools": [}', "Invalid JSON: .*line 4 column 12"),
+            *[(ENDPOINT, url, "endpoint.url\n.*pattern") for url in BAD_URLS],
+        ],
     )
-    tools = loader.get_tools(context_vars={"tenantId": "t 1", "dialogId": 7})
-    assert tools[0].timeout == 30
-    script = [call("save_contact", email="a@b.c", tags=["x"]), call("save_contact", email="d")]
-    agent = Agent(llm=ScriptedModel(*script, "ok"), tools=tools)
-    await agent.query("x")
-    assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == ["200 OK \n{}"] * 2
-    (first, headers, body), (_, _, other) = server.got
-    assert first == "POST /contacts/t%201?source=agent HTTP/1.1"
-    assert headers["authorization"] == f"Bearer {KEY}"
-    assert headers["host"] == f"127.0.0.1:{server.port}"
-    assert headers["content-type"] == "application/json"
-    assert "cookie" not in headers
-    assert body == {"email": "a@b.c", "tags": ["x"], "dialogId": 7}
-    assert other == {"email": "d", "dialogId": 7}
+    def test_a_broken_config_is_refused_with_file_key_and_remedy(
+        self, tmp_path, monkeypatch, old, new, words
+    ):
+        monkeypatch.setenv("CRM_KEY", KEY)
+        path = tmp_path / "desk.json"
+        assert old in CONFIG
+        path.write_text(CONFIG.replace(old, new))
+        with pytest.raises(ValueError, match=f"(?s)desk.json: .*{words}") as caught:
+            ConfigToolLoader.load_from_file(path)
+        assert KEY not in str(caught.value)
 
+    def test_what_nothing_but_the_model_fills_in_is_refused(self):
+        for parameter, body in ("x", "{z}"), ("z", {"z": "todo_autofill_by_system"}):
+            with pytest.raises(ValueError, match=r"config: t: .*context_vars={'z': ...}"):
+                made("https://h/", parameter, body=body)
 
-async def test_a_place_keeps_the_type_and_one_without_a_value_drops_its_key(server):
-    body = {"all": "{x}", "text": "<{x}>", "y": "{y}", "in": [{"y": "a{y}"}, "{y}", "{x}"], "n": 1}
-    tool = made(
-        server.url, "x", "y", method="PUT", body=body, query_params={"x": "{x}", "y": "{y}"}
-    )
-    for value in ({"a": [1]}, 5, True, None, [2, "z"]):
-        await tool.execute({"x": value})
-        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-        text = "" if value is None else text
-        assert server.got[-1][2] == {"all": value, "text": f"<{text}>", "in": [{}, value], "n": 1}
-    await tool.execute({"x": [2, "z"]})
-    assert server.got[-1][0] == "PUT /?x=2&x=z HTTP/1.1"
+    @given(st.sampled_from(NASTY) | st.text(max_size=20))
+    def test_a_value_stays_in_its_place(self, value):
+        body = {"k": "{x}", "t": "<{x}>"}
+        places = {"body": body, "query_params": {"r": "{x}", "{x}": "1"}, "headers": {"{x}": "1"}}
+        tool = made("https://h.example/a/{x}/b-{x}", "x", context={"y": "context"}, **places)
+        try:
+            request = tool.request({"x": value})
+        except ToolError:
+            assert {*value.replace("\\", "/").split("/")} & {"", ".", ".."}
+            return
+        assert json.loads(request.content) == {"k": value, "t": f"<{value}>"}
+        assert (request.url.scheme, request.url.netloc) == ("https", b"h.example")
+        path, _, query = request.url.raw_path.decode().partition("?")
+        assert [unquote(each) for each in path.split("/")] == ["", "a", value, f"b-{value}"]
+        assert parse_qs(query, True, errors="strict") == {"r": [value], "{x}": ["1"]}
+        assert request.headers["{x}"] == "1"  # a name has no places, and this one is none
+        assert request.url.fragment == ""
 
+    async def test_what_would_be_another_path_is_refused(self, server):
+        tool = made(f"{server.url}/a/{{x}}/b", "x")
+        values = ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None]
+        for args in (*({"x": value} for value in values), {}):
+            assert "x: the address needs a value" in await failure(tool, args)
+        assert server.connections == 0
 
-ENDPOINT = "https://api.example.com/contacts/{tenantId}"
-BAD_URLS = [
-    "https://{host}/", "https://api.{host}", "{scheme}://h/", "https://h:{port}/", "https://h{path}",
-    "ftp://h/", "https://u:p@h/", "https:///x", "h/x", "https://h\\\\@g/", "https://h/?a={x}", "https://h/#a",
-]  # fmt: skip
+    async def test_a_header_takes_no_line_end_and_no_other_alphabet(self, server):
+        tool = made(server.url, "x", headers={"X-Tenant": "t-{x}"})
+        for value in ("a\r\nX-Admin: 1", "a\nb", "\x00"):
+            assert "Illegal header value" in await failure(tool, {"x": value})
+        assert "ascii" in await failure(tool, {"x": "é"})
+        assert server.got == []
+        await tool.execute({"x": "7"})
+        assert server.got[0][1]["x-tenant"] == "t-7"
 
+    async def test_the_model_fills_in_its_parameters_only_in_one_pass(self, server, monkeypatch):
+        monkeypatch.setenv("SECRET", KEY)
+        body = {"x": "{x}", "tenant": "{tenant}", "id": "todo_autofill_by_system"}
+        context = {"tenant": "{x}", "id": "${SECRET}"}
+        tool = made(server.url, "x", context=context, method="POST", body=body)
+        evil = dict.fromkeys(["tenant", "id", "=id"], "evil")
+        await tool.execute({"x": "{tenant} ${SECRET}"} | evil)
+        assert server.got[0][2] == {"x": "{tenant} ${SECRET}", "tenant": "{x}", "id": "${SECRET}"}
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"url": ', '"method": "GET", "ur": ', r"tools.0.endpoint.url\n.*Field required"),
-        ('"timeout": 30', '"timeout": 0', "endpoint.timeout\n.*greater"),
-        ('"timeout": 30', '"timeou": 30', "endpoint.timeou\n.*permitted"),
-        ('"name": "save_contact"', '"name": "save contact"', "tools.0.name\n.*match"),
-        ('"Bearer ${CRM_KEY}"', "1", "endpoint.headers"),
-        ("{tenantId}", "${NO_KEY}", "set 'NO_KEY' in"),
-        ('["save_contact"]', '["save_kontact"]', "action_books: tools: .*save_kontact"),
-        ('"tools": [{', '"tools": [}', "Invalid JSON: .*line 4 column 12"),
-        *[(ENDPOINT, url, "endpoint.url\n.*pattern") for url in BAD_URLS],
-    ],
-)
-def test_a_broken_config_is_refused_with_file_key_and_remedy(
-    tmp_path, monkeypatch, old, new, words
-):
-    monkeypatch.setenv("CRM_KEY", KEY)
-    path = tmp_path / "desk.json"
-    assert old in CONFIG
-    path.write_text(CONFIG.replace(old, new))
-    with pytest.raises(ValueError, match=f"(?s)desk.json: .*{words}") as caught:
-        ConfigToolLoader.load_from_file(path)
-    assert KEY not in str(caught.value)
+    async def test_a_secret_is_never_shown_however_it_comes_back(self, server, monkeypatch, caplog):
+        caplog.set_level(logging.DEBUG)
+        for secret in (KEY, 'pa"ss w\\ord'):
+            monkeypatch.setenv("CRM_KEY", secret + "\n")
+            headers = {"Authorization": "Bearer ${CRM_KEY}", "X-T": "{x}"}
+            tool = made(server.url, "x", headers=headers, query_params={"key": "${CRM_KEY}"})
+            quoted = quote(secret, ""), quote_plus(secret)
+            forms = [secret, json.dumps(secret), repr(secret), *quoted]
+            server.reply(body="\n".join(forms).encode())
+            said = await tool.execute({"x": "1"})
+            assert said.count("***") == len(forms)
+            first, sent, _ = server.got[-1]
+            assert sent["authorization"] == f"Bearer {secret}"
+            assert quote_plus(secret) in first.replace("%20", "+")
+            server.reply("401 No", body=f"{secret} is wrong".encode())
+            said += await failure(tool, {"x": "1"})
+            assert "*** is wrong" in said
+            server.answer = b""
+            said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
+            shown = said + repr(tool) + caplog.text
+            assert not [form for form in (*forms, secret[:5]) if form in shown]
 
+    def test_which_addresses_are_public(self):
+        assert all(map(is_public, PUBLIC.split()))
+        assert not [each for each in PRIVATE.split() if is_public(each)]
 
-@pytest.mark.parametrize("body", ["{z}", {"z": "todo_autofill_by_system"}])
-def test_what_nothing_fills_in_is_refused(body):
-    """What the system fills in is never the model's to fill in, be it a parameter or not."""
-    with pytest.raises(ValueError, match=r"config: t: .*context_vars={'z': ...}"):
-        made("https://h/", "x" if body == "{z}" else "z", body=body)
+    @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
+    async def test_a_public_name_of_a_private_address_is_refused(self, resolver, addresses):
+        resolver["api.example.com"] = [addresses]
+        assert "private address" in await failure(made("https://api.example.com/x"), {})
+        resolver["docs.example.com"] = [addresses]
+        fetch = web_fetch(["docs.example.com"])
+        assert "private address" in await failure(fetch, {"url": "https://docs.example.com/"})
+        assert resolver["asked"] == ["api.example.com", "docs.example.com"]
 
-
-# ---- what the model fills in
-
-NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
-         '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
-
-
-@given(st.sampled_from(NASTY) | st.text(max_size=20))
-def test_a_value_stays_in_its_place(value):
-    body = {"k": "{x}", "t": "<{x}>"}
-    places = {"body": body, "query_params": {"r": "{x}", "{x}": "1"}, "headers": {"{x}": "1"}}
-    tool = made("https://h.example/a/{x}/b-{x}", "x", context={"y": "context"}, **places)
-    try:
-        request = tool.request({"x": value})
-    except ToolError:
-        assert {*value.replace("\\", "/").split("/")} & {"", ".", ".."}
-        return
-    assert json.loads(request.content) == {"k": value, "t": f"<{value}>"}
-    assert (request.url.scheme, request.url.netloc) == ("https", b"h.example")
-    path, _, query = request.url.raw_path.decode().partition("?")
-    assert [unquote(each) for each in path.split("/")] == ["", "a", value, f"b-{value}"]
-    assert parse_qs(query, True, errors="strict") == {"r": [value], "{x}": ["1"]}
-    assert request.headers["{x}"] == "1"  # a name has no places, and this one is none
-    assert request.url.fragment == ""
-
-
-@pytest.mark.parametrize("value", ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None])
-async def test_what_would_be_another_path_is_refused(server, value):
-    tool = made(f"{server.url}/a/{{x}}/b", "x")
-    for args in ({"x": value}, {}):
-        assert "x: the address needs a value" in await failure(tool, args)
-    assert server.connections == 0
-
-
-async def test_a_header_takes_no_line_end_and_no_other_alphabet(server):
-    tool = made(server.url, "x", headers={"X-Tenant": "t-{x}"})
-    for value in ("a\r\nX-Admin: 1", "a\nb", "\x00"):
-        assert "Illegal header value" in await failure(tool, {"x": value})
-    assert "ascii" in await failure(tool, {"x": "é"})
-    assert server.got == []
-    await tool.execute({"x": "7"})
-    assert server.got[0][1]["x-tenant"] == "t-7"
-
-
-async def test_the_model_fills_in_its_parameters_only_and_in_one_pass(server, monkeypatch):
-    monkeypatch.setenv("SECRET", KEY)
-    body = {"x": "{x}", "tenant": "{tenant}", "id": "todo_autofill_by_system"}
-    context = {"tenant": "{x}", "id": "${SECRET}"}
-    tool = made(server.url, "x", context=context, method="POST", body=body)
-    await tool.execute({"x": "{tenant} ${SECRET}", "tenant": "evil", "id": "evil", "=id": "evil"})
-    assert server.got[0][2] == {"x": "{tenant} ${SECRET}", "tenant": "{x}", "id": "${SECRET}"}
-
-
-# ---- secrets
-
-
-async def test_a_secret_is_sent_and_never_shown_however_it_comes_back(server, monkeypatch, caplog):
-    caplog.set_level(logging.DEBUG)
-    for secret in (KEY, 'pa"ss w\\ord'):
-        monkeypatch.setenv("CRM_KEY", secret + "\n")
-        headers = {"Authorization": "Bearer ${CRM_KEY}", "X-T": "{x}"}
-        tool = made(server.url, "x", headers=headers, query_params={"key": "${CRM_KEY}"})
-        forms = [secret, json.dumps(secret), repr(secret), quote(secret, ""), quote_plus(secret)]
-        server.reply(body="\n".join(forms).encode())
-        said = await tool.execute({"x": "1"})
-        assert said.count("***") == len(forms)
-        first, sent, _ = server.got[-1]
-        assert sent["authorization"] == f"Bearer {secret}"
-        assert quote_plus(secret) in first.replace("%20", "+")
-        server.reply("401 No", body=f"{secret} is wrong".encode())
-        said += await failure(tool, {"x": "1"})
-        assert "*** is wrong" in said
-        server.answer = b""
-        said += await failure(tool, {"x": "1"}) + await failure(tool, {"x": "\n1"})
-        shown = said + repr(tool) + caplog.text
-        assert not [form for form in (*forms, secret[:5]) if form in shown]
-
-
-# ---- the network
-
-
-PUBLIC = "93.184.216.34 2606:2800:220:1::1 8.8.8.8"
-PRIVATE = """
-    127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
-    100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
-    fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
-    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
-
-
-def test_which_addresses_are_public():
-    assert all(map(is_public, PUBLIC.split()))
-    assert not [each for each in PRIVATE.split() if is_public(each)]
-
-
-@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
-async def test_a_public_name_that_leads_to_a_private_address_is_refused(resolver, addresses):
-    resolver["api.example.com"] = [addresses]
-    assert "private address" in await failure(made("https://api.example.com/x"), {})
-    resolver["docs.example.com"] = [addresses]
-    fetch = web_fetch(["docs.example.com"])
-    assert "private address" in await failure(fetch, {"url": "https://docs.example.com/"})
-    assert resolver["asked"] == ["api.example.com", "docs.example.com"]
-
-
-async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
-    resolver, server, monkeypatch
-):
-    """A name that leads elsewhere when it is looked up again: it is not looked up again."""
-    resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
-    monkeypatch.setattr(http, "is_public", {"127.0.0.1": True}.get)
-    tool = made(f"http://rebind.example.com:{server.port}/x")
-    assert await tool.execute({}) == "200 OK \n{}"
-    assert resolver["asked"].count("rebind.example.com") == 1
-    assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
-
-
-async def test_tls_asks_for_the_name_and_checks_its_certificate(tmp_path, resolver, monkeypatch):
-    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-    made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
-    names = ["-addext", "subjectAltName=DNS:crm.internal"]
-    command = ["openssl", "req", "-x509", *made_of, *names, "-keyout", key, "-out", cert]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs openssl")
-    monkeypatch.setenv("SSL_CERT_FILE", cert)
-    context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
-    context.load_cert_chain(cert, key)
-    context.sni_callback = lambda sock, name, ctx: asked.append(name)
-    for host in ("crm.internal", "other.internal"):
-        resolver[host] = [["127.0.0.1"]]
-    async with serving(ssl=context) as server:
-        tool = made(f"https://crm.internal:{server.port}/")
+    async def test_the_checked_address_is_the_one_connected_to(self, resolver, server, monkeypatch):
+        resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
+        monkeypatch.setattr(http, "is_public", {"127.0.0.1": True}.get)
+        tool = made(f"http://rebind.example.com:{server.port}/x")
         assert await tool.execute({}) == "200 OK \n{}"
-        wrong = made(f"https://other.internal:{server.port}/")
-        assert "certificate verify failed" in await failure(wrong, {})
-    assert asked == ["crm.internal", "other.internal"]
-    assert len(server.got) == 1
+        assert resolver["asked"].count("rebind.example.com") == 1
+        assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
 
+    async def test_tls_checks_the_certificate_of_the_name(self, tmp_path, resolver, monkeypatch):
+        cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+        made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
+        names = ["-addext", "subjectAltName=DNS:crm.internal"]
+        command = ["openssl", "req", "-x509", *made_of, *names, "-keyout", key, "-out", cert]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("needs openssl")
+        monkeypatch.setenv("SSL_CERT_FILE", cert)
+        context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+        context.load_cert_chain(cert, key)
+        context.sni_callback = lambda sock, name, ctx: asked.append(name)
+        for host in ("crm.internal", "other.internal"):
+            resolver[host] = [["127.0.0.1"]]
+        async with serving(ssl=context) as server:
+            tool = made(f"https://crm.internal:{server.port}/")
+            assert await tool.execute({}) == "200 OK \n{}"
+            wrong = made(f"https://other.internal:{server.port}/")
+            assert "certificate verify failed" in await failure(wrong, {})
+        assert asked == ["crm.internal", "other.internal"]
+        assert len(server.got) == 1
 
-async def test_no_redirect_is_followed_no_cookie_kept_and_no_proxy_used(server, monkeypatch):
-    for name in ("HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with serving() as inner:
-        server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
+    async def test_no_redirect_no_cookie_and_no_proxy_is_used(self, server, monkeypatch):
+        for name in ("HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        async with serving() as inner:
+            server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
+            tool = made(server.url)
+            assert await failure(tool, {}) == f"302 Found {inner.url}/admin\nmoved"
+            await failure(tool, {})
+            assert inner.connections == 0
+        assert "cookie" not in server.got[1][1]
+
+    async def test_a_response_is_readable_and_has_an_end(self, server):
         tool = made(server.url)
-        assert await failure(tool, {}) == f"302 Found {inner.url}/admin\nmoved"
-        await failure(tool, {})
-        assert inner.connections == 0
-    assert "cookie" not in server.got[1][1]
+        server.reply("404 Not Found", '{"error": "né"}'.encode())
+        assert await failure(tool, {}) == '404 Not Found \n{"error": "né"}'
+        server.reply(body=b"\x89PNG", content_type="image/png")
+        assert await tool.execute({}) == "200 OK \n<4 bytes of image/png>"
+        server.reply(body=b"x" * 3_000_000)
+        said = await tool.execute({})
+        assert len(said) < 1_000_100
+        assert said.endswith("[It has more than these 1,000,000 bytes.]")
+        bomb = gzip.compress(b"x" * 5_000_000)
+        server.reply(body=bomb, Content_Encoding="gzip")
+        assert await tool.execute({}) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
+        assert {got[1]["accept-encoding"] for got in server.got} == {"identity"}
+        server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
+        assert "RemoteProtocolError" in await failure(tool, {})
 
+    async def test_a_server_that_is_slow_or_gone_is_an_error_result(self):
+        async with FaultServer([stall()]) as mute:
+            said = await failure(made(mute.url, timeout=0.1), {})
+            assert "not finished within 0.1 seconds" in said
+        assert "127.0.0.1: ConnectError" in await failure(made("http://127.0.0.1:1"), {})
 
-async def test_a_response_is_readable_and_has_an_end(server):
-    tool = made(server.url)
-    server.reply("404 Not Found", '{"error": "né"}'.encode())
-    assert await failure(tool, {}) == '404 Not Found \n{"error": "né"}'
-    server.reply(body=b"\x89PNG", content_type="image/png")
-    assert await tool.execute({}) == "200 OK \n<4 bytes of image/png>"
-    server.reply(body=b"x" * 3_000_000)
-    said = await tool.execute({})
-    assert len(said) < 1_000_100
-    assert said.endswith("[It has more than these 1,000,000 bytes.]")
-    bomb = gzip.compress(b"x" * 5_000_000)
-    server.reply(body=bomb, Content_Encoding="gzip")
-    assert await tool.execute({}) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
-    assert {got[1]["accept-encoding"] for got in server.got} == {"identity"}
-    server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
-    assert "RemoteProtocolError" in await failure(tool, {})
+    async def test_a_page_is_fetched_as_text(self, server):
+        server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
+        fetch = web_fetch([f"127.0.0.1:{server.port}"])
+        assert f"127.0.0.1:{server.port}" in fetch.description
+        said = await fetch.execute({"url": f"{server.url}/tea?kind=green#top"})
+        assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
+        assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
 
+    @pytest.mark.parametrize("url", NOT_GOOD.split())
+    async def test_only_the_hosts_that_are_allowed_are_fetched(self, resolver, url):
+        fetch = web_fetch(["good.com"])
+        assert "is no http(s) address of good.com" in await failure(fetch, {"url": url})
+        assert resolver["asked"] == []
 
-async def test_a_server_that_is_slow_or_gone_is_an_error_result_and_the_run_goes_on(server):
-    async def silent(reader, writer):
-        await reader.read()
-        writer.close()
-
-    mute = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = mute.sockets[0].getsockname()[1]
-    slow, gone = made(f"http://127.0.0.1:{port}", timeout=0.1), made("http://127.0.0.1:1")
-    gone.name = "gone"
-    agent = Agent(llm=ScriptedModel([call("t"), call("gone")], "ok"), tools=[slow, gone])
-    assert await agent.query("x") == "ok"
-    mute.close()
-    late, refused = [m for m in agent.messages if isinstance(m, ToolMessage)]
-    assert late.is_error
-    assert "not finished within 0.1 seconds" in late.text
-    assert refused.is_error
-    assert "127.0.0.1: ConnectError" in refused.text
-
-
-# ---- web_fetch
-
-PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
-<body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
- tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
-
-
-async def test_a_page_is_fetched_as_text(server):
-    server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
-    fetch = web_fetch([f"127.0.0.1:{server.port}"])
-    assert f"127.0.0.1:{server.port}" in fetch.description
-    said = await fetch.execute({"url": f"{server.url}/tea?kind=green#top"})
-    assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
-    assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
-
-
-NOT_GOOD = r"""
-    https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
-    http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
-    good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
-    http://evil.com#good.com http://169.254.169.254/latest"""
-
-
-@pytest.mark.parametrize("url", NOT_GOOD.split())
-async def test_only_the_hosts_that_are_allowed_are_fetched(resolver, url):
-    fetch = web_fetch(["good.com"])
-    assert "is no http(s) address of good.com" in await failure(fetch, {"url": url})
-    assert resolver["asked"] == []
-
-
-@pytest.mark.parametrize(
-    "page", ["<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999]
-)
-def test_a_hostile_page_takes_no_longer(page):
-    assert http.text_of_page(page) is not None
+    def test_a_hostile_page_takes_no_longer(self):
+        for page in ("<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999):
+            assert http.text_of_page(page) is not None

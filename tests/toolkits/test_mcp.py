@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentloop import Agent, ImagePart, Loop, ScriptedModel, ToolError
+from agentloop import Agent, ImagePart, ScriptedModel, ToolError
 from agentloop.environment import mask
 from agentloop.messages import text_of
 from agentloop.models.scripted import call
@@ -35,7 +35,7 @@ def command(name):
 
 @asynccontextmanager
 async def opened(**config):
-    async with mcp_servers("mcp.json", json.dumps({"mcpServers": {"": config}})) as [server]:
+    async with mcp_servers("mcp.json", json.dumps({"mcpServers": {"fake": config}})) as [server]:
         if server.error:
             raise server.error
         yield server
@@ -55,9 +55,8 @@ def hostile(tmp_path):
     yield lambda mode, *args, **more: opened(
         command=sys.executable, args=[HOSTILE, mode, str(pids), *args], **more
     )
-    while running := [pid for pid in pids.read_text().split() if is_running(pid)]:
+    while any(map(is_running, pids.read_text().split())):
         time.sleep(0.01)  # they are killed, and die soon: this test's own time limit bounds it
-    assert not running
 
 
 async def result_of(server, kind):
@@ -66,19 +65,15 @@ async def result_of(server, kind):
     return agent.messages[2]
 
 
-# ---- servers of other projects
-
-
 def named(tools, name):
     return next(tool for tool in tools if tool.name == name)
 
 
 async def test_the_time_and_the_git_server_answer_over_stdio(tmp_path):
     async with mcp_tools(command("mcp-server-time")) as tools:
-        now = named(tools, "mcp-time__get_current_time")
+        now = named(tools, "mcp__get_current_time")
         said = text_of(await now.execute({"timezone": "UTC"}))
         assert json.loads(said)["timezone"] == "UTC"
-        assert now.read_only
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("one\n")
     async with mcp_tools(command("mcp-server-git"), name="git") as tools:
@@ -118,9 +113,7 @@ async def test_the_everything_server_over_each_transport(kind):
             by_name = {tool.own_name: tool for tool in server.tools}
             assert text_of(await by_name["echo"].execute({"message": "hi"})) == "Echo: hi"
             image = await by_name["get-tiny-image"].execute({})
-            assert [part.media_type for part in image if isinstance(part, ImagePart)] == [
-                "image/png"
-            ]
+            assert "image/png" in [getattr(part, "media_type", "") for part in image]
             links = await by_name["get-resource-links"].execute({"count": 2})
             assert "demo://resource/" in text_of(links)
             assert (await server.client.list_resources()).resources
@@ -129,9 +122,6 @@ async def test_the_everything_server_over_each_transport(kind):
         if process:
             process.kill()
             process.wait()
-
-
-# ---- a hostile server
 
 
 @pytest.mark.parametrize(
@@ -144,9 +134,7 @@ async def test_the_everything_server_over_each_transport(kind):
 async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, names):
     async with hostile("good", **chosen) as server:
         assert [tool.name for tool in server.tools] == names
-        assert [tool.read_only for tool in server.tools if "a_b_" in tool.name] == [True][
-            : len(names) // 4
-        ]
+        assert not any(tool.read_only for tool in server.tools)  # approvals do not trust a server
 
 
 @pytest.mark.parametrize(
@@ -161,7 +149,7 @@ async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, nam
         ("good", "huge", '{"type":"image","mime_type":"image/png"}'),
         ("good", "blob", '{"uri":"a://b"}'),
         ("good", "error", "no such file"),
-        ("good", "empty", "It failed and did not say why."),
+        ("good", "empty", "It did not say why it failed."),
     ],
 )
 async def test_a_result_is_what_the_model_can_read(hostile, mode, kind, text):
@@ -201,7 +189,7 @@ async def test_a_key_in_a_url_or_a_header_does_not_show():
     server = MCPServer("one", config, {"variable"})
     said = mask(f"{url} with head-secret, key=query-secret, variable", server.secrets)
     assert said == "http://127.0.0.1:9/s/***/mcp?key=*** with ***, key=***, ***"
-    with pytest.raises(MCPError, match="MCP server: ") as refused:
+    with pytest.raises(MCPError, match="MCP server 'fake': ") as refused:
         async with opened(**config.model_dump()):
             pass
     assert "-secret" not in f"{refused.value}"
@@ -214,12 +202,9 @@ async def test_a_call_that_hangs_ends_with_its_timeout(hostile):
 
 
 async def test_a_changed_list_counts_from_the_next_turn_on(hostile):
-    class Asking(MCPTools, Agent):
-        pass
-
     async with hostile("good") as server:
         llm = ScriptedModel(call("fake__echo", kind="change"), "first", "second")
-        agent = Asking(llm=llm, mcp_servers=[server])
+        agent = type("Asking", (MCPTools, Agent), {})(llm=llm, mcp_servers=[server])
         await agent.run("go")
         while len(server.tools) > 1:
             await asyncio.sleep(0.01)
@@ -255,9 +240,6 @@ async def test_a_cancelled_start_leaves_no_process(hostile, tmp_path):
         await task
 
 
-# ---- a file of servers
-
-
 async def test_a_file_of_servers_starts_those_that_it_can(hostile, tmp_path, monkeypatch):
     monkeypatch.setenv("MODE", "good")
     entry = {"command": sys.executable, "args": [HOSTILE, "${MODE}", str(tmp_path / "pids")]}
@@ -277,8 +259,7 @@ async def test_a_file_of_servers_starts_those_that_it_can(hostile, tmp_path, mon
     ("entry", "said"),
     [
         ({"command": "x", "args": "-v"}, "mcpServers.bad.args"),
-        ({}, "'bad' needs either command or url"),
-        ({"command": "x", "url": "http://localhost"}, "'bad' needs either command or url"),
+        ({}, "'bad' needs a command or a url"),
         ({"url": "http://h", "headers": {"A": "${NOT_SET}"}}, "set 'NOT_SET' in the environment"),
     ],
 )
@@ -289,8 +270,6 @@ async def test_a_broken_file_of_servers_is_refused_with_its_place(tmp_path, entr
         async with mcp_servers(path):
             pass
 
-
-# ---- the reverse
 
 SERVE = """
 from agentloop import ImagePart, tool
@@ -303,25 +282,23 @@ def add(a: int, b: int) -> int:
 
 @tool(read_only=True)
 def look() -> list:
-    return ["seen", ImagePart(data=b"pixel", media_type="image/png")]
+    return ["seen", ImagePart(data=b"pixel", media_type="image/png")]  # the text is sent
 
 serve([add, look], "sums")
 """
 
 
 async def test_tools_are_served_to_any_client():
-    async with mcp_tools(sys.executable, "-c", SERVE) as [add, look]:
-        assert (add.name, add.description) == ("sums__add", "Add two numbers.")
-        assert (add.read_only, look.read_only) == (False, True)
+    async with opened(command=sys.executable, args=["-c", SERVE]) as server:
+        add, look = server.tools
+        assert (add.name, add.description) == ("fake__add", "Add two numbers.")
+        told = (await server.client.list_tools()).tools
+        assert [each.annotations.read_only_hint for each in told] == [False, True]
         assert text_of(await add.execute({"a": 2, "b": 3})) == "5"
         with pytest.raises(ToolError, match="valid integer"):
             await add.execute({"a": "two", "b": 3})
-        text, image = await look.execute({})
-        assert (text.text, image) == ("seen", ImagePart(data=b"pixel", media_type="image/png"))
+        assert text_of(await look.execute({})) == "seen"
 
 
-def test_the_mixin_is_a_loop_by_itself():
-    agent = MCPTools(llm=ScriptedModel("hello"))
-    assert agent.run_sync("hi").text == "hello"
-    assert isinstance(agent, Loop)
-    assert repr(MCPConfig(command="x", env={"A": "secret"})) == "MCPConfig()"
+def test_the_mixin_works_alone():
+    assert MCPTools(llm=ScriptedModel("hello")).run_sync("hi").text == "hello"

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,10 @@ from agentloop.models.scripted import call
 from agentloop.toolkits import shell as module
 from agentloop.toolkits.shell import Shell, within
 
+SECRET_NAMES = """
+    OPENAI_API_KEY GITHUB_TOKEN DB_PASSWORD MYSQL_PWD aws_secret_access PGPASSFILE PGPW DB_PW PW
+    GOOGLE_APPLICATION_CREDENTIALS SSH_AUTH_SOCK GITHUB_PAT A_JWT CLIENT_PEM BEARER AZURE_SAS DB_DSN
+"""
 SECRETS = [
     *("sk-proj-0123456789abcdef", "ghp_0123456789abcdef", "github_pat_0123456789abcdef"),
     *("AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1NiJ9.e30.abc", "-----BEGIN PRIVATE KEY-----"),
@@ -25,9 +30,17 @@ SECRETS = [
     *("postgres://u:p/w@h/db", "sv=2020&sig=abc"),
 ]
 
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="the commands are for a POSIX shell"
-)
+MORE_THAN_LS = [
+    *("ls; touch ran", "ls\ntouch ran", "ls\r\ntouch ran", "ls && touch ran", "", "ls > ran"),
+    *("ls & touch ran", "ls | tee ran", "ls $(touch ran)", "ls `touch ran`", "touch ran"),
+    *('ls "$(touch ran)"', "ls <(touch ran)", "ls a >> ran", " touch ran", "LS=1 touch ran"),
+    *("ls ${x:=$(touch ran)}", "ls $'\\n' touch ran", "ls a\\\ntouch ran", "lsx; touch ran"),
+    *("ls\0; touch ran", "ls\u2028touch ran"),
+]
+WAITS = "sleep 1000 & echo $! > pipe; wait"
+OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its commands are for POSIX")
 
 
 @pytest.fixture
@@ -38,10 +51,8 @@ def sh(tmp_path):
 
 @pytest.fixture(params=["bash", "sh"])
 def program(request, monkeypatch):
-    path = shutil.which(request.param)
-    monkeypatch.setattr(
-        module.shutil, "which", lambda name: path if name == request.param else None
-    )
+    found = {request.param: shutil.which(request.param)}
+    monkeypatch.setattr(module.shutil, "which", found.get)
 
 
 async def refused(awaitable):
@@ -51,12 +62,10 @@ async def refused(awaitable):
 
 
 def is_gone(pid):
-    """Whether a process has ended, be it that nobody has asked for its exit code yet."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it ends just now
-        pass
+    """True of a process that has ended, also if nobody has asked for its exit code yet."""
+    with suppress(OSError):  # it ends just now, or there is no /proc
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -71,7 +80,7 @@ async def gone(pid):
     return True
 
 
-class TestBash:
+class TestShell:
     async def test_an_agent_runs_commands(self, sh):
         llm = ScriptedModel(call("bash", command="echo hello > a.txt; cat a.txt"), "done")
         assert await Agent(llm=llm, tools=sh.tools).query("go") == "done"
@@ -98,13 +107,7 @@ class TestBash:
         assert await sh.bash("pwd") == str(sh.root)
 
     async def test_variables_that_look_like_secrets_are_dropped(self, sh, monkeypatch):
-        names = (
-            "OPENAI_API_KEY GITHUB_TOKEN DB_PASSWORD MYSQL_PWD aws_secret_access PGPASSFILE PGPW "
-        )
-        names += (
-            "GOOGLE_APPLICATION_CREDENTIALS SSH_AUTH_SOCK GITHUB_PAT DB_PW PW A_JWT CLIENT_PEM "
-        )
-        for name in (names + "BEARER AZURE_SAS DB_DSN").split():
+        for name in SECRET_NAMES.split():
             monkeypatch.setenv(name, "sk-very-secret")
         for number, value in enumerate([*SECRETS, "postgres://me:sk-very-secret@host/db"]):
             monkeypatch.setenv(f"HARMLESS_NAME_{number}", value)
@@ -114,11 +117,9 @@ class TestBash:
         text = await sh.bash("env; echo path=$PATH")
         assert "sk-very-secret" not in text
         assert "HARMLESS_NAME" not in text
-        assert "HARMLESS=value" in text
-        assert "HARMLESS_PATH=/opt/sk-learn-environment/bin:/home/me@host/x" in text
-        assert f"PWD={sh.root}" in text
-        assert "TEST_TOKEN=given" in text
-        assert f"path={os.environ['PATH']}" in text
+        harmless = "HARMLESS_PATH=/opt/sk-learn-environment/bin:/home/me@host/x"
+        there = {harmless, "HARMLESS=value", f"PWD={sh.root}", f"path={os.environ['PATH']}"}
+        assert there | {"TEST_TOKEN=given"} <= {*text.splitlines()}
 
     async def test_endless_output_keeps_its_start_and_its_end(self, sh):
         output = await sh.bash("echo start; yes | head -c 50000000; echo end")
@@ -127,16 +128,8 @@ class TestBash:
         assert "bytes are left out" in output
         assert len(output) < module.MAX_OUTPUT + 100
 
-    @pytest.mark.parametrize(
-        "command",
-        [
-            "sleep 1000 & echo $! > pipe; wait",
-            "trap '' TERM HUP; sleep 1000 & echo $! > pipe; wait",
-        ],
-    )
-    async def test_a_timeout_kills_the_whole_group_and_keeps_what_was_said(
-        self, sh, monkeypatch, command
-    ):
+    @pytest.mark.parametrize("first", ["", "trap '' TERM HUP; "])
+    async def test_a_timeout_kills_the_group_and_keeps_what_was_said(self, sh, monkeypatch, first):
         os.mkfifo(sh.root / "pipe")
         started: list[int] = []
 
@@ -149,7 +142,7 @@ class TestBash:
             raise TimeoutError
 
         monkeypatch.setattr(module, "within", out_of_time)
-        error = await refused(sh.bash(f"echo hello; {command}"))
+        error = await refused(sh.bash(f"echo hello; {first}{WAITS}"))
         assert error == "hello\n[Killed: not finished after 120 seconds.]"
         assert await gone(started[0])
 
@@ -170,7 +163,7 @@ class TestBash:
 
     async def test_an_interrupted_agent_leaves_no_process(self, sh):
         os.mkfifo(sh.root / "pipe")
-        llm = ScriptedModel(call("bash", command="sleep 1000 & echo $! > pipe; wait"))
+        llm = ScriptedModel(call("bash", command=WAITS))
         agent = Agent(llm=llm, tools=sh.tools)
         task = asyncio.create_task(agent.run("go"))
         pid = int(await asyncio.to_thread((sh.root / "pipe").read_text))
@@ -178,30 +171,14 @@ class TestBash:
         assert (await task).stop_reason == "interrupted"
         assert await gone(pid)
 
-    @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e9])
-    async def test_a_timeout_that_is_none_is_refused(self, sh, timeout):
-        assert "number of seconds" in await refused(sh.bash("touch ran", timeout=timeout))
+    async def test_a_timeout_that_is_none_is_refused(self, sh):
+        for timeout in (0, -1, float("nan"), float("inf"), 1e9):
+            assert "number of seconds" in await refused(sh.bash("touch ran", timeout=timeout))
         assert os.listdir(sh.root) == []
 
-
-OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
-
-
-class TestAllow:
     async def test_a_pattern_is_not_fooled_into_a_second_command(self, sh):
         sh.allow = ["ls", "ls *"]
-        for command in (
-            *("ls; touch ran", "ls\ntouch ran", "ls\r\ntouch ran", "ls && touch ran", ""),
-            *("ls & touch ran", "ls | tee ran", "ls $(touch ran)", "ls `touch ran`", "touch ran"),
-            *('ls "$(touch ran)"', "ls <(touch ran)", "ls > ran", "ls a >> ran", " touch ran"),
-            *(
-                "ls ${x:=$(touch ran)}",
-                "ls $'\\n' touch ran",
-                "ls a\\\ntouch ran",
-                "lsx; touch ran",
-            ),
-            *("ls\0; touch ran", "ls\u2028touch ran", "LS=1 touch ran"),
-        ):
+        for command in MORE_THAN_LS:
             assert "Not run" in await refused(sh.bash(command))
         assert os.listdir(sh.root) == []
 
@@ -212,37 +189,31 @@ class TestAllow:
         assert (await sh.bash("echo a | wc -c")).strip() == "2"
         assert "plain words" in await refused(sh.bash("echo a | wc -l"))
 
-    @pytest.mark.parametrize(
-        "command",
-        ["rg --pre sh x .", "sort -o a b", "git log --output=a", "find . -delete", "python x.py"],
-    )
-    def test_the_patterns_that_it_suggests_allow_nothing_that_writes_or_runs(
-        self, tmp_path, command
-    ):
+    def test_the_patterns_that_it_suggests_allow_nothing_that_writes_or_runs(self, tmp_path):
         said, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are no sandbox")
-        with pytest.raises(TypeError) as raised:
-            Shell(tmp_path, allow="ls *")
-        suggested = re.findall('"([^"]+)"', said) + re.findall("'([^']+)'", str(raised.value))
+        suggested = re.findall('"([^"]+)"', said)
         assert {"ls *", "pwd"} < {*suggested}
-        with pytest.raises(ToolError):
-            Shell(tmp_path, allow=suggested).check(command)
-        assert f'"{" ".join(command.split()[: 1 + command.startswith("git")])} *"' in warning
+        for program in ("rg", "sort", "git log", "find", "python"):
+            assert f'"{program} *"' in warning
+            with pytest.raises(ToolError):
+                Shell(tmp_path, allow=suggested).check(f"{program} x")
+        with pytest.raises(TypeError, match="a list of patterns"):
+            Shell(tmp_path, allow="ls *")
 
     @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))
     def test_no_operator_gets_past_a_pattern_wherever_it_is(self, before, operator, after):
         with pytest.raises(ToolError):
             Shell(allow=["*"]).check(before + operator + after)
 
+    async def test_approval_is_asked_with_the_exact_arguments_and_only_true_is_a_yes(self, sh):
+        asked = []
 
-async def test_it_is_asked_with_the_exact_arguments_and_only_true_is_a_yes(sh):
-    asked = []
+        async def approve(name, arguments):
+            asked.append((name, arguments))
+            return len(asked) == 1 or "yes"
 
-    async def approve(name, arguments):
-        asked.append((name, arguments))
-        return len(asked) == 1 or "yes"
-
-    sh.approve = approve
-    await sh.bash(" touch  ran ")
-    assert "this bash was not approved" in await refused(sh.bash("touch again"))
-    assert asked[0] == ("bash", {"command": " touch  ran ", "timeout": 120.0})
-    assert os.listdir(sh.root) == ["ran"]
+        sh.approve = approve
+        await sh.bash(" touch  ran ")
+        assert "this bash was not approved" in await refused(sh.bash("touch again"))
+        assert asked[0] == ("bash", {"command": " touch  ran ", "timeout": 120.0})
+        assert os.listdir(sh.root) == ["ran"]

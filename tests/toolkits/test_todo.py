@@ -7,14 +7,10 @@ from agentloop.toolkits.todo import Todo, open_items
 from .. import test_loop
 
 
-class Worker(Todo, Agent):
-    pass
+class Worker(Todo, Agent): ...
 
 
-@tool
-def work() -> str:
-    """Work."""
-    return "done"
+work = tool("Work", name="work")(lambda: "done")
 
 
 def write(*states):
@@ -28,45 +24,40 @@ def last(llm, number):
 class TestTodo(test_loop.TestLoop):
     agent_class = Todo
 
+    async def test_a_run_that_would_end_with_open_items_is_told_once(self):
+        first = write("done", "in_progress", "open", "dropped")
+        llm = ScriptedModel(first, "Ready.", write("done", "open"), "Really.")
+        assert await Worker(llm=llm).query("x") == "Really."
+        assert "still has:\n[in_progress] task 1\n[open] task 2\n" in last(llm, 2)
+        assert len(llm.requests) == 4
+        assert_prefix_stable(llm.requests)
 
-async def test_a_run_that_would_end_with_open_items_is_told_once():
-    llm = ScriptedModel(
-        write("done", "in_progress", "open", "dropped"), "Ready.", write("done", "open"), "Really."
-    )
-    assert await Worker(llm=llm).query("x") == "Really."
-    assert "still has:\n[in_progress] task 1\n[open] task 2\n" in last(llm, 2)
-    assert len(llm.requests) == 4
-    assert_prefix_stable(llm.requests)
+    async def test_a_done_result_is_held_back_too_and_a_limit_is_not(self):
+        llm = ScriptedModel(write("open"), call("done", message="a"), call("done", message="b"))
+        assert await Worker(llm=llm, require_done_tool=True).query("x") == "b"
+        llm = ScriptedModel(write("open"), "never")
+        limited = type("A", (Todo, Limits, Agent), {})(llm=llm, max_requests=1)
+        assert (await limited.run("x")).stop_reason == "limit:requests"
 
+    async def test_the_list_of_an_older_run_holds_back_no_answer(self):
+        llm = ScriptedModel(write("open"), "Not yet.", "No, not yet.", "It rains.")
+        worker = Worker(llm=llm)
+        await worker.query("Do it")
+        assert await worker.query("How is the weather?") == "It rains."
 
-async def test_a_done_result_is_held_back_too_and_a_limit_is_not():
-    llm = ScriptedModel(write("open"), call("done", message="a"), call("done", message="b"))
-    assert await Worker(llm=llm, require_done_tool=True).query("x") == "b"
-    llm = ScriptedModel(write("open"), "never")
-    limited = type("A", (Todo, Limits, Agent), {})(llm=llm, max_requests=1)
-    assert (await limited.run("x")).stop_reason == "limit:requests"
+    async def test_one_item_is_in_progress_and_a_list_that_fails_is_none(self):
+        llm = ScriptedModel(write("done"), write("in_progress", "in_progress"), "ok")
+        assert await Worker(llm=llm).query("x") == "ok"
+        assert "Only one item can be in progress" in last(llm, 2)
 
-
-async def test_the_list_of_an_older_run_holds_back_no_answer():
-    llm = ScriptedModel(write("open"), "Not yet.", "No, not yet.", "It rains.")
-    worker = Worker(llm=llm)
-    await worker.query("Do it")
-    assert await worker.query("How is the weather?") == "It rains."
-
-
-async def test_one_item_is_in_progress_and_a_list_that_fails_is_none():
-    llm = ScriptedModel(write("done"), write("in_progress", "in_progress"), "ok")
-    assert await Worker(llm=llm).query("x") == "ok"
-    assert "Only one item can be in progress" in last(llm, 2)
-
-
-async def test_the_open_items_are_shown_again_every_few_steps():
-    script = [call("work"), write("open"), *[call("work")] * 5, write("done"), *[call("work")] * 4]
-    llm = ScriptedModel(*script, "ok")
-    worker = Worker(llm=llm, tools=[work], todo_reminder=2)
-    await worker.query("x")
-    told = [n for n in range(len(llm.requests)) if "Your list still has" in last(llm, n)]
-    assert told == [4, 6]
-    assert last(llm, 4).startswith("Your list still has:\n[open] task 0\n")
-    assert_prefix_stable(llm.requests)
-    assert open_items(worker.fork().log) == open_items(worker.log) == ""
+    async def test_the_open_items_are_shown_again_every_few_steps(self):
+        step = call("work")
+        script = [step, write("open"), *[step] * 5, write("done"), *[step] * 4]
+        llm = ScriptedModel(*script, "ok")
+        worker = Worker(llm=llm, tools=[work], todo_reminder=2)
+        await worker.query("x")
+        told = [n for n in range(len(llm.requests)) if "Your list still has" in last(llm, n)]
+        assert told == [4, 6]
+        assert last(llm, 4).startswith("Your list still has:\n[open] task 0\n")
+        assert_prefix_stable(llm.requests)
+        assert open_items(worker.fork().log) == open_items(worker.log) == ""

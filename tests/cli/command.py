@@ -1,0 +1,35 @@
+"""The command `agentloop` in a process of its own: its streams, signals and exit status."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("termios", reason="the environment below is made for POSIX")
+ROOT = Path(__file__).parent.parent.parent
+MODULE = [sys.executable, "-m", "agentloop"]
+HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
+SECRET = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST", "COLUMNS", "NO_COLOR")
+
+
+def environment(**more):
+    """This one's environment without a key, a server, or settings of a terminal."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
+    own = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm", "HOME": HOME.name}
+    return kept | own | more
+
+
+def run(*arguments, cwd, program=MODULE, stdin="", **env):
+    """Run `agentloop` with these arguments to its end."""
+    return subprocess.run(
+        [*program, *arguments],
+        cwd=cwd,
+        env=environment(**env),
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=200,
+    )
