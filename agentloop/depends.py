@@ -9,10 +9,11 @@ Copy with: errors.py, messages.py, results.py, waiting.py.
     @tool
     async def find(name: str, db: Annotated[Db, Depends(get_db)]) -> str: ...
 
-A dependency is a function: plain, async, a generator or an async generator (what follows its
-`yield` runs after the tool, also when that failed or was cancelled). Its own parameters may be
-dependencies. Within one tool call each is called once, and they close last in, first out. Plain
-functions and generators run on the event loop, so they should not block.
+A dependency is a function: plain, async, a generator or an async generator. What follows its
+`yield` runs after the tool. When that failed or was cancelled, the error is raised at the `yield`:
+`async with` closes all the same, and so does `finally`. Its own parameters may be dependencies.
+Within one tool call each is called once, and they close last in, first out. Plain functions and
+generators run on the event loop, so they should not block.
 """
 
 import inspect

@@ -222,7 +222,8 @@ class EventStream:
     """
 
     def __init__(self, run: Callable[[EventQueue], Awaitable[Result]], grace: float) -> None:
-        self._run, self._grace = run, grace
+        self._run = run
+        self._grace = grace
         self._queue: EventQueue = asyncio.Queue()
         self._task: asyncio.Task[Result | BaseException] | None = None
         self._ended = False

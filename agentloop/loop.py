@@ -3,9 +3,9 @@
 Copy with: runs.py, tools.py and what they name.
 
 Read `Loop.run` first. It and its steps call seven small methods, the seams: `context`, `toolset`,
-`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in runs.py. A mixin overrides one or
-two of them and calls `super()`. A request or a call enters at the left of a class line and goes
-right, to the base. A view or a result comes back from the base to the left.
+`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in runs.py. A mixin overrides a few
+of them and calls `super()`. In `class A(DoneTool, Compaction, Loop)` a request or a call enters at
+the left and goes right, to `Loop`. A view or a result comes back to the left.
 """
 
 import asyncio
@@ -100,12 +100,13 @@ class Loop(Runs):
     llm: the model that answers.
     tools: what it may call, each made with `@tool`.
     system_prompt: sent first with every request.
-    max_iterations: how many turns (model calls) a run may take.
+    max_iterations: how many turns (model calls) a run may take; then one more call sums up.
     tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
-    on_tool_error: "return" lets the model read an exception; "raise" ends the run with it.
+    on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
+        a ToolError, which the model always reads.
     """
 
     llm: Annotated[ChatModel, Field(description=", such as ChatOpenAI('gpt-5')")]
@@ -118,7 +119,7 @@ class Loop(Runs):
     max_result_chars: int = 100_000
     on_tool_error: Literal["return", "raise"] = "return"
 
-    _offered = tuple[Tool, ...]()  # on offer in this turn
+    _offered = tuple[Tool, ...]()  # on offer in this turn; without annotation: it is no setting
     _steps = 0  # calls that began so far
 
     def __post_init__(self) -> None:
@@ -144,7 +145,7 @@ class Loop(Runs):
                 tools = self._offer()
                 reply = await self.call_model(Request(await self.context(), tools, tool_choice))
                 self._take(reply)
-                if reply.stop_reason not in WHOLE:  # cut off, refused or paused
+                if reply.stop_reason not in WHOLE:  # cut off, refused, paused, or unknown
                     result = self._cut_short(reply)
                 elif reply.tool_calls:
                     result = await self.call_tools(reply.tool_calls)
@@ -156,7 +157,7 @@ class Loop(Runs):
             else:
                 raise Stop("max_iterations", await self._sum_up())
             run.result = result
-        return run.result  # set here, or by a Stop or an interrupt that ended the block
+        return run.result  # set above, or by a Stop or an interrupt; `_running` completed it
 
     async def query(self, prompt: str | Sequence[Part]) -> str:
         """The answer to a prompt, as text. RunStopped: the run ended without one."""
@@ -195,9 +196,10 @@ class Loop(Runs):
 
     async def call_model(self, request: Request) -> AssistantMessage:
         """The model's reply to one request. Streams a step if somebody listens."""
-        llm, start = request.model or self.llm, time.perf_counter()
+        llm = request.model or self.llm
+        start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
-        token = failed_attempt.set(self.add)
+        token = failed_attempt.set(self.add)  # the model tells of failed attempts that cost
         try:
             reply = await llm.ainvoke(
                 request.messages,
@@ -213,10 +215,11 @@ class Loop(Runs):
         return with_unique_ids(reply, seen, new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        """Run one turn's calls side by side, all answered; a Result if a done tool ended the run.
+        """Run one turn's calls, neighbours side by side; a Result if a done tool ended the run.
 
-        What a call raises waits until its siblings have settled. Of several, an error comes first,
-        then a Stop, then a TaskComplete; of two of a kind, that of the first call counts.
+        Each is answered, unless it is cancelled or kept from its start: see `_run_call`. What a
+        call raises waits until its siblings have settled. Of several, an error comes first, then a
+        Stop, then a TaskComplete; of two of a kind, that of the first call counts.
         """
         raised: list[Any] = []
         for overlap, group in groupby(calls, self._may_overlap):
@@ -251,7 +254,8 @@ class Loop(Runs):
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            if was_cancelled(error) or self.on_tool_error == "raise":
+            is_ours = isinstance(error, Exception) and self.on_tool_error == "raise"
+            if was_cancelled(error) or is_ours:
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
@@ -261,7 +265,8 @@ class Loop(Runs):
         """The result that ends the run, or None to go on.
 
         Answers, done results and replies that were cut short pass here. A Stop passes here, too,
-        also that of `max_iterations`: then it is too late to go on, and None changes nothing.
+        also that of `max_iterations`: then it is too late to go on, and None changes nothing. So it
+        is with a done tool among the calls that `run()` takes up.
         """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
@@ -277,7 +282,7 @@ class Loop(Runs):
     # ---- the steps of `run`
 
     async def _take_up_open_calls(self) -> None:
-        """Run the calls that an earlier run left open.
+        """Run the calls that are open. A new prompt has closed them: this is for `run()` alone.
 
         One that had started may have had effects: it runs again only if its tool is idempotent.
         """
@@ -292,24 +297,26 @@ class Loop(Runs):
             raise TaskComplete(done.text, done.value)
 
     def _offer(self) -> Sequence[Tool]:
-        """This turn's tools. Its calls are resolved against this snapshot."""
+        """This turn's tools, kept as a snapshot in which `tool` looks up what the turn calls."""
         before, self._offered = self._offered, tuple(self.toolset())
-        old, new = by_name(before).keys(), by_name(self._offered).keys()
+        old = by_name(before).keys()
+        new = by_name(self._offered).keys()
         if before and before != self._offered:
             self.emit(ToolsChangedEvent(sorted(new - old), sorted(old - new)))
         return self._offered
 
     def _take(self, reply: AssistantMessage) -> None:
-        """Record a reply, and tell of it."""
+        """Record a reply, and emit its events. CancelledError: the run was cancelled meanwhile."""
         self.add(reply)
         if self._run and self._run.is_cancelled():
-            raise asyncio.CancelledError  # the model has swallowed it
+            raise asyncio.CancelledError  # the model has swallowed the cancel
 
     def _cut_short(self, reply: AssistantMessage) -> Result | None:
         """The end of a run whose reply is not whole, or None if the model is asked to go on."""
         for call in reply.tool_calls:
             self.record(call.answer(CUT_OFF, is_error=True))
         word = reply.stop_reason or ""
+        # how many such replies in a row, with this one, end the run; 0: the first one does
         most = 10 if word == "pause" else 3 if word == "length" and reply.tool_calls else 0
         words = [r.stop_reason for r in newest_run(self.log) if isinstance(r, AssistantMessage)]
         if most and words[-most:] != [word] * most:  # fewer in a row
@@ -323,7 +330,7 @@ class Loop(Runs):
         one that a Stop ended before its tool began: the view says what is known of it.
         """
         run = self._run
-        if not run or run.halted:  # by an interrupt, an error or a Stop
+        if not run or run.halted:
             return None
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
@@ -332,14 +339,16 @@ class Loop(Runs):
             await run.events.join()
         if run.halted:
             return None
-        start, failure = time.perf_counter(), None
+        failure = None
+        start = time.perf_counter()
         try:
             result = await self.call_tool(call)
         except BaseException as error:
             if was_cancelled(error):
                 raise
-            failure, stop = error, error if isinstance(error, Stop) else None
-            done = isinstance(error, TaskComplete)
+            failure = error
+            stop = error if isinstance(error, Stop) else None
+            done = isinstance(error, TaskComplete)  # a Stop that lets the turn's other calls run
             if stop and not done and call_states(self.log)[call.id].waits:
                 return stop
             text = stop.text if stop else describe_error(error)

@@ -366,7 +366,10 @@ class Result:
 
 
 class Stop(Exception):
-    """Ends the run with a Result: any seam, any mixin and any tool may raise it."""
+    """Ends the run with a Result: any seam but `record`, any mixin and any tool may raise it.
+
+    A call that it kept from its start stays open, and is tried again by `run()`.
+    """
 
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
         super().__init__(text or reason)

@@ -46,7 +46,8 @@ def clip(text: str, limit: int) -> str:
     """The text, without its middle if it has more than `limit` characters."""
     if len(text) <= limit:
         return text
-    head, tail = text[: limit - limit // 2], text[len(text) - limit // 2 :]
+    head = text[: limit - limit // 2]
+    tail = text[len(text) - limit // 2 :]
     return f"{head}\n[... {len(text) - limit:,} characters left out ...]\n{tail}"
 
 

@@ -52,13 +52,15 @@ INTERRUPTED = "The user interrupted you here."
 
 @dataclass(slots=True)
 class Run:
-    """The run that goes on."""
+    """The run that goes on: `_run` of an agent, which is None if none does."""
 
     task: asyncio.Task[Any]
     cancels: int  # how often the task was cancelled before
     events: EventQueue | None  # to the reader of a stream
     interrupt: str | None = None  # what the model is told of an interrupt
-    halted: bool = False  # no further call starts
+    halted: bool = (
+        False  # no further call starts: an interrupt, an error, a Stop of a tool that began
+    )
     result: Result = Result()
 
     def is_cancelled(self) -> bool:
@@ -66,7 +68,7 @@ class Run:
 
 
 class Runs(Settings):
-    """What can be run on a prompt.
+    """Runs one prompt at a time, and keeps the log. `Loop.run` is the run itself.
 
     listeners: functions that get each event as it happens.
     cancel_grace: how many seconds a cancelled tool gets to stop.
@@ -91,10 +93,12 @@ class Runs(Settings):
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
 
-        The model is told of it, and the note. Does nothing if no run is going on. Thread-safe.
+        The model is told of it, and the note. Does nothing if no run is going on, or if it ends
+        before it waits again. Thread-safe.
         """
         if (run := self._run) and run.interrupt is None:
-            run.interrupt, run.halted = f"{INTERRUPTED} {note or ''}".strip(), True
+            run.interrupt = f"{INTERRUPTED} {note or ''}".strip()
+            run.halted = True
             loop = run.task.get_loop()
             loop.call_soon_threadsafe(lambda: self._run is run and run.task.cancel())
 
@@ -124,7 +128,7 @@ class Runs(Settings):
         """Start from these messages instead of the present log. Calls without a result get one.
 
         System messages are left out: the system prompt is a setting. OSError: a session's disk is
-        full; then the log is as it was.
+        full; the log has what could be written.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -143,7 +147,7 @@ class Runs(Settings):
         self.load_history([])
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
-        """An independent copy with the log up to record `at`, or all of it.
+        """An independent copy with the records before number `at`, or all.
 
         It has the same settings, but for those that are given, and begins anew with all else.
         Calls that are open there get a result in the copy. An agent with an empty log is a
@@ -165,7 +169,7 @@ class Runs(Settings):
         return bool(self.listeners or (self._run and self._run.events))
 
     def emit(self, event: Event) -> None:
-        """Tell of an event, and survive a listener that raises."""
+        """Call the listeners with an event, and survive one that raises."""
         for listener in self.listeners:
             try:
                 listener(event)
@@ -175,22 +179,23 @@ class Runs(Settings):
             self._run.events.put_nowait(event)
 
     def add(self, record: Record) -> None:
-        """Record, and tell of it."""
+        """Record, and emit the events of the record."""
         self.record(record)
         for event in events_of(record):
             self.emit(event)
 
     def tell(self, text: str, **extra: Any) -> None:
-        """Put a hidden user message into the conversation."""
+        """Tell the model: put a hidden user message into the conversation."""
         self.add(UserMessage(text, hidden=True, extra=extra or None))
 
     def nudge(self, text: str) -> None:
         """Say something to the model as a hidden user message, so that the run goes on.
 
-        Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times without calling a
-        tool since.
+        Raises Stop("no_progress") instead if it was nudged `MAX_NUDGES` times, with no result of a
+        tool and no other user message since.
         """
-        nudges, said = 0, ""
+        nudges = 0
+        said = ""
         for record in reversed(self.log):
             if isinstance(record, AssistantMessage):
                 said = said or record.text
@@ -209,7 +214,7 @@ class Runs(Settings):
         self, prompt: Prompt, extra: Extra, events: EventQueue | None
     ) -> AsyncGenerator[Run]:
         """Mark where a run begins and how it ends. A Stop and an interrupt end it with a Result."""
-        if self._run and self._run.is_cancelled():  # a dropped stream, on its way out
+        if self._run and self._run.is_cancelled():  # dropped or interrupted, on its way out
             await asyncio.wait([self._run.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
         task = cast(asyncio.Task[Any], asyncio.current_task())
@@ -222,10 +227,10 @@ class Runs(Settings):
                 except Stop as stop:
                     run.result = stop.result
                     run.result = await self.finish(run.result) or run.result
-            except Stop as stop:  # of finish()
+            except Stop as stop:  # of finish() just above
                 run.result = stop.result
             except asyncio.CancelledError:
-                # If interrupt() alone cancelled the task, it is cancelled no more.
+                # uncancel() takes back that of interrupt(). If one is left, others cancelled, too.
                 if run.interrupt is None or task.uncancel() > run.cancels:
                     self.record(RunEnd("cancelled"))
                     raise
@@ -234,7 +239,8 @@ class Runs(Settings):
             except (Exception, KeyboardInterrupt, SystemExit):
                 self.record(RunEnd("error"))
                 raise
-            opened, used = open_states(self.log), usage_of(newest_run(self.log))
+            opened = open_states(self.log)
+            used = usage_of(newest_run(self.log))
             waiting = [state for state in opened if state.state == "awaiting_approval"] or opened
             pending = tuple(state.asked for state in waiting)
             run.result = replace(run.result, usage=used, pending=pending)
@@ -252,7 +258,10 @@ class Runs(Settings):
             )
 
     def _begin(self, prompt: Prompt, extra: Extra) -> None:
-        """Record that a run begins, and its prompt. ValueError: there is nothing to work on."""
+        """Record that a run begins, and its prompt, which closes open calls.
+
+        ValueError: there is nothing to work on.
+        """
         last = self.messages[-1:]
         if prompt is None:
             if not last or (
@@ -267,5 +276,5 @@ class Runs(Settings):
         for state in open_states(self.log):
             self.record(sealed(state))
         message = UserMessage(prompt)
-        if self.messages[-1:] != [message]:  # asked again after an error: it is there already
+        if self.messages[-1:] != [message]:  # else it is there: asked again after an error
             self.record(message)

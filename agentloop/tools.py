@@ -47,7 +47,8 @@ class Tool:
     parameters: a JSON schema of type "object". These keywords are checked here: `type`, `enum`,
         `const`, `required`, `properties`, `items`, `additionalProperties: false`. The others are
         the tool's own to check.
-    ephemeral: how many newest results of this tool stay visible; 0 means all of them.
+    ephemeral: how many newest results of this tool stay visible; 0 means all of them. Older ones
+        go in batches: see `Ephemeral`.
     timeout: seconds that one call may take.
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
@@ -188,7 +189,8 @@ async def in_thread(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwar
     A daemon thread: the threads of `asyncio.to_thread` keep the interpreter from exiting, and are
     few enough that slow tools hold each other up.
     """
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
     context = contextvars.copy_context()
     outcome = Future[R]()
 

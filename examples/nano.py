@@ -133,8 +133,9 @@ class Loop(Settings):
         Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
         nothing to work on. After an error, `run()` tries again.
         """
-        self._begin(prompt)
+        self._refuse_if_busy()
         try:
+            self._begin(prompt)
             tool_choice, calls = self.tool_choice, waiting_calls(self.log)  # from an earlier run
             answer = await self.call_tools(calls) if calls else None
             if answer and (answer := await self.finish(answer)):
@@ -282,7 +283,6 @@ class Loop(Settings):
 
     def _begin(self, prompt: str | None) -> None:
         """Mark the agent as busy, and record the prompt."""
-        self._refuse_if_busy()
         last = [AssistantMessage(), *self.messages][-1]
         if prompt is None and isinstance(last, AssistantMessage):
             raise ValueError("there is nothing to go on with: give run() a prompt")
@@ -503,8 +503,9 @@ def Depends(function: Function) -> Any:
     """Mark a parameter that the program fills in, not the model: `db: Db = Depends(get_db)`.
 
     `db: Annotated[Db, Depends(get_db)]` is the same. A dependency is a function: plain, async, or
-    a generator of either kind (the part after its `yield` runs after the tool). Its own parameters
-    may be dependencies. One call opens each dependency once, and closes the last one first.
+    a generator of either kind (the part after its `yield` runs after the tool; put it in `finally`,
+    since a tool's error is raised at the `yield`). Its own parameters may be dependencies. One
+    call opens each dependency once, and closes the last one first.
     """
     return Dependency(function)
 
@@ -1257,7 +1258,7 @@ def add(a: int, b: int) -> int:
 def main() -> None:
     """Answer the question on the command line."""
     question = " ".join(sys.argv[1:]) or "What is 2 + 3?"
-    if os.environ.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
+    if os.environ.get("OPENAI_API_KEY") or os.environ.get("OPENAI_BASE_URL"):
         llm: ChatModel = ChatOpenAI(os.environ.get("OPENAI_MODEL", "gpt-5-mini"))
     else:
         print("(There is no OPENAI_API_KEY and no OPENAI_BASE_URL, so this is a script.)")
@@ -1272,9 +1273,10 @@ if __name__ == "__main__":
     main()
 
 # What the package has beside this. The names are the same, so `from agentloop import ...` is the
-# whole change:
+# whole change, if you give the fields of messages by name. What you changed in the loop becomes a
+# mixin. A model of yours needs `model`, and `agent.log` has marks (RunStart, RunEnd) beside messages.
 #
-# - streaming (`query_stream`, deltas; a model of yours then takes `on_delta=None` too), events for
+# - streaming (`query_stream`, deltas; a model of yours takes `on_delta=None` for it), events for
 #   `listeners`, `interrupt`, and `fork` for a copy of an agent
 # - sessions: the log in a file, each record as soon as it is made, so that `kill -9` loses nothing
 # - images and files, thinking, and what providers want back of it; ChatAnthropic, ChatGoogle

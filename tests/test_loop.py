@@ -239,6 +239,16 @@ class TestLoop:
         assert validate(agent.messages) == []
         assert agent.messages[-1].text == "LookupError: x"
 
+    async def test_a_cancel_that_a_tool_raises_itself_is_a_result_also_with_raise(self):
+        @tool("Look")
+        async def look() -> str:
+            raise asyncio.CancelledError
+
+        calls = [call("look"), call("add", a=1, b=1)]
+        agent, llm = self.make(calls, "ok", tools=[look, add], on_tool_error="raise")
+        assert await agent.query("x") == "ok"
+        assert shown(llm.requests[-1])[-2:] == ["CancelledError", "2"]
+
     async def test_one_failure_of_many_stops_no_other(self):
         @tool("Look")
         async def look() -> str:

@@ -528,3 +528,18 @@ def test_it_runs_as_a_program():
     assert server.requests[0]["model"] == "some-model"
     assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
     assert "Incorrect API key" in refused.stderr
+
+
+async def test_a_prompt_that_cannot_be_recorded_leaves_the_agent_free(lib):
+    errors = [OSError("full")]
+
+    class Full(lib.Loop):
+        def record(self, record):
+            if isinstance(record, lib.UserMessage) and errors:
+                raise errors.pop()
+            super().record(record)
+
+    agent = Full(llm=lib.ScriptedModel("hello"))
+    with pytest.raises(OSError, match="full"):
+        await agent.run("hi")
+    assert (await agent.run("hi")).text == "hello"

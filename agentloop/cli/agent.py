@@ -173,13 +173,23 @@ class Chat:
         None if the model failed. OSError: the session cannot be kept.
         """
         try:
-            result = await self.agent.run(prompt and with_images(prompt, self.root))
+            result = await self.agent.run(prompt and self.with_images(prompt))
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
         if result.stop_reason not in ("completed", "done"):
             self.note(f"Stopped: {result.stop_reason}.")
         return result
+
+    def with_images(self, prompt: str) -> str | list[Part]:
+        """The prompt with the images that it names as @path."""
+        images: list[Part] = []
+        for path in re.findall(r'(?<!\S)@("[^"]+"|\S+)', prompt):
+            if image := image_at(self.root / path.strip('"')):
+                images.append(image)
+            elif guess_type(path.strip('"'))[0] in IMAGE_TYPES:
+                self.note(f"There is no image {path}.")
+        return [TextPart(prompt), *images] if images else prompt
 
     async def run_command(self, command: str) -> None:
         """Run a command of the user's, and let the model read what it printed."""
@@ -237,13 +247,6 @@ class Chat:
         """what fills the context window, the tools, and what was used so far"""
         names = ", ".join(tool.name for tool in self.agent.toolset())
         self.terminal.say(f"{await self.meter()}\ntools: {names}\nso far: {self.usage()}")
-
-
-def with_images(prompt: str, root: Path) -> str | list[Part]:
-    """The prompt with the images that it names as @path."""
-    paths = re.findall(r'(?<!\S)@("[^"]+"|\S+)', prompt)
-    images = [image for path in paths if (image := image_at(root / path.strip('"')))]
-    return [TextPart(prompt), *images] if images else prompt
 
 
 def image_at(path: Path) -> Part | None:

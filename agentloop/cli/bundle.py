@@ -30,7 +30,7 @@ INNER = r"^ *from (?:__future__|\.+[\w.]+) import (?:\([^)]*\)|.*)\n"  # what a 
 LEFT_OUT = f"(?m)^if TYPE_CHECKING:\n(?:{INNER})+|(?<=:\n)(?:{INNER})+\n|{INNER}"
 HEADER = """\
 # An agent that is yours: read it, edit it, add to it. Made by agentloop {}.
-# It needs Python 3.11, {}.
+# It needs Python 3.11, {}. Your own code stands behind the line `# ==== yours`.
 # `agentloop bundle --check FILE` says what you changed in a file, and what is newer in agentloop;
 # --upgrade gets that.
 #
@@ -58,8 +58,9 @@ HEADER = """\
 # OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 # SOFTWARE.
 
-# Each part keeps its own imports.
+# Each part keeps its own imports, and no formatter changes it: `# fmt: on` is for your code.
 # ruff: noqa: E402, E501, F811, I001
+# fmt: off
 
 from __future__ import annotations"""
 MARK = re.compile(r"^# ==== (\S+) ==== sha256 (\w+)$", re.MULTILINE)
@@ -159,7 +160,8 @@ def read_bundle(path: Path) -> tuple[str, dict[str, Section]]:
     start, *pieces = MARK.split(text := path.read_text("utf-8"))
     thirds = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
     found = {name: Section(body.strip("\n"), hash) for name, hash, body in thirds}
-    if not {"header", "yours"} <= {*found} or len(found) < len(re.findall("(?m)^# ====", text)):
+    marks = re.findall(r"(?m)^# ==== \S+ ====", text.partition("\n# ==== yours ====")[0])
+    if not {"header", "yours"} <= {*found} or len(found) <= len(marks):
         raise ValueError(f"{path} is no bundle, or a marker line in it was changed.")
     return start, found
 

@@ -91,7 +91,8 @@ class AnthropicChunks(Accumulator):
     """A streamed reply, put together from its events."""
 
     def add(self, event: JSON) -> None:
-        blocks, usage = self.data.setdefault("content", []), self.data.setdefault("usage", {})
+        blocks = self.data.setdefault("content", [])
+        usage = self.data.setdefault("usage", {})
         kind = event.get("type")
         piece = obj(event.get("content_block") or event.get("delta") or event.get("message"))
         if kind == "content_block_start":

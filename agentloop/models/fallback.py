@@ -40,7 +40,8 @@ class Fallback:
         if not models or not all(hasattr(model, "ainvoke") for model in models):
             raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
         self.models: tuple[Any, ...] = models
-        self.errors, self.cooldown = errors, cooldown
+        self.errors = errors
+        self.cooldown = cooldown
         self._down_until: dict[int, float] = {}  # by the model's id
 
     def __repr__(self) -> str:
@@ -77,7 +78,8 @@ class Fallback:
 
         Raises the last error, with those before it in its notes.
         """
-        shown, notes = False, list[str]()
+        shown = False
+        notes: list[str] = []
 
         def show(delta: Delta) -> None:
             nonlocal shown

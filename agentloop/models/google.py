@@ -113,7 +113,8 @@ class GoogleChunks(Accumulator):
     def _add_call(self, part: JSON) -> None:
         """Take a whole call, or with streamFunctionCallArguments (Vertex AI) its next piece."""
         piece = part["functionCall"]
-        pieces, shown = piece.pop("partialArgs", ()), plain_text(piece.get("args"))
+        pieces = piece.pop("partialArgs", ())
+        shown = plain_text(piece.get("args"))
         if "name" in piece:
             self._parts.append(part)
         call = self._parts[-1]["functionCall"]

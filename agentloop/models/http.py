@@ -10,6 +10,7 @@ takes, so that both ways give the same message). Everything else is here, once.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import os
@@ -171,7 +172,9 @@ class HTTPModel(ABC):
 
     def with_output(self, schema: JSON) -> Self:
         """A copy whose answers are JSON that follows the schema."""
-        return replace(self, output_schema=schema)
+        twin = copy.copy(self)
+        twin.output_schema = schema
+        return twin
 
     # ---- what a provider says, beside its `chunks`
 
@@ -240,9 +243,6 @@ class HTTPModel(ABC):
         import httpx
 
         url = _address(str(self.base_url), self.path(bool(parts.on_delta)))
-        idle, response = (await _pool()).setdefault(url.netloc, []), None
-        # one transport for one request at a time: httpx is slow at many in one
-        transport: Any = self.client or (idle.pop() if idle else _new_transport(url))
         build = self.client.build_request if self.client else httpx.Request
         request = build(
             "POST",
@@ -257,6 +257,10 @@ class HTTPModel(ABC):
         if url.userinfo:
             request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
         request.headers.setdefault("user-agent", "agentloop")  # a client of one's own has another
+        response = None
+        idle = (await _pool()).setdefault((url.scheme, url.netloc), [])
+        # one transport for one request at a time: httpx is slow at many in one
+        transport: Any = self.client or (idle.pop() if idle else _new_transport(url))
         try:
             if self.client:
                 response = await self.client.send(request, stream=True)
@@ -302,7 +306,8 @@ class HTTPModel(ABC):
         """The reply, put together if it is streamed."""
         import httpx
 
-        parser, clock = EventParser(), asyncio.timeout(None)
+        parser = EventParser()
+        clock = asyncio.timeout(None)
         streamed = (
             parts.on_delta
             and response.is_success
@@ -369,7 +374,7 @@ class HTTPModel(ABC):
 
     async def aclose(self) -> None:
         """Close this event loop's connections that are idle. The loop's own end does so, too."""
-        for idle in (await _pool()).values():
+        for idle in [*(await _pool()).values()]:
             while idle:
                 await idle.pop().aclose()
 
@@ -419,12 +424,13 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
 
     import httpx
 
-    proxies = {} if url.host in LOOPBACK or proxy_bypass(url.host) else getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all", "")
+    proxy = getproxies().get(url.scheme) or getproxies().get("all")
+    if proxy and (url.host in LOOPBACK or proxy_bypass(url.netloc.decode())):
+        proxy = None
     return httpx.AsyncHTTPTransport(
         verify=_ssl_context(),
         limits=httpx.Limits(keepalive_expiry=60),
-        proxy=re.sub("^(?!.*://)(?=.)", "http://", proxy) or None,
+        proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
     )
 
 

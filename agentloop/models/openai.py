@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadResponse, ModelError
@@ -71,11 +72,11 @@ OPENAI_USAGE = (
     "reasoning_tokens",
 )
 # OpenRouter, Z.AI, DeepSeek
-BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek and vLLM; OpenRouter; Mistral
+BROKEN_OFF = "error", "network_error", "insufficient_system_resource"
+THOUGHTS = "reasoning_content", "reasoning", "thinking"  # DeepSeek and vLLM; OpenRouter; Mistral
 # for the server alone; the last two hold signatures, of OpenRouter and of Gemini
-OPAQUE = (*THOUGHTS[:2], "reasoning_details", "extra_content")
-GROWING = ("content", "refusal", *THOUGHTS)  # from chunk to chunk
+OPAQUE = *THOUGHTS[:2], "reasoning_details", "extra_content"
+GROWING = "content", "refusal", *THOUGHTS  # from chunk to chunk
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -225,6 +226,7 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     return out
 
 
+@lru_cache(1000)  # every request holds all replies so far
 def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     out: JSON = {"role": "assistant", "content": message.content or None}
     raw = obj(message.raw)
@@ -268,7 +270,8 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
 
 
 def _read_openai_call(call: JSON) -> ToolCall:
-    function, name = obj(call.get("function")), "extra_content"
+    function = obj(call.get("function"))
+    name = "extra_content"
     return ToolCall(
         plain_text(call.get("id")),
         plain_text(function.get("name")),
@@ -319,9 +322,12 @@ class OpenAIChunks(Accumulator):
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Index, id and name may each be missing, repeated, or the same for two calls."""
-        index, function = delta.get("index", position), obj(delta.get("function"))
-        call_id, name = delta.get("id") or "", function.get("name") or ""
-        arguments, call = plain_text(function.get("arguments")), self._open.get(index)
+        index = delta.get("index", position)
+        function = obj(delta.get("function"))
+        call_id = delta.get("id") or ""
+        name = function.get("name") or ""
+        arguments = plain_text(function.get("arguments"))
+        call = self._open.get(index)
         if call and name:
             both = call_id and call["id"]  # Gemini gives all calls one index, and no ids
             is_whole = arguments and loaded(call["function"]["arguments"]) is not None

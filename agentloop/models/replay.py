@@ -63,7 +63,9 @@ class RecordingModel:
     """
 
     def __init__(self, llm: ChatModel, path: str | Path) -> None:
-        self.llm, self.model, self.path = llm, llm.model, Path(path)
+        self.llm = llm
+        self.model = llm.model
+        self.path = Path(path)
         self.path.touch(0o600, exist_ok=False)
         append(self.path, RECORDING + b"\n")
 
@@ -97,7 +99,9 @@ class ReplayModel:
     """
 
     def __init__(self, path: str | Path, *, ignore: str = "(?!)") -> None:
-        self.path, self.ignore, self.number = Path(path), ignore, 0  # of requests made
+        self.path = Path(path)
+        self.ignore = ignore
+        self.number = 0  # of requests made
         first, *lines = self.path.read_bytes().split(b"\n")
         if first != RECORDING:
             raise ValueError(f"{path} is no recording: RecordingModel(llm, path) makes one")
@@ -115,7 +119,8 @@ class ReplayModel:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        number, name = self.number + 1, self.path.name
+        number = self.number + 1
+        name = self.path.name
         if number > len(self.requests):
             raise ReplayMismatch(f"request {number} is one more than there are in {name}")
         recorded = self.requests[self.number]

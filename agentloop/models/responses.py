@@ -165,7 +165,9 @@ def _without_other_formats(schema: JSON) -> JSON:
 
 
 def _is_strict(schema: JSON) -> bool:
-    keys, kind, properties = schema.keys(), schema.get("type"), obj(schema.get("properties"))
+    keys = schema.keys()
+    kind = schema.get("type")
+    properties = obj(schema.get("properties"))
     is_closed = schema.get("additionalProperties") is False
     if kind == "object" and not (is_closed and {*schema.get("required", ())} == properties.keys()):
         return False
@@ -192,7 +194,8 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
     """The message in a reply. LookupError, TypeError or BadResponse: there is none."""
-    items, status = objects(data["output"]), data["status"]
+    items = objects(data["output"])
+    status = data["status"]
     if status in ("failed", "cancelled"):
         raise BadResponse(status)
     if not all(isinstance(item["type"], str) for item in items):
@@ -248,14 +251,13 @@ class ResponsesEvents(Accumulator):
         self._places: dict[str, Any] = {}  # of the last piece of each kind
 
     def add(self, event: JSON) -> None:
-        kind, at = (
-            plain_text(event.get("type")).removeprefix("response."),
-            event.get("output_index"),
-        )
+        kind = plain_text(event.get("type")).removeprefix("response.")
+        at = event.get("output_index")
         if kind in ("completed", "incomplete", "failed"):
             # the backend of Codex, new-api: the last event has no items
             items = event["response"].get("output") or self.data["output"]
-            self.data, self.complete = event["response"] | {"output": items}, True
+            self.data = event["response"] | {"output": items}
+            self.complete = True
         elif kind == "output_item.added":
             self._begun[at] = event["item"]
         elif kind == "output_item.done":
@@ -264,7 +266,7 @@ class ResponsesEvents(Accumulator):
             call = self._begun[at]
             self.call(event["delta"], call["name"], call["call_id"])
         elif name := PIECES_OF.get(kind):
-            place = (at, event.get("summary_index"), event.get("content_index"))
+            place = at, event.get("summary_index"), event.get("content_index")
             gap = "" if self._places.setdefault(name, place) == place else "\n\n"
             self._places[name] = place
             getattr(self, name)(gap + event["delta"])

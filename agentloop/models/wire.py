@@ -141,7 +141,8 @@ def kept_blocks(
     They stand in `raw` under `name`. A call has the mark as its type, or as one of its keys.
     [] if another provider sent them, or if the message says something else by now.
     """
-    raw, rest = obj(message.raw), iter(calls)
+    raw = obj(message.raw)
+    rest = iter(calls)
     sent = objects(raw.get(name)) if owner in raw.values() else []
     with suppress(StopIteration):  # fewer calls than there were
         blocks = [b | next(rest) if mark in (b.get("type"), *b) else b for b in sent]

@@ -313,6 +313,13 @@ def test_what_is_no_bundle_stays_as_it_is(file, capsys, old, new):
     assert file.read_bytes() == before
 
 
+def test_what_is_behind_the_line_yours_may_look_like_anything(file, capsys):
+    with file.open("a") as bundle:
+        bundle.write("\n# ==== helpers ====\n# ============ tools\n")
+    assert command("--check", file) == 0
+    assert re.search("yours +changed by you", capsys.readouterr().out)
+
+
 def test_list_says_what_each_part_is_and_weighs(capsys):
     assert command("--list") == 0
     said = capsys.readouterr().out

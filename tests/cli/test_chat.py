@@ -315,7 +315,8 @@ def test_a_message_has_several_lines_and_a_paste_stays_whole_while_output_comes(
 def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     for name in ("shot one.png", "number two.png"):
         (project / name).write_bytes(PNG)
-    screen = chat("I see both.")
+    screen = chat("I see none.", "I see both.")
+    assert "(There is no image three.png.)" in screen.enter("@three.png", "I see none.")
     screen.paste(f"'{project}/shot one.png'")
     screen.expect("shot one.png")
     screen.type("@two")
@@ -323,7 +324,8 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     screen.expect('@"number two.png"')
     screen.press("Enter")
     screen.expect("I see both.")
-    [content] = said(screen.server.requests[-1])
+    named, content = said(screen.server.requests[-1])
+    assert named == "@three.png"
     assert [part["type"] for part in content] == ["text", "image_url", "image_url"]
     data = base64.b64encode(PNG).decode()
     assert content[1]["image_url"]["url"] == f"data:image/png;base64,{data}"

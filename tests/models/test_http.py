@@ -313,18 +313,29 @@ async def test_instrumentation_of_transports_sees_every_request_and_no_client_is
     assert [headers["traceparent"] for headers in server.headers] == ["t-1"] * 2
 
 
-async def test_proxies_of_the_environment_are_used_but_not_for_loopback(monkeypatch):
+@pytest.mark.parametrize("scheme", ["http://", ""])
+async def test_proxies_of_the_environment_are_used_but_not_for_loopback(scheme, monkeypatch):
     answer = send(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-    async with FaultServer([answer]) as proxy, OpenAIDouble(["a"]) as server:
-        for name in ("HTTP_PROXY", "http_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.delenv(name, raising=False)
+    async with FaultServer([answer], [answer]) as proxy, OpenAIDouble(["a"]) as server:
+        for name, value in (("HTTP", f"{scheme}127.0.0.1:{proxy.port}"), ("NO", "127.0.0.2:9")):
+            monkeypatch.setenv(f"{name}_PROXY", value)
+            monkeypatch.setenv(f"{name}_PROXY".lower(), value)
         llm = model("http://models.invalid/v1", max_retries=0)
         with pytest.raises(BadRequest):
             await ask(llm)
         llm.base_url = server.base_url  # the address may change later
         assert (await ask(llm)).text == "a"
+        llm.base_url = "http://127.0.0.2:9"
+        with pytest.raises(ConnectionFailed):
+            await ask(llm)
+
+
+async def test_connections_are_closed_while_another_server_is_asked():
+    async with OpenAIDouble(["a"]) as one, OpenAIDouble(["b"]) as other:
+        llm = model(one)
+        await ask(llm)
+        _, reply = await asyncio.gather(llm.aclose(), ask(model(other)))
+    assert reply.text == "b"
 
 
 async def test_a_name_and_a_password_in_the_address_are_sent_and_not_logged(caplog):
