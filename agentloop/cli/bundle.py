@@ -188,17 +188,19 @@ def main(options: argparse.Namespace) -> int:
     -o FILE         the new file, such as my_agent.py
     --list          show the parts, and what each weighs; what one needs comes with it
     --check FILE    say what you changed in a bundle, and what is newer
-    --upgrade FILE  replace the parts of a bundle that you did not change
+    --upgrade FILE  replace the parts of a bundle that you did not change, and add parts
     """
     package, said, status = read_package(), list[str](), 0
     if file := options.check or options.upgrade:
         start, old = read_bundle(Path(file))
-        now = bundle(choose(package, [name for name in old if name in package]))
+        names = [name for name in old if name in package]
+        now = bundle(choose(package, names + options.parts))
         said, both = compare(old, now)
         if options.upgrade and not both:
             kept = {name: section for name, section in old.items() if section.is_changed()}
             Path(file).write_text(start + joined(now | kept), encoding="utf-8", newline="\n")
-            said = [f"{file} is up to date."]
+            newer = [line for line in said if line.endswith(" newer upstream")]
+            said = [*newer, f"{file} is up to date."]
         said, status = said + both, int(bool(both))
     elif options.list:
         for part in package.values():

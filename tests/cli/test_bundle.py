@@ -285,6 +285,15 @@ def test_an_upgrade_keeps_every_touched_part_and_no_other(file, capsys, touched,
     assert file.read_text() == text
 
 
+def test_a_part_that_is_named_is_added(file, capsys):
+    small(file.parent / "package", more="PI = 3.14\n")
+    assert command("more", "--upgrade", file) == 0
+    assert "more.py                 newer upstream\n" in capsys.readouterr().out
+    assert "PI = 3.14" in file.read_text()
+    assert command("--upgrade", file) == 0
+    assert "newer" not in capsys.readouterr().out
+
+
 def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(file):
     folder = file.parent / "package"
     loop = LOOP.replace("from .data import (", "from .more import PI\nfrom .data import (")
