@@ -254,8 +254,8 @@ class Loop(Runs):
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            is_ours = isinstance(error, Exception) and self.on_tool_error == "raise"
-            if was_cancelled(error) or is_ours:
+            ends_run = isinstance(error, Exception) and self.on_tool_error == "raise"
+            if was_cancelled(error) or ends_run:
                 raise
             logger.info("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
@@ -282,7 +282,7 @@ class Loop(Runs):
     # ---- the steps of `run`
 
     async def _take_up_open_calls(self) -> None:
-        """Run the calls that are open. A new prompt has closed them: this is for `run()` alone.
+        """Run the calls that are open: for `run()` without a prompt, which would have closed them.
 
         One that had started may have had effects: it runs again only if its tool is idempotent.
         """

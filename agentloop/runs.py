@@ -58,9 +58,7 @@ class Run:
     cancels: int  # how often the task was cancelled before
     events: EventQueue | None  # to the reader of a stream
     interrupt: str | None = None  # what the model is told of an interrupt
-    halted: bool = (
-        False  # no further call starts: an interrupt, an error, a Stop of a tool that began
-    )
+    halted: bool = False  # no further call starts: an interrupt, an error, a Stop of a tool
     result: Result = Result()
 
     def is_cancelled(self) -> bool:

@@ -438,7 +438,7 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
 def _ssl_context() -> Any:
     import httpx
 
-    return httpx.create_ssl_context()  # 20 ms; a client with a ready one takes 0.1
+    return httpx.create_ssl_context()  # 20 ms; a transport with a ready one takes 0.1
 
 
 # ---- errors, as pure functions

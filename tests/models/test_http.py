@@ -340,11 +340,17 @@ async def test_connections_are_closed_while_another_server_is_asked():
 
 async def test_a_name_and_a_password_in_the_address_are_sent_and_not_logged(caplog):
     caplog.set_level("DEBUG")
-    async with serving(*[answer(OK)] * 3) as server:
-        for user in ("me:secret@", ":secret@", ""):
-            await ask(model(server.url.replace("//", "//" + user)))
+    async with serving(*[answer(OK)] * 4) as server, httpx.AsyncClient(auth=("a", "b")) as own:
+        for user, client in (
+            ("me:secret@", None),
+            (":secret@", None),
+            ("me:secret@", own),
+            ("", None),
+        ):
+            await ask(model(server.url.replace("//", "//" + user), client=client))
     sent = [headers["authorization"] for headers, _ in server.requests]
-    assert sent == ["Basic bWU6c2VjcmV0", "Basic OnNlY3JldA==", f"Bearer {KEY}"]
+    assert sent[:3] == ["Basic bWU6c2VjcmV0", "Basic OnNlY3JldA==", "Basic YTpi"]
+    assert sent[3] == f"Bearer {KEY}"
     assert "POST" in caplog.text
     assert "secret" not in caplog.text
 

@@ -128,7 +128,10 @@ async def test_the_everything_server_over_each_transport(kind):
     ("chosen", "names"),
     [
         ({}, ["fake__echo", "fake__a_b_39ec6c18", "fake__a_b", "fake__" + "x" * 49 + "_03282cad"]),
-        ({"include": ["a*", "echo"], "exclude": ["*.*"]}, ["fake__echo", "fake__a_b"]),
+        (
+            {"include": ["a*", "echo"], "exclude": ["*.*"], "url": "http://127.0.0.1:9"},  # unused
+            ["fake__echo", "fake__a_b"],
+        ),
     ],
 )
 async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, names):
