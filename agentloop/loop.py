@@ -175,6 +175,15 @@ class Loop(Runs):
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
 
+    def answer(self, call_id: str, content: object) -> None:
+        """Give the result of a call that waits, such as one of an `external` tool.
+
+        Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
+        Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
+        """
+        call = self.waiting_call(call_id)
+        self.add(call.answer(as_content(content, self.max_result_chars)))
+
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
         try:
@@ -254,6 +263,8 @@ class Loop(Runs):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
+            if tool.external:
+                raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)

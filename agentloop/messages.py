@@ -382,17 +382,23 @@ Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 
 # ---- how a run ends
 
+HOW_TO_GO_ON = {  # with each call that is pending, by the stop reason
+    "needs_approval": "agent.decide({!r}, 'allow')",
+    "needs_answer": "agent.answer({!r}, '...')",
+}
+
 
 @frozen
 class Result:
     """How a run ended.
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
-    "interrupted", "needs_approval", "refused", "no_progress", "context_overflow", "limit:<which>"
-    ("limit:length": the model's answer was cut off), or "unknown:<word>", the provider's own word
-    for a reason that we do not know. `value` is what a done tool handed over, `usage` is this run's
-    tokens, `pending` are the calls that somebody is asked for, else those without a result: `run()`
-    runs those that have not started.
+    "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
+    "refused", "no_progress", "context_overflow", "limit:<which>" ("limit:length": the model's
+    answer was cut off), or "unknown:<word>", the provider's own word for a reason that we do not
+    know. `value` is what a done tool handed over, `usage` is this run's tokens, `pending` are the
+    calls that somebody is asked for, else those without a result: `run()` runs those that have not
+    started.
     """
 
     text: str = ""
@@ -402,10 +408,11 @@ class Result:
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.text or self.stop_reason != "needs_approval":
+        if self.text or self.stop_reason not in HOW_TO_GO_ON:
             return self.text
-        waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
-        return "\n".join(["(needs_approval)", *waits, "agent.run()"])
+        step = HOW_TO_GO_ON[self.stop_reason]
+        steps = [f"{call.name}: {step.format(call.id)}" for call in self.pending]
+        return "\n".join([f"({self.stop_reason})", *steps, "agent.run()"])
 
 
 class Stop(Exception):

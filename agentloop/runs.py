@@ -30,6 +30,7 @@ from .messages import (
     RunStart,
     Stop,
     SystemMessage,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
@@ -130,6 +131,31 @@ class Runs(Settings):
         A fork counts only its own requests.
         """
         return usage_of(self.conversation.requests)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """Return the calls that somebody is asked for; if there are none, those without a result.
+
+        They are there after a restart, too. A prompt closes them, and they do not run.
+        """
+        opened = self.conversation.open_calls
+        awaiting = [state for state in opened if state.state == "awaiting_approval"]
+        return tuple(state.asked for state in awaiting or opened)
+
+    def waiting_call(self, call_id: str) -> ToolCall:
+        """Return a call that waits for somebody, and can be decided or answered.
+
+        Raises ValueError that says why it does not wait, and AgentBusy while a run goes on.
+        """
+        self.refuse_if_busy()
+        state = self.conversation.states.get(call_id)
+        if state is None:
+            raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
+        if state.state == "sealed" and not state.start:
+            raise ValueError(f"a new prompt closed {call_id!r}: it did not run")
+        if state.result or not state.waits:
+            raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
+        return state.call
 
     @property
     def conversation(self) -> Conversation:
@@ -316,11 +342,8 @@ class Runs(Settings):
 
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
-        opened = self.conversation.open_calls
-        awaiting = [state for state in opened if state.state == "awaiting_approval"]
-        pending = tuple(state.asked for state in awaiting or opened)
         usage = usage_of(self.conversation.run_requests)
-        result = replace(result, usage=usage, pending=pending)
+        result = replace(result, usage=usage, pending=self.pending)
         self.record(RunEnd(result.stop_reason))
         self.emit(FinalResponseEvent(result.text, result.stop_reason))
         return result

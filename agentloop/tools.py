@@ -48,6 +48,8 @@ class Tool:
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     read_only: has no side effects.
+    external: somebody else does the work: a person, a queue, a browser. Nothing runs here. The run
+        ends with "needs_answer", and `agent.answer` gives the result.
 
     Tools are equal if all of this is.
     """
@@ -61,6 +63,7 @@ class Tool:
     parallel: bool = True
     idempotent: bool = False
     read_only: bool = False
+    external: bool = False
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
@@ -133,6 +136,7 @@ def tool(
     parallel: bool = True,
     idempotent: bool = False,
     read_only: bool = False,
+    external: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.

@@ -7,6 +7,7 @@ text. These are fields of their own now.
 """
 
 import re
+from glob import escape
 
 from pydantic_core import to_json
 
@@ -55,7 +56,10 @@ def modernize(data: JSON) -> JSON:
             new = {"verdict": word or "none", "reason": reason}
         case {"type": "always", "arguments": {"command": str(command)}}:
             # "rm *.pyc" was kept as a glob, too, but only such as "git *" was meant as one
-            new = {"exact": re.fullmatch(r"[^*?\[]+ \*", command) is None}
+            if re.fullmatch(r"[^*?\[]+ \*", command) is None:
+                new = {"arguments": {"command": escape(command)}}
+        case {"type": "always_allow", "exact": True, "arguments": {**texts}}:
+            new = {"arguments": {name: escape(text) for name, text in texts.items()}}
         case _:
             pass
     if data["type"] in MARKS:
