@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .agent import Agent
+from .common.prices import Price
 from .common.records import dump_record, load_record
 from .depends import Depends, current_agent, current_call
 from .errors import (
@@ -117,6 +118,7 @@ __all__ = [
     "ModelError",
     "Offload",
     "Overloaded",
+    "Price",
     "RateLimited",
     "RecordingModel",
     "Repetition",

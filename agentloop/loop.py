@@ -46,6 +46,7 @@ OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
     "Say what you have done, what you found, and what is still missing."
 )
+NEEDS_ANSWER = "{0.name} waits: agent.answer({0.id!r}, ...), then agent.run()"
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 STOPS = {  # other stop reasons of a reply become "unknown:..."
     "refused": "refused",
@@ -264,7 +265,7 @@ class Loop(Runs):
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
             if tool.external:
-                raise Stop("needs_answer")
+                raise Stop("needs_answer", NEEDS_ANSWER.format(call))
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             value = await within(tool.timeout, work, grace=self.cancel_grace)

@@ -382,11 +382,6 @@ Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 
 # ---- how a run ends
 
-HOW_TO_GO_ON = {  # with each call that is pending, by the stop reason
-    "needs_approval": "agent.decide({!r}, 'allow')",
-    "needs_answer": "agent.answer({!r}, '...')",
-}
-
 
 @frozen
 class Result:
@@ -408,11 +403,10 @@ class Result:
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.text or self.stop_reason not in HOW_TO_GO_ON:
+        if self.text or self.stop_reason != "needs_approval":
             return self.text
-        step = HOW_TO_GO_ON[self.stop_reason]
-        steps = [f"{call.name}: {step.format(call.id)}" for call in self.pending]
-        return "\n".join([f"({self.stop_reason})", *steps, "agent.run()"])
+        waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
+        return "\n".join(["(needs_approval)", *waits, "agent.run()"])
 
 
 class Stop(Exception):

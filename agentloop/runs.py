@@ -153,7 +153,7 @@ class Runs(Settings):
             raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
         if state.state == "sealed" and not state.start:
             raise ValueError(f"a new prompt closed {call_id!r}: it did not run")
-        if state.result or not state.waits:
+        if not state.waits:
             raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
         return state.call
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from .. import AssistantMessage, Loop, Message, Summary, ToolMessage
-from ..common.prices import PriceOf, cost_of, price_of
+from ..common.prices import PriceOf, cost_of, genai_price
 from ..common.records import to_dict
 from ..common.store import SESSION_NAME, read_log, session_path
 from ..messages import JSON, Record, RunEnd, SideRequest, Unknown
@@ -80,7 +80,7 @@ def page_of(title: str, log: Sequence[Record], loop: bool = False, live: bool = 
     loop: make the one to watch the loop with. live: let it load itself again, every other second.
     """
     data: JSON = {"title": title, "live": live, "code": inspect.getsource(Loop.run)}
-    data |= data_of(log, price_of(), every=loop)
+    data |= data_of(log, every=loop)
     text = to_json(data, inf_nan_mode="null").decode()
     nonce = sha256(text.encode()).hexdigest()  # no text can hold its own hash
     template = "loop.html" if loop else "view.html"
@@ -88,7 +88,7 @@ def page_of(title: str, log: Sequence[Record], loop: bool = False, live: bool = 
     return page.replace("{{data}}", text.replace("<", "\\u003c")).encode()
 
 
-def data_of(log: Sequence[Record], price: PriceOf | None = None, every: bool = False) -> JSON:
+def data_of(log: Sequence[Record], price: PriceOf = genai_price, every: bool = False) -> JSON:
     """Return what a page shows: all messages, and a row for each record and for the end.
 
     The row of a reply or of a run's end (with `every`, each row) says what the model saw, or would

@@ -59,7 +59,7 @@ def modernize(data: JSON) -> JSON:
             if re.fullmatch(r"[^*?\[]+ \*", command) is None:
                 new = {"arguments": {"command": escape(command)}}
         case {"type": "always_allow", "exact": True, "arguments": {**texts}}:
-            new = {"arguments": {name: escape(text) for name, text in texts.items()}}
+            new = {"arguments": {name: escape(str(text)) for name, text in texts.items()}}
         case _:
             pass
     if data["type"] in MARKS:
