@@ -33,6 +33,8 @@ from agentloop import (
 from agentloop.mixins.hooks import Hook
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
+from tests.doubles.openai_double import calls
+from tests.doubles.wires import WIRES
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
@@ -44,6 +46,8 @@ POINTS = dict(
     line.split(": ", 1)
     for line in r"""
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
+approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
+ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
 event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
@@ -208,6 +212,29 @@ async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
     assert (reply.usage, reply.stop_reason, reply.tool_calls) == (Usage(120, 12), "end", ())
     said = [block.get("text") or block["type"] for block in reply.raw["content"]]
     assert said == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
+    recipe = load("approve_later")
+    asked = calls(("pay", {"to": "bert", "amount": 700}, "c1"), ("look", {}, "c2"))
+    look = tool("Look", name="look", read_only=True)(lambda: "seen")
+    async with wire.double([asked, "It waits.", "Noon.", "I see."]) as server:
+        llm = wire.model(server, max_retries=0)
+        clerk = recipe.Patient(llm=llm, tools=[recipe.pay, look])
+        assert await clerk.query("Pay Bert 700.") == "It waits."
+        assert [m.text for m in clerk.messages[2:4]] == [recipe.WAITS, "seen"]
+        assert await clerk.query("What time is it?") == "Noon."
+        [waiting] = [state for state in clerk.conversation.states.values() if state.ask]
+        await clerk.settle(waiting.call.id, allowed=allowed, note="Not today.")
+        with pytest.raises(ValueError, match="decided already"):
+            await clerk.settle(waiting.call.id, allowed=True)
+        assert (await clerk.run()).text == "I see.", "the model may say something to it"
+        assert server.refusals == []
+        outcome = "paid 700 to bert" if allowed else "was denied. Not today."
+        assert clerk.messages[-2].text.endswith(outcome)
+        assert sum("paid 700" in message.text for message in clerk.messages) == allowed
 
 
 async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
