@@ -178,14 +178,19 @@ class Chat:
     async def reply(self, prompt: str | None) -> Result | None:
         """Answer a prompt, and show the answer as it comes. None goes on with a cut-off run.
 
-        Return None if the model failed. Raises OSError if the session cannot be kept.
+        If the model has asked something (`ask_user`), the prompt is the answer. Return None if the
+        model failed. Raises OSError if the session cannot be kept.
         """
+        questions = [call for call in self.agent.pending if call.name == "ask_user"]
+        if prompt and questions:
+            self.agent.answer(questions[0].id, prompt)
+            prompt = None
         try:
             result = await self.agent.run(prompt and self.with_images(prompt))
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
-        if result.stop_reason not in ("completed", "done"):
+        if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {result.stop_reason}.")
         return result
 

@@ -14,6 +14,7 @@ run ends.
 
 from collections.abc import Sequence
 
+from ..messages import JSON
 from ..tools import tool
 
 
@@ -27,3 +28,10 @@ def ask_user(question: str, options: Sequence[str] = ()) -> None:
         question: one question, with all that they need to know to answer it.
         options: answers to choose from, if there are some; they may say something else.
     """
+
+
+def question_text(arguments: JSON) -> str:
+    """Return the question of a call of `ask_user` as Markdown, its options as a list."""
+    lines = [str(arguments.get("question", ""))]
+    lines += [f"- {option}" for option in arguments.get("options") or ()]
+    return "\n".join(lines)

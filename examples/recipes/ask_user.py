@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from agentloop import Agent, ScriptedModel, Session, ToolMessage, tool
 from agentloop.models.scripted import call
-from agentloop.toolkits.ask import ask_user
+from agentloop.toolkits.ask import ask_user, question_text
 
 
 @tool
@@ -42,8 +42,7 @@ def handle(folder: str, message: str) -> None:
         else:
             result = waiter.run_sync(message)
         for question in result.pending:
-            asked = question.parsed or {}
-            print(asked["question"], *asked["options"], sep="\n- ")
+            print(question_text(question.parsed or {}))
         if not result.pending:
             print(result)
 

@@ -22,7 +22,7 @@ from agentloop.messages import ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-from agentloop.toolkits.ask import ask_user
+from agentloop.toolkits.ask import ask_user, question_text
 from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import NEVER_STARTED, call_states
 
@@ -258,6 +258,12 @@ async def test_every_provider_takes_what_follows_a_question(wire, answers):
         assert (await agent.run(None if answers else "Never mind.")).text == "Done."
         assert server.refusals == []
         assert results(agent) == ["saw a", "four" if answers else NEVER_STARTED]
+
+
+def test_a_question_has_its_options_in_a_list():
+    assert question_text(ASK.parsed) == "For how many?\n- two\n- four"
+    assert question_text({"question": "Why?"}) == "Why?"
+    assert question_text({}) == ""
 
 
 def test_the_model_reads_what_the_options_are_for():
