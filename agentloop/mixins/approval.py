@@ -10,8 +10,9 @@ Copy with: the core, common/approve.py, common/gate.py.
     result = await agent.run()                           # in another process too, from the session
 
 All calls of a turn are judged, and all asks answered, before any of them runs. What nothing and
-nobody clearly allows does not run, and the model reads why. Each ask and each answer is a mark in
-the log. An answer is bound to a call's id, name and arguments, and counts once.
+nobody clearly allows does not run, and the model reads why. `agent.pending` has what waits, after a
+restart too. A new prompt closes it, and it does not run. Each ask and each answer is a mark in the
+log. An answer is bound to a call's id, name and arguments, and counts once.
 """
 
 import re

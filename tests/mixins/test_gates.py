@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from pydantic import (
+    AfterValidator,
     Base64Bytes,
     BaseModel,
     ConfigDict,
@@ -70,6 +72,10 @@ class Parcel:
     orders: tuple[Order, ...] = (Order(),)
 
 
+class Opaque:
+    """What no rule can look into."""
+
+
 def agent_with(bases, gates, script, **settings):
     """An agent with these rules and hooks, and the list of what has run."""
     ran = []
@@ -114,13 +120,17 @@ def agent_with(bases, gates, script, **settings):
     def upload(data: Base64Bytes) -> None:
         ran.append(data)
 
+    @tool("Draw")
+    def draw(shape: Annotated[Any, AfterValidator(lambda _: Opaque())], colour: str) -> None:
+        ran.append(colour)
+
     if Approval in bases:
         settings["approval_rules"] = [gate for gate in gates if isinstance(gate, Rule)]
     if Hooks in bases:
         settings["hooks"] = [gate for gate in gates if isinstance(gate, Hook)]
     agent = type("Gated", bases, {})(
         llm=ScriptedModel(*script),
-        tools=[bash, wipe, send, send_all, greet, order, post, take, repeat, upload],
+        tools=[bash, wipe, send, send_all, greet, order, post, take, repeat, upload, draw],
         **settings,
     )
     return agent, ran
@@ -175,6 +185,7 @@ BASH, WIPE, SEND = call("bash", command="ls"), call("wipe", path="tmp"), call("s
 BUY = call("send", Subject="buy", subject="harmless")
 SEND_ALL = call("send_all", letters=[{}])
 TAKE, UPLOAD = call("take", each=["a", "b"]), call("upload", data="/////w==")
+DRAW = call("draw", shape="round", colour="blue")
 TO_RM = says({"updatedInput": {"command": "rm x"}})
 TO_LS = says({"updatedInput": {"command": "ls"}})
 NO_TRUE = Hook("PreToolUse", no_true)
@@ -222,6 +233,12 @@ TABLE = [
     (Rule("deny", "upload", {"data": "x"}), UPLOAD, "denied", []),
     (Rule("ask", "upload", {"data": "x"}), UPLOAD, "awaiting_approval", []),
     ([Rule("allow", "upload", {"data": "*"})], UPLOAD, "completed", [b"\xff\xff\xff\xff"]),
+    # a rule about what is no plain data counts unless it allows
+    (Rule("deny", "draw", {"shape": "x"}), DRAW, "denied", []),
+    (Rule("ask", "draw", {"shape": "x"}), DRAW, "awaiting_approval", []),
+    ([Rule("deny", "draw", {"colour": "red"}), Rule("allow", "draw")], DRAW, "completed", ["blue"]),
+    ([Rule("ask"), Rule("allow", "draw", {"shape": "*"})], DRAW, "awaiting_approval", []),
+    (Rule("deny", "draw", lambda arguments: arguments["shape"].size > 5), DRAW, "denied", []),
     # lists and nested models: a glob matches anything in them
     (Rule("deny", "send", {"copies": "bo*"}), call("send", copies=["a", "bob"]), "denied", []),
     (
