@@ -75,7 +75,7 @@ tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
 SERVERS = {"event_channels", "fastapi_endpoint"}
-ELSEWHERE = {"azure_openai", "fleet", "notebook_cell", "test_my_agent"}  # what their own tests run
+ELSEWHERE = {"azure_openai", "durable_run", "fleet", "notebook_cell", "test_my_agent"}  # what their own tests run
 OFFLINE = """
 import runpy, sys
 
@@ -159,6 +159,14 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
         for point in POINTS[name].split(" | "):
             at = output.find(point.replace(r"\n", "\n"), at)
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
+
+
+def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_path):
+    pytest.importorskip("dbos")
+    for _ in range(2):  # processes
+        done = python("-W", "error", "-c", OFFLINE, FOLDER / "durable_run.py", cwd=tmp_path)
+        said = done.stdout.partition("\n")[2]  # without the recipe's name
+        assert (said, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
 
 
 def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):

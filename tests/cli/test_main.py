@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -233,7 +234,11 @@ def test_an_interrupted_answer_is_130(tmp_path):
     with HeldDouble(["half", hold]) as server:
         command = [*MODULE, "--base-url", server.base_url, "--model", "m", "--prompt", "go"]
         streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)
+        # under `nohup`, the test run ignores SIGINT, and its children would inherit that
+        takes_interrupts = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), preexec_fn=takes_interrupts, **streams
+        )
         assert server.arrived.acquire(timeout=200)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=200)
