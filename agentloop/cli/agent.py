@@ -23,7 +23,6 @@ from .. import (
     CompactionConfig,
     Cost,
     ImagePart,
-    Memory,
     ModelError,
     Request,
     Result,
@@ -48,6 +47,7 @@ from ..toolkits.mcp import MCPTools, mcp_servers
 from ..toolkits.shell import MAX_TIMEOUT, Shell
 from ..toolkits.skills import Skills
 from ..transcript import is_own, newest_prompt, newest_run, view
+from .remembering import Remembering
 from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 
 SYSTEM_PROMPT = (
@@ -61,7 +61,7 @@ GO_ON = "The run was cut off. Enter goes on with it."
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
 
 
-class CodingAgent(Skills, Approval, Session, Cost, Memory, MCPTools, Agent):
+class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
     """An agent that asks before it acts. What it said before an answer was cut off is kept."""
 
     async def call_model(self, request: Request) -> AssistantMessage:

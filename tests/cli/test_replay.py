@@ -72,4 +72,6 @@ def test_a_run_that_failed_says_why(tmp_path, capsys):
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     shown = capsys.readouterr().out
-    assert "The run ended: error BadRequest: 400: No such model.\n" in shown
+    assert (
+        "\n> go\n\nTurn 1 failed.\nThe run ended: error BadRequest: 400: No such model.\n" in shown
+    )
