@@ -10,12 +10,12 @@ the left and goes right, to `Loop`. A view or a result comes back to the left.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
-from pydantic import Field, PositiveInt, SkipValidation
+from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
 
 from .content import as_content, describe_error
 from .depends import Overrides, current_agent, current_call
@@ -94,33 +94,41 @@ class Loop(Runs):
 
     llm: the model that answers.
     tools: what it may call, each made with `@tool`.
-    system_prompt: sent first with every request.
+    system_prompt: sent first with every request: a text, or a plain function that takes the agent
+        and returns the text. It is called once a run, so that the requests of a run begin alike.
     max_iterations: how many turns (model calls) a run may take; then one more call sums up.
     tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
+    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own.
     on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
         a ToolError, which the model always reads.
     """
 
     llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
-    system_prompt: str = ""
+    system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
     dependency_overrides: Overrides | None = None
     max_parallel: PositiveInt = 16
     max_result_chars: int = 100_000
+    tool_timeout: PositiveFloat | None = None
     on_tool_error: Literal["return", "raise"] = "return"
 
-    # without annotations, or these were settings
+    # without annotations: an agent has them from its first turn on, so that a fork stays small
     _offered = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # how many calls have begun
 
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
+
+    def __repr__(self) -> str:
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # its own repr may show a key
+        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
+        return f"{type(self).__name__}({llm}, {counts})"
 
     # ---- the loop
 
@@ -192,9 +200,10 @@ class Loop(Runs):
 
         Makes no request itself; calling it twice gives the same list.
         """
-        if not self.system_prompt:
+        text = self.system_text()
+        if not text:
             return self.messages
-        return [SystemMessage(self.system_prompt), *self.messages]
+        return [SystemMessage(text), *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """Return the tools on offer in this turn."""
@@ -256,7 +265,8 @@ class Loop(Runs):
             arguments = tool.validate(call.arguments)
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
-            value = await within(tool.timeout, work, grace=self.cancel_grace)
+            seconds = tool.timeout or self.tool_timeout
+            value = await within(seconds, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
@@ -284,6 +294,23 @@ class Loop(Runs):
         return result
 
     # ---- what mixins use
+
+    def system_text(self) -> str:
+        """Return the text of the system prompt: the same during a run.
+
+        TypeError: the function `system_prompt` returned something else.
+        """
+        if isinstance(self.system_prompt, str):
+            return self.system_prompt
+        run = self._active
+        if run and run.system_text is not None:
+            return run.system_text
+        text = self.system_prompt(self)
+        if not isinstance(cast(object, text), str):
+            raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
+        if run:
+            run.system_text = text
+        return text
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""

@@ -55,6 +55,7 @@ class ActiveRun:
     task: asyncio.Task[object]
     cancels: int  # how often the task was cancelled before the run began
     events: EventQueue | None  # to the reader of a stream
+    system_text: str | None = None  # what the function `system_prompt` returned for this run
     halted: bool = False  # no further call starts: an interrupt, an error, a Stop of a tool
     interrupt: str | None = None  # what the model is told, once an interrupt has cancelled the task
 

@@ -70,6 +70,9 @@ class Tool:
                 'choose another one, such as @tool(name="search")'
             )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def validate(self, arguments: str) -> JSON:
         """Return the arguments in the model's JSON text. ToolError says what is wrong with them."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
