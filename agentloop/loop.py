@@ -265,8 +265,8 @@ class Loop(Runs):
             arguments = tool.validate(call.arguments)
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
-            seconds = tool.timeout or self.tool_timeout
-            value = await within(seconds, work, grace=self.cancel_grace)
+            timeout = tool.timeout or self.tool_timeout
+            value = await within(timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
