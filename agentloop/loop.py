@@ -95,7 +95,7 @@ class Loop(Runs):
     llm: the model that answers.
     tools: what it may call, each made with `@tool`.
     system_prompt: sent first with every request: a text, or a plain function that takes the agent
-        and returns the text. It is called once a run, so that the requests of a run begin alike.
+        and returns the text. It is called once, before a run begins: its requests begin alike.
     max_iterations: how many turns (model calls) a run may take; then one more call sums up.
     tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
@@ -296,20 +296,17 @@ class Loop(Runs):
     # ---- what mixins use
 
     def system_text(self) -> str:
-        """Return the text of the system prompt: the same during a run.
+        """Return the text of the system prompt. A function is called before a run begins.
 
-        TypeError: the function `system_prompt` returned something else.
+        TypeError: the function returned something else.
         """
         if isinstance(self.system_prompt, str):
             return self.system_prompt
-        run = self._active
-        if run and run.system_text is not None:
-            return run.system_text
+        if self._active:
+            return self._active.system_text
         text = self.system_prompt(self)
         if not isinstance(cast(object, text), str):
             raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
-        if run:
-            run.system_text = text
         return text
 
     def tool(self, call: ToolCall) -> Tool:

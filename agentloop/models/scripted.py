@@ -95,13 +95,13 @@ def _message(reply: Any, number: int) -> AssistantMessage:
             return AssistantMessage(reply)
         case ToolCall():
             calls = [reply]
-        case [*calls] if all(isinstance(each, ToolCall) for each in calls):
-            pass
-        case _:
+        case [str(), *_]:
             raise TypeError(
-                f"{reply!r:.80} is no reply: a list is several calls of one reply; several replies "
-                "are several arguments, such as ScriptedModel('Hello.', 'Bye.')"
+                "a list is one reply of several calls; several replies are several arguments, such "
+                "as ScriptedModel('Hello.', 'Bye.')"
             )
+        case _:
+            calls = reply
     named = [replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(calls)]
     return AssistantMessage(tool_calls=tuple(named))
 
