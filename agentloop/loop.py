@@ -101,7 +101,8 @@ class Loop(Runs):
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
-    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own.
+    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own, which
+        may be `math.inf`.
     on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
         a ToolError, which the model always reads.
     """
@@ -176,10 +177,14 @@ class Loop(Runs):
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an iterator over the events of a run, as they happen.
+        """Return an iterator over the events of a run, as they happen, and then its Result.
+
+            stream = agent.query_stream(prompt)
+            async for event in stream: ...
+            stream.result.stop_reason           # `result` is None until the run has ended
 
         Leaving the iteration cancels the run. No tool starts before its ToolCallEvent has been
-        dealt with: leaving there prevents it. Afterwards `result` of the iterator is the Result.
+        dealt with: leaving there prevents it.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, Literal, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar as DefaultTypeVar
 
 Data = TypeVar("Data")
-Value = TypeVar("Value", default=Any)
+Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
 Extra = Mapping[str, Any] | None
 ToolChoice = str

@@ -52,8 +52,10 @@ class Settings:
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        known = [name for base in cls.__mro__ for name in get_annotations(base)]
+        known = [name for base in cls.__mro__ for name in get_annotations(base) if name[0] != "_"]
         for name, value in vars(cls).items():
+            if name[0] == "_":
+                continue
             near = get_close_matches(name, known, 1, 0.8)
             if near and name not in known and not hasattr(value, "__get__"):
                 raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near[0]}?")

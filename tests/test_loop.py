@@ -911,6 +911,8 @@ class TestLoop:
             _seen: list[str] = []
             _shared: ClassVar[list[str]] = []
             _later: str
+            _tools: dict[str, int] = {}  # no mistyped `tools`
+            turns = 5  # no mistyped `_turns`
 
             async def finish(self, result):
                 self._turns += 1

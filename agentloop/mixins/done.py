@@ -15,7 +15,7 @@ ends as "done" or "completed" has its value.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -28,7 +28,7 @@ from ..errors import ToolError
 from ..loop import ChatModel, Loop, Request
 from ..messages import JSON, AssistantMessage, Result, TaskComplete
 from ..runs import Prompt
-from ..tools import FunctionTool, Tool, tool
+from ..tools import FunctionTool, Tool
 
 Output = TypeVar("Output")
 
@@ -111,10 +111,9 @@ def done_tool(output_type: Any = None) -> Tool:
     def hand_over(result: object) -> None:
         raise TaskComplete(as_text(result), result)
 
-    if output_type is None:
-        return tool(DONE_DESCRIPTION, name="done", read_only=True)(done)
+    function: Callable[..., None] = done if output_type is None else hand_over
     types = {"result": output_type}
-    return FunctionTool(hand_over, DONE_DESCRIPTION, name="done", types=types, read_only=True)
+    return FunctionTool(function, DONE_DESCRIPTION, name="done", types=types, read_only=True)
 
 
 def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:

@@ -47,7 +47,7 @@ class Reminder(NamedTuple):
     """Says `text` to the model every `n_turns` model calls.
 
     A plain function takes the agent and returns the text, or "" to say nothing now. The log knows
-    it by its name.
+    it by its name, so two functions need two names.
     """
 
     n_turns: PositiveInt
