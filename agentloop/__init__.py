@@ -4,7 +4,7 @@ Everything public is here. The models that need httpx are loaded when they are f
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .agent import Agent
 from .common.prices import Price
@@ -167,8 +167,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
-    if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
-        return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
+        if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
+            return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

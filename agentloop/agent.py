@@ -13,7 +13,8 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     """A loop with a done tool, ephemeral results and compaction, each with its settings.
 
     llm, tools, system_prompt: the model, what it may call, and what it is told first.
-    max_iterations, tool_choice, max_parallel, max_result_chars, on_tool_error: as in `Loop`.
+    max_iterations, tool_choice, max_parallel, max_result_chars, tool_timeout, on_tool_error: as in
+        `Loop`.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     require_done_tool, output_type, done_nudge: as in `DoneTool`. A plain answer ends a run here;
         `require_done_tool=True` asks for the done tool instead.

@@ -37,10 +37,10 @@ class Arguments:
     """The arguments that a function takes: their schema, and the check of what a model sends.
 
     Each parameter is a property of the object that the model sends, unless it is injected. A single
-    parameter that is a pydantic model is the whole object.
+    parameter that is a pydantic model is the whole object. `types` go before annotations.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, types: Mapping[str, object] = {}) -> None:
         tool = name_of(function)
         self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
         parameters = signature_of(function).parameters
@@ -48,7 +48,9 @@ class Arguments:
         given = getattr(function, "keywords", ())  # those of a functools.partial
         hidden = {"self", *self.injected, *given}
         fields = {
-            name: field_type(tool, each) for name, each in parameters.items() if name not in hidden
+            name: types.get(name) or field_type(tool, each)
+            for name, each in parameters.items()
+            if name not in hidden
         }
         self._model_parameter = ""  # the parameter that takes the whole object
         try:

@@ -10,12 +10,12 @@ the left and goes right, to `Loop`. A view or a result comes back to the left.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
-from pydantic import Field, PositiveInt, SkipValidation
+from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
 
 from .content import as_content, describe_error
 from .depends import Overrides, current_agent, current_call
@@ -95,33 +95,42 @@ class Loop(Runs):
 
     llm: the model that answers.
     tools: what it may call, each made with `@tool`.
-    system_prompt: sent first with every request.
+    system_prompt: sent first with every request: a text, or a plain function that takes the agent
+        and returns the text. It is called once, before a run begins: its requests begin alike.
     max_iterations: how many turns (model calls) a run may take; then one more call sums up.
     tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
+    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own, which
+        may be `math.inf`.
     on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
         a ToolError, which the model always reads.
     """
 
     llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
-    system_prompt: str = ""
+    system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
     dependency_overrides: Overrides | None = None
     max_parallel: PositiveInt = 16
     max_result_chars: int = 100_000
+    tool_timeout: PositiveFloat | None = None
     on_tool_error: Literal["return", "raise"] = "return"
 
-    # without annotations, or these were settings
+    # without annotations: an agent has them from its first turn on, so that a fork stays small
     _offered = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # how many calls have begun
 
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
+
+    def __repr__(self) -> str:
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # its own repr may show a key
+        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
+        return f"{type(self).__name__}({llm}, {counts})"
 
     # ---- the loop
 
@@ -169,10 +178,14 @@ class Loop(Runs):
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an iterator over the events of a run, as they happen.
+        """Return an iterator over the events of a run, as they happen, and then its Result.
+
+            stream = agent.query_stream(prompt)
+            async for event in stream: ...
+            stream.result.stop_reason           # `result` is None until the run has ended
 
         Leaving the iteration cancels the run. No tool starts before its ToolCallEvent has been
-        dealt with: leaving there prevents it. Afterwards `result` of the iterator is the Result.
+        dealt with: leaving there prevents it.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
 
@@ -202,9 +215,10 @@ class Loop(Runs):
 
         Makes no request itself; calling it twice gives the same list.
         """
-        if not self.system_prompt:
+        text = self.system_text()
+        if not text:
             return self.messages
-        return [SystemMessage(self.system_prompt), *self.messages]
+        return [SystemMessage(text), *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """Return the tools on offer in this turn."""
@@ -268,7 +282,8 @@ class Loop(Runs):
                 raise Stop("needs_answer", NEEDS_ANSWER.format(call))
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
-            value = await within(tool.timeout, work, grace=self.cancel_grace)
+            timeout = tool.timeout or self.tool_timeout
+            value = await within(timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
@@ -296,6 +311,20 @@ class Loop(Runs):
         return result
 
     # ---- what mixins use
+
+    def system_text(self) -> str:
+        """Return the text of the system prompt. A function is called before a run begins.
+
+        TypeError: the function returned something else.
+        """
+        if isinstance(self.system_prompt, str):
+            return self.system_prompt
+        if self._active:
+            return self._active.system_text
+        text = self.system_prompt(self)
+        if not isinstance(cast(object, text), str):
+            raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
+        return text
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""

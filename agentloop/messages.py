@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
+from typing_extensions import TypeVar as DefaultTypeVar
 
 Data = TypeVar("Data")
+Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
 Extra = Mapping[str, Any] | None
 ToolChoice = str
@@ -383,9 +385,9 @@ Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 # ---- how a run ends
 
 
-@frozen
-class Result:
-    """How a run ended.
+@dataclass(frozen=True)  # slots and Generic fail together on 3.11
+class Result(Generic[Value]):
+    """How a run ended. `Result[City]` has a City as its `value`; `run_as(City, ...)` gives it.
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
     "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
@@ -397,7 +399,7 @@ class Result:
     """
 
     text: str = ""
-    value: Any = None
+    value: Value = cast(Any, None)
     stop_reason: str = "completed"
     usage: Usage = Usage()
     pending: tuple[ToolCall, ...] = ()

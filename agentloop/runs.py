@@ -56,6 +56,7 @@ class ActiveRun:
     task: asyncio.Task[object]
     cancels: int  # how often the task was cancelled before the run began
     events: EventQueue | None  # to the reader of a stream
+    system_text: str  # the system prompt when the run began
     halted: bool = False  # no further call starts: an interrupt, an error, a Stop of a tool
     interrupt: str | None = None  # what the model is told, once an interrupt has cancelled the task
 
@@ -107,6 +108,10 @@ class Runs(Settings):
                 run.task.cancel()
 
         run.task.get_loop().call_soon_threadsafe(cancel)
+
+    def system_text(self) -> str:
+        """Return the text of the system prompt, which is a setting of `Loop`."""
+        return ""
 
     # ---- what the log says
 
@@ -277,7 +282,7 @@ class Runs(Settings):
             await asyncio.wait([before.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
         task = cast(asyncio.Task[object], asyncio.current_task())
-        self._active = ActiveRun(task, task.cancelling(), events)
+        self._active = ActiveRun(task, task.cancelling(), events, self.system_text())
         try:
             self._begin(prompt, extra)
             try:

@@ -16,14 +16,14 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from .arguments import arguments_of, read_object, type_of
+from .arguments import Arguments, arguments_of, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import JSON, TaskComplete
@@ -73,6 +73,9 @@ class Tool:
                 'choose another one, such as @tool(name="search")'
             )
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def validate(self, arguments: str) -> JSON:
         """Return the arguments in the model's JSON text. ToolError says what is wrong with them."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
@@ -84,7 +87,11 @@ class Tool:
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool; calling it calls the function. `@tool` makes these."""
+    """A function as a tool; calling it calls the function. `@tool` makes these.
+
+    types: of parameters whose annotations do not say it, because the type is only known at run
+        time.
+    """
 
     def __init__(
         self,
@@ -92,13 +99,14 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None = None,
         *,
         name: str | None = None,
+        types: Mapping[str, object] = {},
         **options: Any,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function, name = function, name or name_of(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = arguments_of(function)
+        self.takes = takes = Arguments(function, types) if types else arguments_of(function)
         super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 import math
 import threading
 import tracemalloc
@@ -9,6 +10,7 @@ from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -49,6 +51,7 @@ from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
+from agentloop.settings import settings_of
 from agentloop.transcript import OUTCOME_UNKNOWN
 from agentloop.waiting import within
 
@@ -417,6 +420,7 @@ class TestLoop:
         try:
             before = tracemalloc.get_traced_memory()[0]
             forks = [template.fork() for _ in range(100)]
+            gc.collect()  # empties Python's free lists, too, which are no part of a fork
             each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
         finally:
             tracemalloc.stop()
@@ -877,10 +881,117 @@ class TestLoop:
         with pytest.raises(ValueError, match="max_iterations"):
             type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
 
-    def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
-        agent, _ = self.make(system_prompt="secret")
+    async def test_an_agent_is_hashable_and_its_repr_says_what_it_is_without_texts_and_keys(self):
+        class Mine:  # its own repr shows a key
+            model = "mine-1"
+
+            def __init__(self):
+                self.ainvoke = ScriptedModel("the answer").ainvoke
+
+            def __repr__(self):
+                return "Mine(api_key='secret')"
+
+        agent, _ = self.make(system_prompt="secret", tools=[add])
+        agent.llm = Mine()
+        await agent.run("secret")
         assert agent in {agent}
-        assert "secret" not in repr(agent)
+        name = type(agent).__name__
+        assert repr(agent) == f"{name}(Mine('mine-1'), 1 tools, {len(agent.messages)} messages)"
+
+    def test_help_and_the_signature_show_the_settings_and_their_defaults(self):
+        parameters = inspect.signature(self.agent_class).parameters
+        assert parameters["max_iterations"].default == 200
+        assert parameters["llm"].default is inspect.Parameter.empty
+        assert {*parameters} == {*settings_of(self.agent_class)}
+        assert all(each.kind is each.KEYWORD_ONLY for each in parameters.values())
+
+    async def test_private_state_is_fresh_for_each_agent_and_in_a_fork(self):
+        class Counting(self.agent_class):
+            _turns: int = 0
+            _seen: list[str] = []
+            _shared: ClassVar[list[str]] = []
+            _later: str
+            _tools: dict[str, int] = {}  # no mistyped `tools`
+            turns = 5  # no mistyped `_turns`
+
+            async def finish(self, result):
+                self._turns += 1
+                self._seen.append(result.text)
+                self._shared.append(result.text)
+                return await super().finish(result)
+
+        self.agent_class = Counting
+        (one, _), (two, _) = self.make("ok", "ok"), self.make("ok")
+        await one.run("x")
+        await one.run("y")
+        await two.run("z")
+        fork = one.fork()
+        states = [(each._turns, each._seen) for each in (one, two, fork)]
+        assert states == [(2, ["ok", "ok"]), (1, ["ok"]), (0, [])]
+        assert one._shared is fork._shared
+        assert not {"_turns", "_seen"} & {*settings_of(Counting)}
+        with pytest.raises(ValueError, match="_turns"):
+            self.make(_turns=3)
+
+    # ---- a system prompt by a function
+
+    async def test_a_system_prompt_may_be_a_function_that_is_called_once_a_run(self):
+        made = []
+
+        def prompt(agent):
+            made.append(agent)
+            return f"You have had {len(agent.messages)} messages."
+
+        script = call("add", a=1, b=1), "ok", "again", "twin"
+        agent, llm = self.make(*script, tools=[add], system_prompt=prompt)
+        await agent.run("x")
+        await agent.run("y")
+        firsts = [request.messages[0].text for request in llm.requests]
+        assert firsts[0] == firsts[1] == "You have had 0 messages.", "the prefix stays"
+        assert firsts[2] != firsts[1]
+        assert made == [agent, agent]
+        twin = agent.fork()
+        await twin.run("z")
+        assert made == [agent, agent, twin]
+        assert shown(llm.requests[-1])[0] != firsts[2]
+
+    async def test_a_system_prompt_may_be_a_method_and_may_be_empty(self):
+        class Speaking(self.agent_class):
+            def system_prompt(self):
+                return "Speak." if self.log else ""
+
+        self.agent_class = Speaking
+        agent, llm = self.make("one", "two")
+        await agent.run("x")
+        await agent.run("y")
+        assert [shown(request)[0] for request in llm.requests] == ["x", "Speak."]
+
+    async def test_a_system_prompt_function_that_returns_no_text_ends_the_run_with_an_error(self):
+        agent, llm = self.make("ok", system_prompt=lambda agent: None)
+        with pytest.raises(TypeError, match="system_prompt: the function .* not None"):
+            await agent.run("x")
+        assert (llm.requests, agent.running) == ([], False)
+        agent.system_prompt = "Hi."
+        assert (await agent.run("x")).text == "ok"
+
+    # ---- time
+
+    async def test_tool_timeout_is_the_timeout_of_each_tool_without_one_of_its_own(self):
+        @tool("Hang")
+        async def hang():
+            await asyncio.Event().wait()
+
+        @tool("Hang, at length", timeout=math.inf)
+        async def slow():
+            await asyncio.sleep(0.1)
+            return "done"
+
+        calls = [call("hang"), call("slow")]
+        agent, llm = self.make(calls, "ok", tools=[hang, slow], tool_timeout=0.02)
+        await agent.query("x")
+        hung, ended = shown(llm.requests[1])[-2:]
+        assert "not finished within 0.02 seconds" in hung
+        assert ended == "done"
 
     # ---- without an event loop
 

@@ -30,6 +30,7 @@ from agentloop import (
     dump_record,
     tool,
 )
+from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.mixins.hooks import Hook
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
@@ -48,10 +49,11 @@ POINTS = dict(
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
 approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
 ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
+ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
 event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
-fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n
+fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
@@ -60,6 +62,8 @@ hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
+one_run: I may only look. | Mended. | There are: look.
+partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
@@ -75,7 +79,13 @@ tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
 SERVERS = {"event_channels", "fastapi_endpoint"}
-ELSEWHERE = {"azure_openai", "durable_run", "fleet", "notebook_cell", "test_my_agent"}  # what their own tests run
+ELSEWHERE = {
+    "azure_openai",
+    "durable_run",
+    "fleet",
+    "notebook_cell",
+    "test_my_agent",
+}  # what their own tests run
 OFFLINE = """
 import runpy, sys
 
@@ -245,6 +255,86 @@ async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
         assert sum("paid 700" in message.text for message in clerk.messages) == allowed
 
 
+NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-ui.com/concepts/events
+    "RUN_STARTED": {"threadId", "runId"},
+    "TEXT_MESSAGE_START": {"messageId", "role"},
+    "TEXT_MESSAGE_CONTENT": {"messageId", "delta"},
+    "TEXT_MESSAGE_END": {"messageId"},
+    "TOOL_CALL_START": {"toolCallId", "toolCallName"},
+    "TOOL_CALL_ARGS": {"toolCallId", "delta"},
+    "TOOL_CALL_END": {"toolCallId"},
+    "TOOL_CALL_RESULT": {"messageId", "toolCallId", "content", "role"},
+    "RUN_FINISHED": {"threadId", "runId", "result"},
+    "RUN_ERROR": {"message", "code"},
+}
+
+
+async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
+    recipe = load("ag_ui_stream")
+    add = tool("Add", name="add")(lambda: "5")
+    script = AssistantMessage("Let me see.", (call("add"),)), call("done", message="It is 5.")
+    agent = Agent(llm=ScriptedModel(*script), tools=[add], require_done_tool=True)
+
+    async def read(prompt):
+        lines = [line async for line in recipe.ag_ui_stream(agent, prompt)]
+        found = [json.loads(line.removeprefix("data: ").removesuffix("\n\n")) for line in lines]
+        assert all(NEEDED[each["type"]] == each.keys() - {"type"} for each in found)
+        return found
+
+    found = await read("2 + 3?")
+    of_call = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    text = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
+    told = [each["type"] for each in found]
+    once = [kind for at, kind in enumerate(told) if kind != told[at - 1]]
+    assert once == ["RUN_STARTED", *text, *of_call, *of_call, *text, "RUN_FINISHED"]
+    said = [each["delta"] for each in found if each["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(said) == "Let me see.It is 5."
+    assert all(said), "an empty delta is refused"
+    assert found[-1]["result"] == {"stopReason": "done"}
+    failed = await read("And now?")  # the script has ended
+    assert [each["type"] for each in failed] == ["RUN_STARTED", "RUN_ERROR"]
+    assert failed[-1]["code"] == "IndexError"
+
+
+@pytest.mark.parametrize("by_done_tool", [False, True])
+async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done_tool):
+    recipe = load("partial_output")
+    text = '{"customer": "Ada L", "lines": [{"item": "ink", "amount": 3}]}'
+
+    class Streaming(ScriptedModel):
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            reply = await super().ainvoke(messages, tools, tool_choice=tool_choice)
+            for piece in re.findall(".{1,5}", text):
+                delta = ToolCallDeltaEvent(piece, "done", "1") if by_done_tool else None
+                on_delta(delta or TextDeltaEvent(piece))
+            return reply
+
+    llm = Streaming(ToolCall("1", "done", text) if by_done_tool else text)
+    agent = Agent(llm=llm, output_type=recipe.Invoice)
+    shown = [value async for value in recipe.values(agent, "Read it.")]
+    assert shown[-1] == recipe.Invoice.model_validate_json(text)
+    assert [value.customer for value in shown][:3] == ["", "A", "Ada L"]
+    assert len(shown) > 5
+    wrong = Agent(llm=ScriptedModel(*["No."] * 4), output_type=recipe.Invoice)
+    assert [value async for value in recipe.values(wrong, "x")] == []
+
+
+async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends():
+    recipe = load("one_run")
+    llm = ScriptedModel(call("look", name="a"), Overloaded("529"), "ok", "ok")
+    agent = Agent(llm=llm, tools=[recipe.look, recipe.mend])
+    usual = [*agent.tools]
+    with pytest.raises(Overloaded), recipe.settings(agent, tools=[recipe.look], max_iterations=5):
+        await agent.run("x")
+    assert [[tool.name for tool in request.tools] for request in llm.requests] == [["look"]] * 2
+    assert ([*agent.tools], agent.max_iterations) == (usual, 200)
+    for wrong in ({"max_iterations": 0}, {"tools": [recipe.look] * 2}, {"max_iteration": 3}):
+        with pytest.raises(ValueError), recipe.settings(agent, **wrong):
+            raise AssertionError("it is not to begin")
+    await agent.run()
+    assert [tool.name for tool in llm.requests[-1].tools] == ["look", "mend"]
+
+
 async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
     recipe, ran = load("guard_rails"), []
 
@@ -336,9 +426,11 @@ async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_o
         asked = ({"text": text} for text in ("Count", "Count", ""))
         good, failed, empty = [await client.post("/ask", json=each) for each in asked]
     assert good.headers["content-type"].startswith("text/event-stream")
-    told = [(name, data.get("content")) for name, data in sse(good.text)]
+    *events, end = sse(good.text)
+    told = [(name, data.get("content")) for name, data in events]
     text = ("TextDelta", "One "), ("TextDelta", "two.")
     assert told == [("StepStart", None), *text, ("FinalResponse", "One two.")]
+    assert end == ("Result", ["completed", None])
     assert sse(failed.text) == [("Error", {"error": "Overloaded"})]
     assert empty.status_code == 422
     assert seen(llm) == ["Count"]

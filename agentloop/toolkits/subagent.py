@@ -10,6 +10,9 @@ sub-agent passes through its parent's `call_model`: limits are asked before it. 
 records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
 its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them, and nobody
 but an `approval_callback` of its own can answer what it asks.
+
+    class Boss(SubAgents, Agent):      # without `SubAgents` it is 4 at once, and 3 levels
+        sub_agents_at_once = 8
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from pathlib import Path
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
+from pydantic import PositiveInt
+
 from ..common.front_matter import EACH_NAME, read_folder
 from ..common.subagents import FiresHooks
 from ..depends import Depends, Overrides, current_agent, current_call
@@ -32,8 +37,6 @@ from ..messages import JSON, AssistantMessage, SideRequest, ToolCall
 from ..runs import ANSWERED
 from ..tools import NO_OVERRIDES, Tool, find_tool, tool
 
-SIDE_BY_SIDE = 4  # sub-agents of one agent that run at a time
-DEEPEST = 3  # levels of sub-agents below the first agent
 TASK = "Give a task to a sub-agent, which sees nothing but the prompt. There are:"
 
 Parent = Annotated[Loop, Depends(current_agent)]
@@ -125,13 +128,25 @@ def discover_agents(
 # ---- a run of a sub-agent
 
 
+class SubAgents(Loop):
+    """Says how many sub-agents there may be; agents without this mixin have its defaults.
+
+    sub_agents_at_once: how many sub-agents of this agent run at a time.
+    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be.
+    """
+
+    sub_agents_at_once: PositiveInt = 4
+    sub_agents_deep: PositiveInt = 3
+
+
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt; return its answer. Raises ToolError if it has none."""
     depth = 1
     if isinstance(parent, SubAgent):
         depth = parent.depth + 1
-    if depth > DEEPEST:
-        raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
+    caps = parent if isinstance(parent, SubAgents) else SubAgents
+    if depth > caps.sub_agents_deep:
+        raise ToolError(f"Sub-agents are {caps.sub_agents_deep} deep already: do it yourself.")
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -143,7 +158,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
         at=0, cls=sub_agent_class(type(agent)), parent=parent, depth=depth, listeners=listeners
     )
     hooks = parent if isinstance(parent, FiresHooks) else None
-    async with _slots.setdefault(id(parent), asyncio.Semaphore(SIDE_BY_SIDE)):
+    async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         result = await child.run(prompt)

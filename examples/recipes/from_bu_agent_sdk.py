@@ -186,6 +186,7 @@ class Agent(Cost, agentloop.Agent):
 
     def __post_init__(self):
         super().__post_init__()
+        self.system_prompt = self.system_prompt or ""
         self.compaction = self.compaction or CompactionConfig()
 
     @property

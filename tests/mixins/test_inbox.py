@@ -1,6 +1,7 @@
 """Inbox: what is sent reaches the model, in this run or in the next, and once."""
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -132,6 +133,40 @@ class TestInbox(test_loop.TestLoop):
         assert counts == [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1]]
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
+
+    async def test_a_reminder_may_be_a_function_of_the_agent(self):
+        def counted(agent):
+            return f"{len(agent.messages)} messages" if len(agent.messages) > 3 else ""
+
+        def other(agent):
+            return "other"
+
+        both = [every(1, counted), every(4, other)]
+        agent, llm = self.make(*[call("add", a=1, b=1)] * 4, "ok", tools=[add], reminders=both)
+        await agent.query("x")
+        told = [
+            [text for text in shown(r) if re.match("[0-9]+ |other", text)] for r in llm.requests
+        ]
+        assert told[:3] == [[], [], ["5 messages"]], "an empty text is not said"
+        assert told[-1] == ["5 messages", "8 messages", "11 messages", "other"]
+        assert await agent.context() == await agent.context()
+
+    async def test_a_reminder_by_a_function_is_known_again_after_a_restart(self, tmp_path):
+        def now(agent):
+            return f"turn {len(agent.messages)}"
+
+        def reopened(*script):
+            llm = ScriptedModel(*script)
+            settings = {"session": "s", "session_dir": tmp_path, "reminders": [every(2, now)]}
+            return Kept(llm=llm, tools=[add], **settings), llm
+
+        first, _ = reopened(call("add", a=1, b=1), call("add", a=1, b=1), "ok")
+        with first:
+            await first.query("x")
+        second, llm = reopened("ok", "ok")
+        with second:
+            await second.query("y")
+        assert [text for text in shown(llm.requests[0]) if "turn" in text] == ["turn 5"]
 
     async def test_a_summary_loses_no_message(self):
         def reply(messages, tools):

@@ -17,7 +17,7 @@ from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool,
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import read_log, session_path
 from agentloop.errors import SessionLocked
-from agentloop.messages import AssistantMessage, Unknown, Usage, UserMessage
+from agentloop.messages import AssistantMessage, RunStart, Unknown, Usage, UserMessage
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
 
@@ -115,6 +115,17 @@ class TestSession(test_loop.TestLoop):
         assert again.log == agent.log
         assert await again.query("Sure?") == "As I said, 3."
         assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
+
+    async def test_the_file_has_the_system_prompt_of_each_run_as_text(self, tmp_path):
+        agent, llm = open_session(tmp_path, "one", "two")
+        agent.system_prompt = lambda agent: f"After {len(agent.messages)}."
+        await agent.query("x")
+        await agent.query("y")
+        agent.close()
+        again, _ = open_session(tmp_path)
+        starts = [record.system_prompt for record in again.log if isinstance(record, RunStart)]
+        assert starts == ["After 0.", "After 2."]
+        assert starts == [request.messages[0].text for request in llm.requests]
 
     async def test_what_was_cleared_stays_in_the_file_and_out_of_the_log(self, tmp_path):
         agent, _ = open_session(tmp_path, "one", "two")
