@@ -1,6 +1,6 @@
 """Records as lines of JSON: `dump_record` writes a line, and `load_record` reads it back.
 
-Copy with: messages.py, common/legacy.py.
+Copy with: messages.py.
 
 A saved log is a list of such lines. Fields and record types that this version does not know survive
 the round trip.
@@ -31,7 +31,6 @@ from ..messages import (
     Usage,
     UserMessage,
 )
-from .legacy import modernize
 
 
 def to_dict(value: object) -> Any:
@@ -58,12 +57,11 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Return the record (or part) that `to_dict` was given, whichever version wrote it.
+    """Return the record (or part) that `to_dict` was given; one of an unknown type is `Unknown`.
 
-    A record of an unknown type becomes `Unknown`. Raises KeyError or TypeError for other data.
+    Raises KeyError or TypeError for other data.
     """
     if cls is None:
-        data = modernize(data)
         cls = class_of(data["type"])
     if cls is Unknown:
         return Unknown(data)
@@ -72,10 +70,10 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     for name, value in data.items():
         if name in fields_of(cls):
             known[name] = _read_field(cls, name, value)
-        elif name != "type":  # until version 0.4 what is in `extra` stood among the fields
+        elif name != "type":  # a field of a later version
             extra[name] = value
     if extra:
-        known["extra"] = extra
+        known["extra"] = {**(data.get("extra") or {}), **extra}
     return cls(**known)
 
 

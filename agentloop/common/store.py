@@ -20,8 +20,9 @@ from ..waiting import logger
 from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-HEADER = b'{"type":"session","schema":1}'
-IS_HEADER = re.compile(rb'{"type": ?"session", ?"schema": ?1[,}]')
+SCHEMA = 2  # a session of another schema is refused: raise it when old records would be misread
+HEADER = b'{"type":"session","schema":%d}' % SCHEMA
+IS_HEADER = re.compile(rb'{"type": ?"session", ?"schema": ?(\d+)[,}]')
 # CON and its like are devices on Windows, whatever their ending.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -105,21 +106,36 @@ class SessionFile(FileIO):
 def read_lines(path: Path) -> list[bytes]:
     """Return the lines of a session file, its header first, without a torn last line.
 
-    Raises ValueError if it is no session, or if a newer version has made it.
+    Raises ValueError if it is no session, or if another version has made it.
     """
     refuse_special_file(path)
     with path.open("rb") as file:
         start = file.read(60)
-        if not (IS_HEADER.match(start) or HEADER.startswith(start)):  # a header may be torn
-            raise ValueError(
-                f"{path} begins with {start!r:.60}, so it is no session of schema 1: a newer "
-                "version of agentloop may have made it"
-            )
+        if not (is_header(start, path) or HEADER.startswith(start)):  # a header may be torn
+            raise ValueError(f"{path} begins with {start!r:.60}, so it is no session")
         file.seek(0)
         lines = [*file]
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
     return lines
+
+
+def is_header(line: bytes, session: object = "this session") -> bool:
+    """Return whether a line is a session's header. ValueError: of one with another schema."""
+    found = IS_HEADER.match(line)
+    if not found:
+        return False
+    schema = int(found[1])
+    if schema < SCHEMA:
+        raise ValueError(
+            f"{session} was written by agentloop 0.5.0 or an older version (schema {schema}): "
+            "convert its folder with examples/recipes/old_sessions.py"
+        )
+    if schema > SCHEMA:
+        raise ValueError(
+            f"{session} was written by a newer version of agentloop (schema {schema}): upgrade"
+        )
+    return True
 
 
 def refuse_special_file(path: Path) -> None:
@@ -144,7 +160,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
-        if IS_HEADER.match(line):
+        if is_header(line):
             continue
         try:
             record = load_record(line)

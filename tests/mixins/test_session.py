@@ -15,7 +15,7 @@ import pytest
 import agentloop.common.store as store_module
 from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate
 from agentloop.common.records import dump_record, load_record
-from agentloop.common.store import read_log, session_path
+from agentloop.common.store import HEADER, load_log, read_log, session_path
 from agentloop.errors import SessionLocked
 from agentloop.messages import AssistantMessage, Unknown, Usage, UserMessage
 from agentloop.mixins.session import Session, sessions
@@ -24,7 +24,7 @@ from agentloop.models.scripted import call
 from .. import SLOW, test_loop
 from ..test_loop import add, shown
 
-FROZEN = Path(__file__).parent.parent / "data" / "session_v1.jsonl"
+FROZEN = Path(__file__).parent.parent / "data" / "session_v2.jsonl"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
 
 BAD_LINES = [
@@ -69,7 +69,7 @@ def saved(folder, name="s"):
     return read_log(session_path(name, folder))
 
 
-def write(folder, *records, name="s", header=b'{"type":"session","schema":1}'):
+def write(folder, *records, name="s", header=HEADER):
     path = Path(folder) / f"{name}.jsonl"
     written = [dump_record(r) if not isinstance(r, bytes) else r for r in records]
     path.write_bytes(b"".join(line + b"\n" for line in [header, *written]))
@@ -178,7 +178,7 @@ class TestSession(test_loop.TestLoop):
         await agent.query("More")
         open_session(tmp_path, name="empty")
         os.utime(tmp_path / "long.jsonl", (2e9, 2e9))
-        write(tmp_path, name="newer", header=b'{"type":"session","schema":2}')
+        write(tmp_path, name="newer", header=b'{"type":"session","schema":3}')
         os.utime(tmp_path / "newer.jsonl", (1, 1))
         (tmp_path / "notes.txt").write_text("x")
         long, empty, newer = sessions(tmp_path)
@@ -221,12 +221,20 @@ class TestSession(test_loop.TestLoop):
 
     @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
     def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
-        for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":2}'):
+        texts = dict.fromkeys(("my notes", "my\nnotes", '{"a":1}'), "is no session")
+        texts['{"type":"session","schema":3}'] = r"s\.jsonl was written by a newer version"
+        old = r"s\.jsonl was written by agentloop 0\.5\.0 or an older .*recipes/old_sessions\.py"
+        texts['{"type": "session", "schema": 1, "at": 1.5}'] = old
+        for text, error in texts.items():
             (tmp_path / "s.jsonl").write_text(text + tail)
             for _ in range(2):  # and the lock is free again
-                with pytest.raises(ValueError, match="no session of schema 1: a newer version"):
+                with pytest.raises(ValueError, match=error):
                     open_session(tmp_path)
             assert (tmp_path / "s.jsonl").read_text() == text + tail
+
+    def test_lines_of_an_old_session_are_refused_wherever_they_are_kept(self):
+        with pytest.raises(ValueError, match="this session was written by agentloop 0.5.0 or an"):
+            load_log([b'{"type":"session","schema":1}', dump_record(UserMessage("x"))])
 
     @posix
     @pytest.mark.parametrize("kind", ["a link to a session", "a device", "a pipe", "a folder"])
@@ -253,7 +261,7 @@ class TestSession(test_loop.TestLoop):
         path = tmp_path / "s.jsonl"
         with path.open("wb") as file:
             file.truncate(1 << 40)  # zeros, which take no room on the disk
-        with pytest.raises(ValueError, match="no session of schema 1"):
+        with pytest.raises(ValueError, match="is no session"):
             open_session(tmp_path)
 
     def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path):
@@ -347,7 +355,7 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         assert agent.messages == []
 
-    def test_the_session_of_schema_1_is_read_for_ever(self, tmp_path, caplog):
+    def test_the_session_of_schema_2_is_read_for_ever(self, tmp_path, caplog):
         before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
         agent, _ = open_session(tmp_path)
         assert not caplog.records
