@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 from hypothesis import example, given
@@ -29,6 +30,7 @@ from agentloop.messages import (
     Unknown,
     Usage,
     UserMessage,
+    UserOrigin,
     clean_text,
 )
 
@@ -51,7 +53,7 @@ raws = st.recursive(
     max_leaves=5,
 )
 records = st.one_of(
-    st.builds(UserMessage, contents, st.booleans()),
+    st.builds(UserMessage, contents, st.sampled_from(get_args(UserOrigin))),
     st.builds(AssistantMessage, any_text, some_calls, maybe_text, usages, st.none() | texts, raws),
     st.builds(ToolMessage, texts, texts, contents, st.booleans(), st.integers(0, 9)),
     st.builds(SystemMessage, any_text),
@@ -93,7 +95,20 @@ def test_unknown_fields_records_and_parts_survive_at_every_level():
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b"7", b"{", b"\xff", b'{"type":"user"}', b"", b"{}", b'{"type":["user"]}']
+    "line",
+    [
+        *(b"[]", b"7", b"{", b"\xff", b'{"type":"user"}', b"", b"{}", b'{"type":["user"]}'),
+        # known fields of a wrong type
+        b'{"type":"tool","tool_call_id":7,"tool_name":"t","content":"x"}',
+        b'{"type":"user","content":"x","origin":"nobody"}',
+        b'{"type":"user","content":"x","extra":[1]}',
+        b'{"type":"assistant","usage":{"input_tokens":"many"}}',
+        b'{"type":"assistant","tool_calls":[{"id":"1","name":["t"]}]}',
+        b'{"type":"assistant","seconds":"1"}',
+        b'{"type":"summary","content":"x","keep":"all","at":1}',
+        b'{"type":"run_end","stop_reason":"completed","at":null}',
+        b'{"type":"decision","call_id":"1","allowed":1}',
+    ],
 )
 def test_a_line_that_is_no_record_is_a_value_error(line):
     with pytest.raises(ValueError, match=r".+"):

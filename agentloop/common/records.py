@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_type_hints
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from ..messages import (
@@ -59,7 +60,7 @@ def to_dict(value: object) -> Any:
 def from_dict(data: Any, cls: Any = None) -> Any:
     """Return the record (or part) that `to_dict` was given; one of an unknown type is `Unknown`.
 
-    Raises KeyError or TypeError for other data.
+    Raises KeyError, TypeError or ValueError for other data.
     """
     if cls is None:
         cls = class_of(data["type"])
@@ -69,7 +70,8 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     extra = JSON()
     for name, value in data.items():
         if name in fields_of(cls):
-            known[name] = _read_field(cls, name, value)
+            field = _read_field(cls, name, value)
+            known[name] = adapter_of(cls, name).validate_python(field, strict=True)
         elif name != "type":  # a field of a later version
             extra[name] = value
     if extra:
@@ -80,7 +82,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 def _read_field(cls: Any, name: str, value: Any) -> Any:
     """Read a field that is no plain JSON. Marks of others have fields of JSON types only."""
     if cls is AssistantMessage and name == "tool_calls":
-        return [from_dict(call, ToolCall) for call in value]
+        return tuple(from_dict(call, ToolCall) for call in value)
     if cls in (AssistantMessage, Summary, SideRequest) and name == "usage":
         return from_dict(value, Usage)
     if cls in (ImagePart, FilePart) and name == "data":
@@ -100,7 +102,7 @@ def dump_record(record: Record | Message) -> bytes:
 def load_record(line: str | bytes) -> Any:
     """Return the record that a line holds; one of an unknown type comes back as `Unknown`, whole.
 
-    ValueError: the line is no JSON object, or a record with a field missing.
+    ValueError: the line is no JSON object, or a record with a field missing or of a wrong type.
     """
     try:
         return from_dict(from_json(line))
@@ -135,3 +137,9 @@ def class_of(tag: object) -> Any:
 def fields_of(cls: type) -> dict[str, object]:
     """Return the fields of a record's class with their defaults."""
     return {each.name: each.default for each in fields(cls)}
+
+
+@cache
+def adapter_of(cls: type, name: str) -> TypeAdapter[Any]:
+    """Return what checks the type of a field."""
+    return TypeAdapter(get_type_hints(cls)[name])

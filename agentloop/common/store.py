@@ -20,9 +20,7 @@ from ..waiting import logger
 from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-SCHEMA = 2  # a session of another schema is refused: raise it when old records would be misread
-HEADER = b'{"type":"session","schema":%d}' % SCHEMA
-IS_HEADER = re.compile(rb'{"type": ?"session", ?"schema": ?(\d+)[,}]')
+HEADER = b'{"type":"session","schema":2}'  # one more when an old record would be misread
 # CON and its like are devices on Windows, whatever their ending.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -85,7 +83,7 @@ class SessionFile(FileIO):
 
     def append(self, line: bytes) -> None:
         """Add a line, which from then on survives a kill. OSError: it is not added; try again."""
-        fd = self.fileno()
+        fd = self._check()
         if self._torn:
             os.ftruncate(fd, self._end)
         self._torn, data = True, line + b"\n"
@@ -95,12 +93,32 @@ class SessionFile(FileIO):
 
     def sync(self) -> None:
         """Wait until all lines survive a power cut. OSError: they do not, or the file is gone."""
-        os.stat(self.path)
+        fd = self._check()
         if self.fsync:
-            os.fsync(self.fileno())
+            os.fsync(fd)
+
+    def close(self) -> None:
+        """Close the file, and unlock it: a child process that was forked may have it, too."""
+        if sys.platform != "win32" and not self.closed:
+            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+        super().close()
+
+    def _check(self) -> int:
+        """Return the file descriptor. ValueError: it is closed; OSError: its path has another."""
+        if self.closed:
+            raise ValueError(
+                f"the session {self.path.stem!r} is closed: make an agent with its name again"
+            )
+        fd = self.fileno()
+        if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
+            raise OSError(
+                f"{self.path} was replaced while it was open, and what follows would be lost: "
+                "close() the agent, and make one with this session again"
+            )
+        return fd
 
     def __del__(self) -> None:
-        self.close()
+        super().close()  # the lock goes with the last process that has the file
 
 
 def read_lines(path: Path) -> list[bytes]:
@@ -110,32 +128,18 @@ def read_lines(path: Path) -> list[bytes]:
     """
     refuse_special_file(path)
     with path.open("rb") as file:
-        start = file.read(60)
-        if not (is_header(start, path) or HEADER.startswith(start)):  # a header may be torn
-            raise ValueError(f"{path} begins with {start!r:.60}, so it is no session")
+        start = file.read(len(HEADER))
+        if not HEADER.startswith(start):  # a header may be torn
+            raise ValueError(
+                f"{path} begins with {start!r}, so it is no session of schema 2. Version 0.5.0 and "
+                "older ones wrote schema 1: convert the folder with examples/recipes/"
+                "old_sessions.py. A newer version may have made a higher one"
+            )
         file.seek(0)
         lines = [*file]
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
     return lines
-
-
-def is_header(line: bytes, session: object = "this session") -> bool:
-    """Return whether a line is a session's header. ValueError: of one with another schema."""
-    found = IS_HEADER.match(line)
-    if not found:
-        return False
-    schema = int(found[1])
-    if schema < SCHEMA:
-        raise ValueError(
-            f"{session} was written by agentloop 0.5.0 or an older version (schema {schema}): "
-            "convert its folder with examples/recipes/old_sessions.py"
-        )
-    if schema > SCHEMA:
-        raise ValueError(
-            f"{session} was written by a newer version of agentloop (schema {schema}): upgrade"
-        )
-    return True
 
 
 def refuse_special_file(path: Path) -> None:
@@ -160,7 +164,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
-        if is_header(line):
+        if line.startswith(HEADER):
             continue
         try:
             record = load_record(line)
