@@ -55,7 +55,7 @@ POINTS = dict(
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
-event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
+event_channels: id: 0\nevent: RunStart\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
@@ -428,12 +428,18 @@ def port():
 def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
     with served(tmp_path, "More in February.", port) as client:
         assert client.post("/runs", json="How were sales?").json() == "completed"
-        for last, first in ((-1, "RunStart"), (0, "UserMessage"), (1, "TextEvent")):
+        followers = (
+            (0, "RunStart"),
+            (1, "UserMessage"),
+            (2, "TextEvent"),
+            (4, "FinalResponseEvent"),
+        )
+        for last, (number, kind) in enumerate(followers, -1):
             headers = {"Last-Event-ID": str(last)}
             with client.stream("GET", "/events", headers=headers) as answer:
                 lines = answer.iter_lines()
-                assert next(lines) == f"id: {last + 1}"
-                assert next(lines) == f"event: {first}"
+                assert next(lines) == f"id: {number}"
+                assert next(lines) == f"event: {kind}"
         assert client.get("/events?channel=nonsense").status_code == 422
 
 
