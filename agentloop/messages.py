@@ -305,11 +305,12 @@ class RunStart(Mark):
 class RunEnd(Mark):
     """A run ended: `stop_reason` is that of its Result, or "cancelled", or "error" if it raised.
 
-    `error` is the type and the first line of the exception that it raised.
+    `error` is the type and the first line of the exception that it raised, `text` the answer.
     """
 
     stop_reason: str
     error: str = ""
+    text: str = field(default="", compare=False, repr=False)
 
 
 @frozen

@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat
 
 from .content import describe_error
 from .errors import AgentBusy
-from .events import Event, EventQueue, FinalResponseEvent, Listener, events_of
+from .events import Event, EventQueue, Listener, events_of
 from .messages import (
     AssistantMessage,
     Extra,
@@ -349,6 +349,5 @@ class Runs(Settings):
         """Record that the run has ended, tell of it, and return the complete Result."""
         usage = usage_of(self.conversation.run_requests)
         result = replace(result, usage=usage, pending=self.pending)
-        self.record(RunEnd(result.stop_reason))
-        self.emit(FinalResponseEvent(result.text, result.stop_reason))
+        self.add(RunEnd(result.stop_reason, text=result.text))
         return result
