@@ -7,7 +7,8 @@ Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. A plain `def` works as well: it runs in a thread.
+`await add(1, 2)` still calls the function. A plain `def` works as well: each call runs in a thread
+of its own, together with its plain dependencies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .arguments import arguments_of, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import JSON, TaskComplete
-from .waiting import call_function
+from .waiting import WorkThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -112,10 +113,12 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        async with Resolver(overrides) as resolver:
+        thread = WorkThread(here=inspect.iscoroutinefunction(self.function))
+        async with Resolver(overrides, thread) as resolver:
             injected = await resolver.get(self.takes.injected)
             try:
-                return await call_function(self.function, **args, **injected)
+                result = await thread.run(self.function, **args, **injected)
+                return await result if inspect.isawaitable(result) else result
             except TaskComplete as complete:  # no failure: dependencies are not to roll back
                 done = complete
         raise done
@@ -138,7 +141,7 @@ def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
 
     Without a description the docstring is it; the docstring also describes the parameters. The
-    other options are those of `Tool`.
+    other options are those of `Tool`. A plain `def` runs in a thread, an `async def` does not.
     """
     if callable(description):
         return FunctionTool(description)

@@ -84,6 +84,11 @@ async def cancelled(agent, begun):
     return task
 
 
+def tool_threads():
+    """The threads that plain tools run in just now."""
+    return [each for each in threading.enumerate() if each.name == "tool thread"]
+
+
 def ids_in(agent):
     """The ids of the calls in an agent's log."""
     replies = (record for record in agent.log if isinstance(record, AssistantMessage))
@@ -528,8 +533,10 @@ class TestLoop:
 
     @pytest.mark.parametrize("timeout", [None, 30])
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_a_result_that_a_cancel_meets_on_its_way_is_kept(self, sync, timeout):
-        returned = threading.Event()
+    async def test_a_result_that_a_cancel_meets_on_its_way_is_kept(
+        self, sync, timeout, monkeypatch
+    ):
+        returned, told = threading.Event(), threading.Event()
 
         def pay_sync() -> str:
             returned.set()
@@ -538,22 +545,31 @@ class TestLoop:
         async def pay() -> str:
             return pay_sync()
 
+        def tell(*args):
+            call_soon(*args)
+            told.set()
+
+        loop = asyncio.get_running_loop()
+        call_soon = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
         made = tool("Pay", name="pay", timeout=timeout)(pay_sync if sync else pay)
         for turns in range(12):
             returned.clear()
+            told.clear()
             agent, _ = self.make(call("pay"), "ok", tools=[made])
             task = asyncio.create_task(agent.run("x"))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            for thread in threading.enumerate():
-                if thread.name.startswith("tool "):
-                    thread.join(5)
+            if tool_threads():
+                told.wait(5)  # the tool's thread has told the event loop, which does not know yet
             ended = returned.is_set()
             task.cancel()
             await asyncio.wait([task])
             ended = ended or (returned.is_set() and not sync)  # a thread may have gone on alone
             texts = [m.text for m in agent.messages if isinstance(m, ToolMessage)]
             assert not ended or texts == ["paid"], turns
+            for thread in tool_threads():
+                thread.join(5)
 
     async def test_of_two_calls_that_end_a_run_an_error_comes_before_an_answer(self):
         script = [call("finish", text="fine"), call("fail", how="no")]
