@@ -121,12 +121,19 @@ class Resolver(AsyncExitStack):
         return await made if inspect.isawaitable(made) else made
 
     async def __aexit__(self, *error: Any) -> None:
-        """Close the dependencies. They see the error of the tool, and cannot swallow it."""
+        """Close the dependencies. They see the error of the tool, and cannot swallow it.
+
+        If closing fails as well, both errors are raised, but for one that is raised `from` the
+        tool's own.
+        """
         try:
             with uncancelled():
                 await super().__aexit__(*error)
         except Exception as failure:
-            if any(error):
+            reason = error[1]
+            if reason and reason not in (failure, failure.__cause__):
+                raise BaseExceptionGroup("both failed", [reason, failure]) from None
+            if reason:
                 raise
             raise ToolError(  # the model has to know that there may be effects
                 f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"

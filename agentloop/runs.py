@@ -7,7 +7,7 @@ Copy with: messages.py, events.py, errors.py, content.py, transcript.py, setting
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, Self, TypeVar, cast
@@ -105,7 +105,8 @@ class Runs(Settings):
                 run.interrupt = f"{INTERRUPTED} {note or ''}".strip()
                 run.task.cancel()
 
-        run.task.get_loop().call_soon_threadsafe(cancel)
+        with suppress(RuntimeError):  # the event loop is closed
+            run.task.get_loop().call_soon_threadsafe(cancel)
 
     # ---- what the log says
 
@@ -202,7 +203,7 @@ class Runs(Settings):
 
     def emit(self, event: Event) -> None:
         """Call the listeners with an event, and survive one that raises."""
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may remove itself
             try:
                 listener(event)
             except Exception:
@@ -259,7 +260,7 @@ class Runs(Settings):
             except asyncio.CancelledError:
                 self.record(RunEnd("cancelled"))
                 raise
-            except (Exception, KeyboardInterrupt, SystemExit) as error:
+            except BaseException as error:
                 if not isinstance(self.log[-1], RunEnd):  # else it is the end that was not saved
                     self.record(RunEnd("error", describe_error(error)))
                 raise
@@ -303,14 +304,17 @@ class Runs(Settings):
         last = self.messages[-1]
         return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
 
-    def _interrupted(self, cancel: asyncio.CancelledError) -> Result:
-        """Return the Result of a run that `interrupt` ended. Raise `cancel` if others cancelled."""
+    def _interrupted(self, error: BaseException) -> Result:
+        """Return the Result of a run that `interrupt` ended. Raise the error of any other run.
+
+        The error is the CancelledError of the interrupt, or what a model has made of it.
+        """
         run = self._active
         if not run or run.interrupt is None:
-            raise cancel
+            raise error
         run.task.uncancel()  # takes back the cancel of `interrupt`
         if run.is_cancelled():  # by somebody else, too
-            raise cancel
+            raise error
         self.tell(run.interrupt)
         return Result(stop_reason="interrupted")
 

@@ -119,8 +119,10 @@ class FunctionTool(Tool, Generic[P, R]):
             try:
                 result = await thread.run(self.function, **args, **injected)
                 return await result if inspect.isawaitable(result) else result
-            except TaskComplete as complete:  # no failure: dependencies are not to roll back
-                done = complete
+            except* TaskComplete as group:  # no failure: dependencies are not to roll back
+                done = group.exceptions[0]
+                while isinstance(done, BaseExceptionGroup):
+                    done = done.exceptions[0]
         raise done
 
 

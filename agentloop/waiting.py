@@ -163,10 +163,15 @@ def cancel_this_task() -> None:
     asyncio.get_running_loop().call_soon(again)
 
 
+def is_cancelled() -> bool:
+    """Return whether somebody cancelled this task, and it has not ended yet."""
+    task = asyncio.current_task()
+    return bool(task and task.cancelling())
+
+
 def was_cancelled(error: BaseException) -> bool:
     """Return whether somebody cancelled this task: its own code may raise CancelledError, too."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())
+    return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
 # ---- plain functions

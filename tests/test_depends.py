@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import pytest
 from typing_extensions import TypeAliasType
 
+from agentloop.content import describe_error
 from agentloop.depends import Depends
 from agentloop.errors import ToolError
 from agentloop.messages import TaskComplete
@@ -184,6 +185,37 @@ async def test_dependencies_see_why_a_tool_failed_and_do_not_hide_it(error: Exce
     with pytest.raises(type(error), match=str(error)):
         await save.execute({}, {})
     assert seen == [error]
+
+
+async def test_a_failure_to_close_is_told_beside_the_reason_why_the_tool_failed() -> None:
+    def get_db() -> Iterator[None]:
+        try:
+            yield
+        except LookupError:
+            raise ValueError("connection lost")  # noqa: B904
+
+    @tool
+    async def save(db: None = Depends(get_db)) -> None:
+        raise LookupError("not there")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await save.execute({}, {})
+    assert describe_error(caught.value) == "LookupError: not there; ValueError: connection lost"
+
+
+async def test_a_dependency_may_raise_another_error_from_that_of_the_tool() -> None:
+    def get_db() -> Iterator[None]:
+        try:
+            yield
+        except LookupError as error:
+            raise ToolError("There is no such row.") from error
+
+    @tool
+    async def save(db: None = Depends(get_db)) -> None:
+        raise LookupError("not there")
+
+    with pytest.raises(ToolError, match=r"^There is no such row\.$"):
+        await save.execute({}, {})
 
 
 async def test_the_end_of_a_task_is_no_failure_to_its_dependencies() -> None:

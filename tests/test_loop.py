@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import math
 import threading
 import tracemalloc
@@ -49,7 +50,7 @@ from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
-from agentloop.transcript import OUTCOME_UNKNOWN
+from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
 from agentloop.waiting import within
 
 EXITS = (KeyboardInterrupt, SystemExit)
@@ -952,3 +953,159 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+# ---- what tools, mixins and models do wrong
+
+
+async def test_a_call_that_the_model_was_told_did_not_run_does_not_run_later():
+    class Stubborn(Loop):
+        async def call_tool(self, call):
+            while not release.is_set():
+                begun.set()
+                with suppress(asyncio.CancelledError):
+                    await release.wait()
+            return await super().call_tool(call)
+
+    ran, begun, release = [], asyncio.Event(), asyncio.Event()
+    work = tool("Work", name="work")(lambda: ran.append(1))
+    agent = Stubborn(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=0.01)
+    await cancelled(agent, begun)
+    assert agent.messages[-1].text == NEVER_STARTED
+    [behind] = asyncio.all_tasks() - {asyncio.current_task()}
+    release.set()
+    await asyncio.wait([behind])
+    assert ran == []
+    assert agent.messages[-1].text == NEVER_STARTED
+    assert await agent.query("go on") == "ok"
+
+
+async def test_a_mixin_that_returns_the_result_of_another_call_is_told_so():
+    class Mixing(Loop):
+        async def call_tool(self, call):
+            await super().call_tool(call)
+            return ToolCall("another", "add").answer("5")
+
+    agent = Mixing(llm=ScriptedModel(call("add", a=2, b=3)), tools=[add])
+    with pytest.raises(ValueError, match=r"a result of 'another': make it with call\.answer"):
+        await agent.run("x")
+    assert "a result of 'another'" in agent.messages[-1].text
+
+
+async def test_the_end_of_a_task_may_come_out_of_a_task_group():
+    ended = []
+
+    def get_db():
+        try:
+            yield
+        except BaseException:
+            ended.append("rolled back")
+            raise
+        ended.append("committed")
+
+    @tool("Finish")
+    async def finish_up(db=Depends(get_db)) -> None:
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            outer.create_task(asyncio.sleep(0))
+            inner.create_task(complete())
+
+    async def complete():
+        raise TaskComplete("fine")
+
+    result = await Loop(llm=ScriptedModel(call("finish_up")), tools=[finish_up]).run("x")
+    assert (result.stop_reason, result.text) == ("done", "fine")
+    assert ended == ["committed"]
+
+
+async def test_a_tool_error_without_a_text_is_named():
+    class Odd(ToolError):
+        def __str__(self):
+            raise ValueError("no text")
+
+    @tool("Look")
+    async def look() -> str:
+        raise Odd
+
+    llm = ScriptedModel(call("look"), "ok")
+    assert await Loop(llm=llm, tools=[look], on_tool_error="raise").query("x") == "ok"
+    assert shown(llm.requests[1])[-1] == "<Odd>"
+
+
+async def test_a_bug_in_a_tool_is_logged_with_its_traceback_and_a_tool_error_is_not(caplog):
+    @tool("Look")
+    async def look() -> str:
+        raise ToolError("Try Paris.")
+
+    llm = ScriptedModel([call("fail", how="a bug"), call("look")], "ok")
+    with caplog.at_level(logging.WARNING, "agentloop"):
+        await Loop(llm=llm, tools=[fail, look]).run("x")
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "tool fail failed")
+    assert "LookupError: a bug" in caplog.text
+
+
+async def test_a_run_has_an_end_whatever_its_model_raises():
+    class Odd(BaseException):
+        pass
+
+    agent = Loop(llm=ScriptedModel(Odd("no"), "ok"))
+    with pytest.raises(Odd):
+        await agent.run("x")
+    assert (agent.log[-1].stop_reason, agent.log[-1].error) == ("error", "Odd: no")
+    assert await agent.query("x") == "ok"
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+async def test_an_error_that_a_model_makes_of_an_interrupt_is_an_interrupt(interrupts):
+    begun = asyncio.Event()
+
+    async def aborts(messages, tools):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("aborted") from None
+
+    agent = Loop(llm=ScriptedModel(aborts, "ok"))
+    task = asyncio.create_task(agent.run("x"))
+    await begun.wait()
+    agent.interrupt("stop") if interrupts else task.cancel()
+    await asyncio.wait([task])
+    if interrupts:
+        assert task.result().stop_reason == "interrupted"
+        assert task.cancelling() == 0
+    else:
+        assert isinstance(task.exception(), RuntimeError)
+    assert await agent.query("go on") == "ok"
+
+
+async def test_a_reader_whose_stream_another_task_closes_comes_to_its_end():
+    async def stubborn(messages, tools):
+        while not release.is_set():
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+        return "late"
+
+    async def read():
+        return [event async for event in stream]
+
+    begun, release = asyncio.Event(), asyncio.Event()
+    stream = Loop(llm=ScriptedModel(stubborn), cancel_grace=0.01).query_stream("x")
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    await stream.aclose()
+    assert await asyncio.wait_for(reading, 5) == []
+    release.set()
+
+
+async def test_a_listener_that_removes_itself_takes_no_event_from_others():
+    def once(event):
+        heard.append("once")
+        agent.listeners.remove(once)
+
+    heard, all_heard = [], []
+    agent = Loop(llm=ScriptedModel("ok"), listeners=[once, all_heard.append])
+    events = [event async for event in agent.query_stream("x")]
+    assert heard == ["once"]
+    assert all_heard == events

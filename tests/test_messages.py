@@ -246,3 +246,8 @@ def test_what_version_0_4_wrote_is_understood(line, record):
     if not record.extra:
         found = replace(found, extra=None)
     assert found == record
+
+
+def test_arguments_that_are_no_text_are_refused_where_the_call_is_made():
+    with pytest.raises(TypeError, match=r"arguments is text, such as json\.dumps\({'a': 1}\)"):
+        ToolCall("1", "add", {"a": 1})
