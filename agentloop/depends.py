@@ -86,7 +86,6 @@ class Resolver(AsyncExitStack):
         self.overrides = overrides
         self.thread = thread
         self.values: dict[Function, object] = {}
-        self.callback(thread.close)
 
     async def get(self, needs: Needs) -> dict[str, object]:
         """Resolve the dependencies of one function, as {parameter: value}.
@@ -131,13 +130,15 @@ class Resolver(AsyncExitStack):
                 await super().__aexit__(*error)
         except Exception as failure:
             reason = error[1]
-            if reason and reason not in (failure, failure.__cause__):
-                raise BaseExceptionGroup("both failed", [reason, failure]) from None
-            if reason:
+            if reason is None:  # the model has to know that there may be effects
+                raise ToolError(
+                    f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
+                ) from failure
+            if failure.__cause__ is reason:
                 raise
-            raise ToolError(  # the model has to know that there may be effects
-                f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
-            ) from failure
+            raise BaseExceptionGroup("closing failed as well", [reason, failure]) from None
+        finally:
+            self.thread.close()
 
 
 def marked(parameters: Mapping[str, Parameter]) -> Needs:

@@ -198,7 +198,7 @@ class WorkThread:
 
     def __init__(self, *, here: bool = False) -> None:
         self._here = here
-        self._jobs = SimpleQueue[Callable[[], None] | None]()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._context = Context()
         self._is_left = False
         if not here:
@@ -210,7 +210,7 @@ class WorkThread:
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        ended_with = Future[T]()
+        ended_with: Future[T] = Future()
 
         def job() -> None:
             try:
