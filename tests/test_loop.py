@@ -46,6 +46,7 @@ from agentloop import (
     tool,
     validate,
 )
+from agentloop.errors import failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunEnd, RunStart, SideRequest
@@ -197,7 +198,8 @@ class TestLoop:
         assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
         assert len(llm.requests) == 3
         assert not any(isinstance(record, ToolStart) for record in agent.log)
-        assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
+        results = [m for m in agent.messages if isinstance(m, ToolMessage)]
+        assert [(m.text, m.is_error) for m in results] == 3 * [(CUT_OFF, True)]
         assert (await agent.run(prompt)).text == "short", "the next run gives it three again"
 
     @pytest.mark.parametrize(
@@ -953,6 +955,97 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+# ---- stops, timeouts, and what a model tells beside its reply
+
+
+async def test_a_stop_before_a_tool_begins_keeps_its_call_for_the_next_run():
+    class Asking(Loop):
+        allowed = False
+
+        async def call_tool(self, call):
+            if not self.allowed:
+                raise Stop("needs_approval", "May I?")
+            return await super().call_tool(call)
+
+    llm = ScriptedModel(call("add", a=1, b=1), "ok")
+    agent = Asking(llm=llm, tools=[add])
+    result = await agent.run("x")
+    assert (result.stop_reason, result.text) == ("needs_approval", "May I?")
+    assert [each.name for each in result.pending] == ["add"]
+    assert not any(isinstance(record, ToolMessage) for record in agent.log)
+    agent.allowed = True
+    assert (await agent.run()).text == "ok"
+    assert shown(llm.requests[1])[-1] == "2"
+
+
+async def test_a_stop_of_a_tool_that_has_begun_is_its_result():
+    @tool("Spend")
+    async def spend() -> None:
+        raise Stop("limit:cost", "too much")
+
+    agent = Loop(llm=ScriptedModel(call("spend")), tools=[spend])
+    result = await agent.run("x")
+    assert (result.stop_reason, result.pending) == ("limit:cost", ())
+    assert agent.messages[-1].text == "too much"
+    assert not agent.messages[-1].is_error
+
+
+@pytest.mark.parametrize(
+    ("then", "text", "is_error"),
+    [
+        ("wait", "TimeoutError: not finished within 0.01 seconds; it may have had effects", True),
+        ("return", "saved a part", False),
+        ("raise", "LookupError: not saved", True),
+    ],
+)
+async def test_a_tool_that_takes_too_long_fails_unless_it_says_more(then, text, is_error):
+    @tool("Save", timeout=0.01)
+    async def save() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if then == "raise":
+                raise LookupError("not saved") from None
+            if then == "wait":
+                raise
+        return "saved a part"
+
+    agent = Loop(llm=ScriptedModel(call("save"), "ok"), tools=[save])
+    assert await agent.query("x") == "ok"
+    assert (agent.messages[2].text, agent.messages[2].is_error) == (text, is_error)
+
+
+async def test_a_tool_with_a_timeout_may_cancel_itself():
+    @tool("Look", timeout=30)
+    async def look() -> str:
+        raise asyncio.CancelledError
+
+    agent = Loop(llm=ScriptedModel(call("look"), "ok"), tools=[look])
+    assert await agent.query("x") == "ok"
+    assert agent.messages[2].text == "CancelledError"
+
+
+async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
+    release = threading.Event()
+    work = tool("Work", name="work", timeout=0.01)(lambda: release.wait(60))
+    agent = Loop(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=60)
+    assert await asyncio.wait_for(agent.query("x"), 30) == "ok"
+    assert agent.messages[2].text.startswith("TimeoutError: not finished within 0.01 seconds")
+    release.set()
+
+
+async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():
+    def fails_once(messages, tools):
+        failed_attempt.get()(SideRequest(Usage(5)))
+        return "ok"
+
+    llm = ScriptedModel(fails_once)
+    agent = Loop(llm=llm)
+    await agent.run("x")
+    await llm.ainvoke([UserMessage("y")])
+    assert agent.usage == Usage(5)
 
 
 # ---- what tools, mixins and models do wrong
