@@ -7,7 +7,7 @@ Copy with: messages.py, events.py, errors.py, content.py, transcript.py, setting
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
 from typing import Any, Self, TypeVar, cast
@@ -105,8 +105,7 @@ class Runs(Settings):
                 run.interrupt = f"{INTERRUPTED} {note or ''}".strip()
                 run.task.cancel()
 
-        with suppress(RuntimeError):  # the event loop is closed
-            run.task.get_loop().call_soon_threadsafe(cancel)
+        run.task.get_loop().call_soon_threadsafe(cancel)
 
     # ---- what the log says
 

@@ -24,7 +24,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from .arguments import arguments_of, read_object, type_of
+from .arguments import Arguments, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import JSON, TaskComplete
@@ -96,7 +96,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.function, name = function, name or name_of(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = arguments_of(function)
+        self.takes = takes = Arguments(function)
         super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -317,6 +317,38 @@ async def test_cancels_let_dependencies_close_and_keep_a_result(forever: bool) -
     assert held.is_closed
 
 
+async def test_a_cancel_that_meets_the_result_of_a_plain_tool_lets_dependencies_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tell(*args: Any) -> None:
+        call_soon(*args)
+        told.set()
+
+    held, told = Held(), threading.Event()
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
+
+    @tool
+    def work(_held: None = Depends(held.get)) -> str:
+        told.clear()
+        held.started.set()
+        return "result"
+
+    task = asyncio.create_task(work.execute({}))
+    while not held.started.is_set():
+        await asyncio.sleep(0)
+    assert told.wait(5)  # the thread has told the event loop, which does not know yet
+    cancel = asyncio.create_task(cancel_and_wait([task], 60))
+    await held.closing.wait()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    held.go_on.set()
+    await asyncio.wait([task, cancel])
+    assert task.result() == "result"
+    assert held.is_closed
+
+
 async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
     held = Held()
     task = held.use(forever=False)

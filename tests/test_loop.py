@@ -608,6 +608,28 @@ class TestLoop:
         await within(30, work(), grace=1)
         assert mark.get() == "left"
 
+    async def test_a_cancel_that_meets_a_result_comes_at_the_next_wait_and_once(self):
+        async def save():
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "saved"
+
+        async def use():
+            seen.append(await within(30, save(), grace=1))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                seen.append(asyncio.current_task().cancelling())
+
+        seen, begun = [], asyncio.Event()
+        task = asyncio.create_task(use())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+        assert seen == ["saved", 1]
+
     async def test_a_tool_with_a_timeout_fails_and_ends_a_run_as_one_without(self):
         lost = tool("Look", name="look", timeout=30)(fail.function)
         end = tool("Finish", name="end", timeout=30)(finish.function)
