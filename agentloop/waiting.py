@@ -200,9 +200,7 @@ class WorkThread:
         self._here = here
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._context = Context()
-        self._is_left = False
-        if not here:
-            threading.Thread(target=self._work, name="tool thread", daemon=True).start()
+        self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call a function in the thread. Context variables go in with it, and come out again."""
@@ -225,6 +223,9 @@ class WorkThread:
             raise asyncio.CancelledError
         self._context.run(set_variables, copy_context())
         self._jobs.put(job)
+        if not self._is_started:  # only now, so that tools begin in the order of their calls
+            self._is_started = True
+            threading.Thread(target=self._work, name="tool thread", daemon=True).start()
         try:
             await ended.wait()
         except asyncio.CancelledError:
