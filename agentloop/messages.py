@@ -183,6 +183,11 @@ class ToolCall(_Clean):
     name: str
     arguments: str = "{}"
 
+    def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.arguments), str):
+            raise TypeError(f"arguments is text, such as json.dumps({self.arguments!r:.80})")
+        _Clean.__post_init__(self)
+
     def answer(self, content: Content, **more: Any) -> ToolMessage:
         """Return a result of this call."""
         return ToolMessage(self.id, self.name, content, **more)

@@ -24,7 +24,7 @@ from subprocess import DEVNULL, PIPE, STDOUT, Popen
 from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import in_thread
+from ..waiting import call_function
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
 MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
@@ -269,7 +269,7 @@ class Workspace:
             command = [sys.executable, "-I", "-S", "-Xutf8", "-c", SEARCH, arguments]
             process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         try:
-            output, _ = await in_thread(process.communicate)
+            output, _ = await call_function(process.communicate)
         finally:
             process.kill()
         lines = re.findall(r"[^\r\n]+", output.decode(errors="replace"))

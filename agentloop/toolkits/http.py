@@ -35,7 +35,7 @@ from ..content import as_text, describe_error
 from ..errors import ToolError
 from ..messages import JSON
 from ..tools import Tool, tool
-from ..waiting import in_thread
+from ..waiting import call_function
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ async def use_checked_address(request: httpx.Request, host: str) -> None:
 
     Nobody looks the name up again, when it might have another address.
     """
-    found = await in_thread(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    found = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     addresses = [str(each[4][0]) for each in found]
     if not PRIVATE_NAME.fullmatch(host):
         for address in addresses:

@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import in_thread, within
+from ..waiting import call_function, within
 
 MAX_OUTPUT = (
     30_000  # bytes of a command's output that are kept: one half from its start, one its end
@@ -147,12 +147,12 @@ class Shell:
         reading_end, writing_end = os.pipe()
         mark = secrets.token_bytes(16)
         reading = asyncio.ensure_future(
-            in_thread(_head_and_tail, reading_end, mark, self.on_output)
+            call_function(_head_and_tail, reading_end, mark, self.on_output)
         )
         process = code = None
         try:
             process = self._start(command, folder, writing_end)
-            code = await within(timeout, in_thread(process.wait), grace=1.0)
+            code = await within(timeout, call_function(process.wait), grace=1.0)
         except TimeoutError:
             pass  # there is no exit code
         except (OSError, ValueError) as error:

@@ -32,7 +32,7 @@ from ..messages import (
 )
 from ..tools import Tool
 from ..transcript import Fold, Records, denied
-from ..waiting import in_thread
+from ..waiting import call_function
 
 SKILL = (
     "Read the instructions for one kind of task. Before you begin a task that fits one of these, "
@@ -115,7 +115,7 @@ class SkillTool(Tool):
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
-        return await in_thread(file.read_text, "utf-8-sig", "replace")
+        return await call_function(file.read_text, "utf-8-sig", "replace")
 
 
 def find(folder: Path, path: str) -> Path:
