@@ -37,7 +37,7 @@ from tests.cli.browser import chromium
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|session|sqlite")
+LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|session|sqlite|tools_from")
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
