@@ -49,7 +49,9 @@ from tests.mixins import acting, bash
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|old_ses|session|sqlite")
+LONGER = re.compile(
+    "azure|event_ch|fleet|from_bu|many_agents|old_ses|session|slash|sqlite|tools_from"
+)
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -85,6 +87,7 @@ sqlite_sessions: And twice that? 10 | sums:
 skills: Green: 70. | While the skill brew-tea is active
 sub_agent: research: read( | read: 9932 | seen: 67 | billed: 2960 tokens
 todo_list: [open] clean up\nDo it, | [dropped] clean up | Left: nothing
+tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
@@ -423,6 +426,29 @@ def test_slash_commands_act_on_the_conversation(capsys):
     assert seen(llm) == ["Hi"]
     out = capsys.readouterr().out
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
+
+
+def test_slash_commands_come_from_markdown(tmp_path):
+    recipe = load("slash_commands")
+    head = "---\ndescription: Reviews\n---\n"
+    (tmp_path / "review.md").write_text(f"{head}Review $ARGUMENTS now.")
+    (tmp_path / "fix.md").write_text("Fix it.\n")
+    review, fix = (
+        recipe.SlashCommand("Reviews", "Review $ARGUMENTS now."),
+        recipe.SlashCommand("", "Fix it."),
+    )
+    commands = recipe.discover_commands(tmp_path)
+    assert commands == {"review": review, "fix": fix}
+    for line, prompt in {
+        "/review a.py  b.py ": "Review a.py  b.py now.",
+        "/review $ARGUMENTS": "Review $ARGUMENTS now.",
+        "/fix": "Fix it.",
+        "/fix a.py": "Fix it.\n\na.py",
+        "/tmp is full": "/tmp is full",
+        "fix it": "fix it",
+        "/": "/",
+    }.items():
+        assert recipe.expand(line, commands) == prompt
 
 
 async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():
