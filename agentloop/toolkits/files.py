@@ -220,7 +220,7 @@ class Workspace:
         return await self._edit("multi_edit", path, edits, arguments)
 
     async def _edit(self, tool: str, path: str, edits: list[Edit], arguments: JSON) -> str:
-        """Make edits in a file, all of them or none. `arguments` are what somebody is asked with."""
+        """Make edits in a file, all of them or none. Somebody is asked with `arguments`."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # other bytes stay what they are
