@@ -117,14 +117,14 @@ class Subscription:
         self,
         agent: Loop,
         names: Collection[str],
-        since: int | None = None,
-        handler: OnEntry | None = None,
+        since: int | None,
+        handler: OnEntry | None,
     ) -> None:
         classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
-        known = [*get_args(Channel), *(each.__name__ for each in classes)]
+        known = {*get_args(Channel), *(each.__name__ for each in classes)}
         for name in names:
             if name not in known:
-                raise ValueError(f"there is no {name!r}: choose from {', '.join(known)}")
+                raise ValueError(f"there is no {name!r}: choose from {', '.join(sorted(known))}")
         self._agent = agent
         self._names = names
         self._handler = handler
@@ -203,7 +203,7 @@ class Channels(Loop):
         It has what happens from now on, in this run and the next; with `since`, first what the log
         holds behind that number. ValueError: there is no such channel or kind.
         """
-        return Subscription(self, names, since)
+        return Subscription(self, names, since, None)
 
     def on(self, name: str, handler: OnEntry) -> Callable[[], None]:
         """Call `handler` with each entry of a kind, such as "ToolResultEvent", or of a channel.
@@ -212,7 +212,7 @@ class Channels(Loop):
         entry, each for a minute at most. An error of the handler is logged, and stops nothing.
         ValueError: there is no such channel or kind.
         """
-        return Subscription(self, (name,), handler=handler).close
+        return Subscription(self, (name,), None, handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; subscriptions stay with this agent."""
