@@ -227,7 +227,7 @@ class TestHooks(test_loop.TestLoop):
         hooks = [says("PreToolUse", decision="deny", reason="No."), Hook("PostModel", raises)]
         kind = type("Both", (Hooks, Channels, Agent), {})
         agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
-        monitor = agent.subscribe("monitor", kinds=["HookVerdict"])
+        monitor = agent.subscribe("HookVerdict")
         await agent.run("go")
         monitor.close()
         told = [entry.item async for entry in monitor]
