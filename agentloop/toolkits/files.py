@@ -1,6 +1,4 @@
-"""Tools for the files of one folder: read, glob, grep, write, edit, multi_edit.
-
-No path leads out of it.
+"""Tools for the files of one folder, out of which no path leads: read, glob, grep, write, edit.
 
 Copy with: common/approve.py and what it names.
 
@@ -220,7 +218,7 @@ class Workspace:
         return await self._edit("multi_edit", path, edits, arguments)
 
     async def _edit(self, tool: str, path: str, edits: list[Edit], arguments: JSON) -> str:
-        """Make edits in a file, all of them or none. `arguments` are what somebody is asked with."""
+        """Make edits in a file, all of them or none. `arguments` are the tool's."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # other bytes stay what they are
