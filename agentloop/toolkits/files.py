@@ -1,6 +1,4 @@
-"""Tools for the files of one folder: read, glob, grep, write, edit, multi_edit.
-
-No path leads out of it.
+"""Tools for the files of one folder, out of which no path leads: read, glob, grep, write, edit.
 
 Copy with: common/approve.py and what it names.
 

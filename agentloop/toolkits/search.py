@@ -46,7 +46,7 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
         for place, text in enumerate(texts):
             often = text[word]
             length = 0.25 + 0.75 * text.total() / average
-            scores[place] += rarity * often * 2.2 / (often + 1.2 * length)
+            scores[place] += rarity * often / (often + 1.2 * length)
     best_first = sorted(range(len(tools)), key=lambda place: -scores[place])
     return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > 0]
 

@@ -31,14 +31,13 @@ from threading import Lock
 from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import call_function, cancel_and_wait, within
+from ..waiting import call_function, within
 
 HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
-MAX_OUTPUT = 2 * HALF
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
-MAX_BACKGROUND = 8  # commands that run in the background, or whose end nobody has read yet
 FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
+KILL_SECONDS = 5.0  # to end a command in the background, all in all
 
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
@@ -119,8 +118,7 @@ class Shell:
         self.approve_timeout = approve_timeout
         self.env = dict(env or {})
         self.on_output = on_output
-        # what runs in the background, by the ids that the model knows
-        self.background = dict[str, tuple[asyncio.Task[int | None], Output]]()
+        self.background = dict[str, Running]()  # by the ids that the model knows
 
     @property
     def tools(self) -> list[Tool]:
@@ -148,11 +146,9 @@ class Shell:
         await check_approval(self.approve, "bash", arguments, seconds=self.approve_timeout)
         output = Output(None if background else self.on_output)
         if background:
-            if len(self.background) == MAX_BACKGROUND:
-                raise ToolError(f"Kill one first, or read its end: {', '.join(self.background)}.")
             id = secrets.token_hex(3)
-            work = self._run(command, MAX_TIMEOUT, output)
-            self.background[id] = asyncio.create_task(work), output
+            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output))
+            self.background[id] = task, output
             return f"Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
         code = await self._run(command, timeout, output)
         text = (output.take() or "[No output.]") + describe_end(code, timeout)
@@ -192,15 +188,15 @@ class Shell:
             id: Its id, as `bash` returned it.
         """
         task, _ = self._find(id)
-        await cancel_and_wait([task], 2 * DRAIN_SECONDS)
-        return await self.bash_output(id)
+        task.cancel()
+        return await self.bash_output(id, KILL_SECONDS)
 
     def close(self) -> None:
         """Kill the commands that run in the background."""
         for task, _ in self.background.values():
             task.cancel()
 
-    def _find(self, id: str) -> tuple[asyncio.Task[int | None], Output]:
+    def _find(self, id: str) -> Running:
         """Return a command in the background. Raises ToolError if there is none with this id."""
         if id not in self.background:
             raise ToolError(f"There is no {id!r:.80} in the background, or its end was read.")
@@ -301,7 +297,7 @@ class Output:
                     printed, *ending = self.data.split(self.mark)
                     if len(ending) >= 2:
                         self.data = printed
-                    too_many = len(self.data) - MAX_OUTPUT
+                    too_many = len(self.data) - 2 * HALF
                     if too_many > 0:
                         del self.data[HALF : HALF + too_many]
                         self.left_out += too_many
@@ -317,6 +313,9 @@ class Output:
             self.data.clear()
             self.left_out = 0
         return text.decode(errors="replace").rstrip()
+
+
+Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
 
 
 def describe_end(code: int | None, seconds: float) -> str:
