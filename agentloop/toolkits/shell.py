@@ -1,6 +1,6 @@
 """Tools that run shell commands, here or in a container: bash, bash_output, bash_kill.
 
-Copy with: common/approve.py and what it names.
+Copy with: tools.py and what it names.
 
     shell = Shell("project")
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
@@ -28,7 +28,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 
-from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function, within
@@ -82,9 +81,6 @@ class Shell:
         sandbox: they choose a program, and it does whatever its options can. "sort *" (-o) and
         "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
         program. So put a * only behind a program that can do no more than read and print.
-    approve: called with the tool's name and its exact arguments before each command; plain (it runs
-        in a thread) or async. Anything but True denies, and so do an error and no answer in time.
-    approve_timeout: how many seconds it may take.
     env: variables to add. The others are this program's, without those that look like secrets.
     on_output: gets each piece of a command's output as it comes, in a thread; of one in the
         background it gets none.
@@ -100,8 +96,6 @@ class Shell:
         *,
         command: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
-        approve: Approve = None,
-        approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
@@ -114,8 +108,6 @@ class Shell:
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.command = command
         self.allow = allow
-        self.approve = approve
-        self.approve_timeout = approve_timeout
         self.env = dict(env or {})
         self.on_output = on_output
         self.background = dict[str, Running]()  # by the ids that the model knows
@@ -142,8 +134,6 @@ class Shell:
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
-        arguments = {"command": command, "timeout": timeout, "background": background}
-        await check_approval(self.approve, "bash", arguments, seconds=self.approve_timeout)
         output = Output(None if background else self.on_output)
         if background:
             id = secrets.token_hex(3)

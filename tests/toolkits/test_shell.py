@@ -247,20 +247,6 @@ class TestShell:
         with pytest.raises(ToolError):
             Shell(allow=["*"]).check(before + operator + after)
 
-    async def test_approval_is_asked_with_the_exact_arguments_and_only_true_is_a_yes(self, sh):
-        asked = []
-
-        async def approve(name, arguments):
-            asked.append((name, arguments))
-            return len(asked) == 1 or "yes"
-
-        sh.approve = approve
-        await sh.bash(" touch  ran ")
-        assert "this bash was not approved" in await refused(sh.bash("touch again"))
-        arguments = {"command": " touch  ran ", "timeout": 120.0, "background": False}
-        assert asked[0] == ("bash", arguments)
-        assert os.listdir(sh.root) == ["ran"]
-
     async def test_a_command_may_be_long_and_hold_anything_but_a_nul(self, sh, program):
         long = f"echo '{'x' * 300_000}' | wc -c; echo \"a'b\" \\$HOME {{}} %s"
         assert (await sh.bash(long)).split("\n")[-1] == "a'b $HOME {} %s"
@@ -351,11 +337,9 @@ class TestBackground:
         assert "bytes are left out" in text
         assert len(text) < 2 * module.HALF + 100
 
-    async def test_it_is_checked_and_approved_as_any_other(self, sh):
+    async def test_it_is_checked_as_any_other(self, sh):
         sh.allow = ["ls"]
         assert "Not run" in await refused(sh.bash("touch ran", background=True))
-        sh.allow, sh.approve = None, lambda name, arguments: not arguments["background"]
-        assert "not approved" in await refused(sh.bash("touch ran", background=True))
         assert os.listdir(sh.root) == []
 
     async def test_closing_the_shell_kills_it(self, sh):
