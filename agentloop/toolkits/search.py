@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from math import log
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import SkipValidation
 
@@ -109,7 +109,7 @@ class ToolSearch(Loop):
         """
         found = await call_function(self.tool_search, query, self.searchable_tools)
         lines = list[str]()
-        for each in cast(Sequence[Tool], found):
+        for each in found:
             self.record(ToolFound(each.name))
             lines.append(f"{each.name}: {each.description}")
         if not lines:
