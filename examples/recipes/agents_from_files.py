@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentloop import Agent, ChatModel, Loop, ScriptedModel, Tool, ToolError, call
-from agentloop.common.front_matter import EACH_NAME, read_folder
 from agentloop.depends import Overrides, current_agent, current_call
 from agentloop.messages import JSON
+from agentloop.toolkits.skills import EACH_NAME, read_folder
 from agentloop.toolkits.subagent import run_sub_agent
 from agentloop.tools import NO_OVERRIDES, find_tool
 
