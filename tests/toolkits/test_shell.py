@@ -269,6 +269,15 @@ class TestShell:
         assert "cannot be started" in await refused(sh.bash("echo \ud800"))
         assert os.listdir(sh.root) == []
 
+    async def test_a_command_that_prints_what_it_is_made_of_ends_as_any_other(self, sh, program):
+        said = await sh.bash(
+            "trap; cat /proc/$$/cmdline; set -x; cd /tmp; cd - > /dev/null; echo end"
+        )
+        assert "trap" in said
+        assert "\nend\n" in said
+        assert "starts in" not in said
+        assert sh.cwd == sh.root
+
     async def test_a_command_that_takes_other_outputs_still_says_where_it_ended(self, sh, program):
         await sh.bash("mkdir a; exec > out 2>&1; cd a")
         assert await sh.bash("pwd; cat ../out; wait; jobs; cat") == str(sh.root / "a")
