@@ -477,7 +477,7 @@ async def test_a_database_that_opens_while_its_call_is_cancelled_is_closed() -> 
     assert await asyncio.to_thread(closed.wait, 60)
 
 
-async def test_context_variables_go_into_the_thread_of_a_tool_and_come_out_again() -> None:
+async def test_context_variables_go_into_the_thread_of_a_tool_whose_functions_share_them() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
     async def first() -> None:
@@ -496,4 +496,4 @@ async def test_context_variables_go_into_the_thread_of_a_tool_and_come_out_again
         return [one, other, variable.get()]
 
     seen = await work.execute({})
-    assert seen == ["first, second", "first, second, third", "first, second"]
+    assert seen == ["first, second", "first, third", "first, second"]
