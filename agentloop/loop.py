@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
-from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
+from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
 from .content import as_content, describe_error, shown
 from .depends import Overrides, current_agent, current_call
@@ -108,7 +108,7 @@ class Loop(Runs):
         a ToolError, which the model always reads.
     """
 
-    llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
+    llm: ChatModel
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
