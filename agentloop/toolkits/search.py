@@ -10,8 +10,6 @@ The model sees `tools` and one more, `search_tools`. What that finds is on offer
 on, behind the others: in later runs, in a fork and in another process too, as it stands in the log.
 A search that finds something new changes the tools, which is a ToolsChangedEvent: the provider
 reads the conversation once without its cache. Any other request begins as the one before.
-
-A provider that searches by itself needs none of this: see its documentation for `defer_loading`.
 """
 
 from __future__ import annotations

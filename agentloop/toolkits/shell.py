@@ -36,18 +36,18 @@ HALF = 15_000  # bytes that are kept of the start of what a command prints, and 
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
 FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
-KILL_SECONDS = 5.0  # to end a command in the background, all in all
 
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
-# or is killed itself, and in a container too. At the end the folder is told, between two marks. The
-# braces make it one command: the shell has read all of it when it goes on to another input.
+# or is killed itself, and in a container too. At the end the folder is told, between two marks, in
+# one write. A command that prints its traps prints no mark, because of the "" in it. The braces
+# make all of it one command: the shell has read it when it goes on to another input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
 exec 3<&-
 cd {folder} 2>/dev/null || cd {root} || exit
-trap 'printf %s {mark}"$(pwd -P)"{mark} >&8' EXIT
+trap 'cd -P . && printf %s :""{mark}"$PWD":""{mark} >&8' EXIT
 eval {command}
 }}
 """
@@ -73,8 +73,9 @@ class Shell:
     root: the folder where it starts. A folder outside of it is not kept for the next command.
     command: the shell and what leads to it, such as ["docker", "exec", "-i", name, "bash"], or
         bwrap, podman, ssh. Its standard input has to reach the shell (`-i`): commands come that
-        way, and its end kills what still runs there. Then `root` is a folder of that place, and
-        `env` is for this command alone. None is the bash or sh of this machine.
+        way, and its end kills what still runs there. `root` is then a folder of that place, and
+        `env` reaches no further than this command: docker exec has -e for its own. None is the bash
+        or sh of this machine.
     allow: what may run; None is everything. A command of plain words has to match one of these
         patterns as a whole (*, ?, [abc]): "pwd", "ls *", "wc *". One with anything else in it, such
         as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns are no
@@ -99,11 +100,11 @@ class Shell:
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
-        if command:
-            self.root = self.cwd = Path("/", root)
-        else:
-            self.root = self.cwd = Path(root).resolve()
+        self.root = Path("/", root)
+        if not command:
+            self.root = Path(root).resolve()
             os.listdir(self.root)  # raises now if it is no folder
+        self.cwd = self.root
         if isinstance(allow, str):
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.command = command
@@ -179,7 +180,7 @@ class Shell:
         """
         task, _ = self._find(id)
         task.cancel()
-        return await self.bash_output(id, KILL_SECONDS)
+        return await self.bash_output(id, 2 * DRAIN_SECONDS)
 
     def close(self) -> None:
         """Kill the commands that run in the background."""
@@ -216,7 +217,7 @@ class Shell:
             script = SCRIPT.format(
                 folder=shlex.quote(self.cwd.as_posix()),
                 root=shlex.quote(self.root.as_posix()),
-                mark=output.mark.decode(),
+                mark=output.mark.decode()[1:],
                 command=shlex.quote(command),
             ).encode()
             process = self._start(writing_end)
@@ -265,7 +266,7 @@ class Output:
 
     def __init__(self, tell: Callable[[str], None] | None = None) -> None:
         self.tell = tell
-        self.mark = secrets.token_hex(16).encode()
+        self.mark = f":{secrets.token_hex(16)}".encode()
         self.folder = ""
         self.data = bytearray()
         self.left_out = 0  # bytes, from the middle of the data

@@ -6,13 +6,11 @@ cancels, left streams, interrupts, forks, summaries, prunes, and restarts from t
 
 import asyncio
 import json
-import logging
 import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -50,14 +48,6 @@ replies = st.builds(
 )
 scripts = st.lists(replies | st.just(RuntimeError("down")), max_size=5)
 prompts = st.sampled_from(["question", "other", "tab\tnul\0"]) | any_text.filter(str.strip)
-
-
-@pytest.fixture(autouse=True)
-def _no_log():
-    """Log nothing: a report of the tests cannot be sent with half a character in a text."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Kept(Session, Agent):
