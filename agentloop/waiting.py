@@ -140,11 +140,20 @@ def uncancelled() -> Generator[None]:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def run_to_its_end(work: Coroutine[object, None, T], grace: float) -> T:
-    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop."""
+def run_to_its_end(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
+    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop.
+
+    RuntimeError: this is async code.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
     runner = asyncio.Runner()
     try:
-        return runner.run(work)
+        return runner.run(work())
     finally:
         loop = runner.get_loop()
         loop.run_until_complete(cancel_and_wait(asyncio.all_tasks(loop), grace))
