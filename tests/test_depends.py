@@ -138,15 +138,12 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> Non
 Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 
-async def test_a_mark_with_local_names_in_an_optional_type_or_a_type_alias_injects() -> None:
-    def local() -> str:
-        return "local"
-
+async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:
     @tool
-    async def work(a: Annotated[str, Depends(local)] | None = None, b: Alias = "") -> Any:
+    async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
         return a, b
 
-    assert await work.execute({}) == ("local", "plain")
+    assert await work.execute({}) == ("plain", "plain")
     assert work.parameters["properties"] == {}
 
 
