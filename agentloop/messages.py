@@ -411,10 +411,7 @@ class Result(Generic[Value]):
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.text or self.stop_reason != "needs_approval":
-            return self.text
-        waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
-        return "\n".join(["(needs_approval)", *waits, "agent.run()"])
+        return self.text
 
 
 class Stop(Exception):
