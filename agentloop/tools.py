@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from .arguments import arguments_of, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
-from .messages import JSON, TaskComplete
+from .messages import JSON, Extra, TaskComplete
 from .waiting import call_function
 
 P = ParamSpec("P")
@@ -48,6 +48,9 @@ class Tool:
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     read_only: has no side effects.
+    extra: further fields of the tool for a provider, as its API has them, such as
+        {"anthropic": {"input_examples": [{"city": "Bern"}]}}. The names of the providers are
+        "openai", "anthropic", "google".
 
     Tools are equal if all of this is.
     """
@@ -61,6 +64,7 @@ class Tool:
     parallel: bool = True
     idempotent: bool = False
     read_only: bool = False
+    extra: Extra = None
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
@@ -133,6 +137,7 @@ def tool(
     parallel: bool = True,
     idempotent: bool = False,
     read_only: bool = False,
+    extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.

@@ -37,7 +37,7 @@ from tests.cli.browser import chromium
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|session|sqlite")
+LONGER = re.compile("azure|context_w|event_ch|fleet|from_bu|many_agents|openai|session|sqlite")
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -46,6 +46,8 @@ POINTS = dict(
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
+context_window: the window is 4096 | hello
+dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
@@ -56,6 +58,7 @@ hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
+openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:

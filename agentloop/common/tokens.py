@@ -44,10 +44,15 @@ def tool_tokens(tools: Iterable[Tool]) -> int:
 
 
 def context_window(model: str) -> int | None:
-    """Return the tokens of a model's context window, if the package genai-prices knows it."""
+    """Return the tokens of a model's context window, if the package genai-prices knows it.
+
+    A provider's name in front (`anthropic/...`) is no part of a model's.
+    """
+    if "gemini" in model:
+        return 1_048_576  # since 2.0, which the package does not say
     try:
         snapshot = import_module("genai_prices.data_snapshot").get_snapshot()
-        _, found = snapshot.find_provider_model(model, None, None, None)
+        _, found = snapshot.find_provider_model(model.rpartition("/")[2], None, None, None)
     except (ImportError, LookupError):
         return None
     return cast(int | None, found.context_window)

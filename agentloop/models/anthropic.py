@@ -21,6 +21,7 @@ from ..errors import BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     ImagePart,
     Message,
     Part,
@@ -36,12 +37,14 @@ from .http import Accumulator, HTTPModel
 from .wire import (
     as_dict,
     attachment,
+    declare,
     drop_none,
     grow,
     in_turns,
     kept_blocks,
     parse_json,
     plain_text,
+    read_citations,
     read_counts,
     rewrite_schema,
     stop_reason,
@@ -352,10 +355,9 @@ class ChatAnthropic(HTTPModel):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
             thinking = None  # another provider began this turn
-        declared: list[JSON] = [
-            {"name": t.name, "description": t.description, "input_schema": t.parameters}
-            for t in tools
-        ]
+        declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
+        # tools that a search finds come first: the last one has the cache mark, which these may not
+        declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
         if self.parallel_tool_calls is not None and tool_choice != "none":
@@ -384,11 +386,16 @@ class ChatAnthropic(HTTPModel):
     def read(self, data: JSON) -> AssistantMessage:
         blocks = list[JSON]()
         calls = list[ToolCall]()
+        citations = list[Citation]()
+        start = 0  # where the block begins in the text
         for sent in data["content"]:
             block = drop_none(sent)
             blocks.append(block)
             if not isinstance(block.get("type"), str):
                 raise BadResponse("a block without a type")
+            end = start + len(block.get("text", ""))
+            citations += read_citations(block.get("citations"), start, end)
+            start = end
             if block["type"] == "tool_use":  # it keeps the call's place, and the message the rest
                 call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
                 calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
@@ -404,4 +411,5 @@ class ChatAnthropic(HTTPModel):
             usage=read_anthropic_usage(as_dict(data.get("usage"))),
             stop_reason=stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls),
             raw=None if is_plain else raw,
+            citations=tuple(citations),
         )

@@ -1,6 +1,6 @@
 """What the JSON of all wires has in common: turns, parts, names, schemas, counts, events.
 
-Copy with: errors.py and what it names.
+Copy with: errors.py, tools.py and what they name.
 
 Nothing here sends. http.py is how a request travels; this is how one is written, and a reply read.
 """
@@ -21,6 +21,7 @@ from ..errors import BadRequest, BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     Content,
     FilePart,
     ImagePart,
@@ -30,7 +31,9 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    clean_text,
 )
+from ..tools import Tool
 
 # ---- JSON from outside, where anything may be anything
 
@@ -205,7 +208,35 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     return hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
+def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
+    """Write what a provider is told of a tool: its name, what it does, its schema, and its `extra`.
+
+    Raises ValueError if a name in `extra` is one of the others.
+    """
+    about = {"name": tool.name, "description": tool.description} | schema
+    extra: JSON = (tool.extra or {}).get(provider, {})
+    if extra.keys() & about.keys():
+        raise ValueError(f"tool {tool.name!r}: extra[{provider!r}] may not have {[*about]}")
+    return about | extra
+
+
 # ---- the reply
+
+
+def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
+    """Yield the sources that any provider names for `text[start:end]`.
+
+    OpenAI's have places of their own, which are counted from there.
+    """
+    for source in as_dicts(sources):
+        about = {**source}
+        for nested in source.values():  # so it is in Chat Completions, and at Google
+            about |= as_dict(nested)
+        url = about.get("url") or about.get("uri") or about.get("source") or ""
+        title = about.get("title") or about.get("document_title") or about.get("filename") or ""
+        places = read_counts(about)
+        raw = parse_json(clean_text(json.dumps(source, ensure_ascii=False)))
+        yield Citation(url, title, start + places["start_index"], end + places["end_index"], raw)
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:

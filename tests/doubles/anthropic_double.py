@@ -176,6 +176,10 @@ def _check_tools(body: dict[str, Any]) -> None:
         return
     own = [tool for tool in body["tools"] if tool.get("type", "custom") == "custom"]
     assert all(tool.keys() <= TOOL_FIELDS for tool in own)
+    for tool in own:
+        # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
+        both = "cache_control" in tool and tool.get("defer_loading")
+        assert not both, f"Tool {tool['name']!r} cannot have both defer_loading and cache_control"
     names = [tool.get("name") for tool in body["tools"]]
     assert len(set(names)) == len(names)
     choice = body.get("tool_choice", {"type": "auto"})
