@@ -61,7 +61,8 @@ def from_openai(dicts: Sequence[Mapping[str, Any]]) -> list[Message]:
                 names |= {call.id: call.name for call in reply.tool_calls}
                 messages.append(reply)
             case {"role": "tool", "tool_call_id": call_id}:
-                messages.append(ToolMessage(call_id, names.get(call_id, ""), content))
+                name = names.get(call_id) or said.get("name", "")
+                messages.append(ToolMessage(call_id, name, content))
             case _:
                 raise ValueError(f"this is no message of Chat Completions: {said!r:.200}")
     return messages

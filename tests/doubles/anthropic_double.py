@@ -117,7 +117,7 @@ def _in_order(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking"}
 FIELDS |= {"temperature", "top_p", "top_k", "stream", "stop_sequences", "metadata"}
-FIELDS |= {"service_tier", "output_config", "container", "cache_control"}
+FIELDS |= {"service_tier", "output_config", "container", "cache_control", "context_management"}
 TOOL_FIELDS = {"type", "name", "description", "input_schema", "cache_control", "strict"}
 TOOL_FIELDS |= {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
 BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # whose, fields needed, other fields

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentloop import errors
+from agentloop import Agent, errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.events import ToolCallDeltaEvent
 from agentloop.messages import (
@@ -276,6 +276,39 @@ async def test_strict_is_asked_for_tool_by_tool(wire):
         written = (await sent(wire, HI, tools, strict=setting))["tools"]
         strict = [bool(tool.get("function", tool).get("strict")) for tool in written]
         assert strict == [setting, False]
+
+
+# ---- compaction by the provider
+
+# Source: https://platform.claude.com/docs/en/build-with-claude/compaction
+ANTHROPIC_EDIT = {"edits": [{"type": "compact_20260112"}]}
+# Source: https://developers.openai.com/api/docs/guides/compaction
+OPENAI_EDIT = [{"type": "compaction", "compact_threshold": 100_000}]
+
+
+async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came():
+    summary = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
+    script = [Reply(blocks=[summary, {"type": "text", "text": "so"}]), "done"]
+    async with ANTHROPIC.double(script) as server:
+        settings = {"extra": {"context_management": ANTHROPIC_EDIT}, "cache": False}
+        llm = ANTHROPIC.model(server, betas=["compact-2026-01-12"], **settings)
+        agent = Agent(llm=llm, compaction=None)
+        assert await agent.query("hi") == "so"
+        assert await agent.query("and?") == "done"
+    first, second = server.requests
+    assert first["context_management"] == ANTHROPIC_EDIT
+    assert second["messages"][1]["content"] == script[0].blocks
+
+
+def test_a_summary_of_openai_goes_back_to_it_as_it_came():
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
+    part = {"type": "output_text", "text": "so", "annotations": []}
+    said = {"type": "message", "role": "assistant", "content": [part]}
+    llm = RESPONSES.model("http://x", extra={"context_management": OPENAI_EDIT})
+    reply = llm.read({"status": "completed", "output": [summary, said]})
+    assert llm.body([*HI, reply, *HI], (), "auto", False)["input"][1:3] == [summary, said]
+    other = RESPONSES.model("http://y").body([*HI, reply, *HI], (), "auto", False)
+    assert other["input"][1] == {"type": "message", "role": "assistant", "content": "so"}
 
 
 # ---- images and files
