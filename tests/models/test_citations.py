@@ -64,6 +64,21 @@ def test_a_stream_brings_sources_one_by_one_and_some_of_them_twice():
     assert cited(read(OPENAI, *chunks, end)) == READ
 
 
+def test_perplexity_names_its_sources_beside_the_answer(streaming):
+    # the first is [1] in the text; every chunk of a stream has all of them
+    # Source: https://docs.perplexity.ai/api-reference/chat-completions-post (search_results)
+    found = [{"title": "A", "url": "https://a", "date": "2026-01-01"}, {"title": "", "url": "b"}]
+    message = {"role": "assistant", "content": "Zürich is large [1]."}
+    choice = {"index": 0, "finish_reason": "stop"}
+    if streaming:
+        chunk = {"choices": [choice | {"delta": message}], "search_results": found}
+        reply = read(OPENAI, chunk)
+    else:
+        chunk = {"choices": [choice | {"message": message}], "search_results": found}
+        reply = whole(OPENAI, chunk)
+    assert cited(reply) == [("https://a", "A", ""), ("b", "", "")]
+
+
 def test_a_source_may_come_without_a_place_or_a_title():
     about = {"type": "url_citation", "url_citation": {"url": "https://a", "start_index": None}}
     message = {"content": SO, "annotations": [about, None, {"type": "zzz"}]}
