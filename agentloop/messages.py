@@ -118,7 +118,13 @@ class ImagePart(_Attachment):
 
 @frozen
 class FilePart(_Attachment):
-    """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown."""
+    """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown.
+
+    `extra` may hold fields for a provider, such as {"anthropic": {"citations": {"enabled": True}}}.
+    So one that has the file takes its id, and others the data:
+    {"openai": {"file": {"file_id": "file-1"}},
+    "anthropic": {"source": {"type": "file", "file_id": "file_1"}}}.
+    """
 
     name: str | None = None
 

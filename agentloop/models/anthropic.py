@@ -75,6 +75,7 @@ NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
+NOT_BLANK = {"text": "text", "thinking": "signature"}  # what a block needs, by its type
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
 
 
@@ -86,7 +87,7 @@ def _write_part(part: Part) -> JSON | None:
         if not part.text.strip():
             return None  # the API refuses blank text
         return {"type": "text", "text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "anthropic")
     source = {"type": "base64", "media_type": kind, "data": data}
     if url:
         source = {"type": "url", "url": url}
@@ -94,7 +95,8 @@ def _write_part(part: Part) -> JSON | None:
         text = base64.b64decode(data).decode(errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": text}
     name = "image" if isinstance(part, ImagePart) else "document"
-    return drop_none({"type": name, "source": source, "title": getattr(part, "name", None)})
+    title = getattr(part, "name", None)
+    return drop_none({"type": name, "source": source, "title": title} | own)
 
 
 def _write_result(message: ToolMessage) -> list[JSON]:
@@ -112,14 +114,8 @@ def _is_sendable(block: JSON) -> bool:
 
     The API sends such blocks, and refuses them.
     """
-    kind = block["type"]
-    if kind == "text":
-        needed = block.get("text")
-    elif kind == "thinking":
-        needed = block.get("signature")
-    else:
-        return True
-    return bool(needed and needed.strip())
+    name = NOT_BLANK.get(block["type"])
+    return not name or bool(plain_text(block.get(name)).strip())
 
 
 @lru_cache(1000)
@@ -159,7 +155,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
-def mark_for_cache(body: JSON, cache: bool | str = True) -> None:
+def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
@@ -232,11 +228,7 @@ def _may_think(messages: Sequence[JSON]) -> bool:
 
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
     """Join the texts of the blocks of one kind."""
-    text = ""
-    for block in blocks:
-        if block["type"] == kind:
-            text += block.get(kind) or ""
-    return text
+    return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:

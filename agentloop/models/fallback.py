@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
@@ -38,7 +37,7 @@ class Fallback:
     ) -> None:
         if not models or not all(hasattr(model, "ainvoke") for model in models):
             raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
-        self.models: tuple[Any, ...] = models
+        self.models = models
         self.errors = errors
         self.cooldown = cooldown
         self._down_until: dict[int, float] = {}  # by the model's id

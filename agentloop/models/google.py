@@ -89,10 +89,10 @@ def _write_google_part(part: Part) -> JSON | None:
         if not part.text:
             return None  # the API refuses an empty one
         return {"text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "google")
     if url:
-        return {"fileData": drop_none({"mimeType": kind or None, "fileUri": url})}
-    return {"inlineData": {"mimeType": kind, "data": data}}
+        return {"fileData": drop_none({"mimeType": kind or None, "fileUri": url})} | own
+    return {"inlineData": {"mimeType": kind, "data": data}} | own
 
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:

@@ -178,14 +178,13 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     refusal = message.get("refusal")
     if refusal:
         stop = "refused"
-    sources = message.get("annotations") or data.get("search_results")  # Perplexity's
     return AssistantMessage(
         content=plain_text(message.get("content")) or refusal or "",  # Cloudflare: an object
         tool_calls=tuple(calls),
         thinking=next(filter(None, map(message.get, THOUGHTS)), None),
         stop_reason=stop,
         raw=raw,
-        citations=tuple(read_citations(sources, 0, 0)),
+        citations=tuple(read_citations(message.get("annotations"), 0, 0)),
     )
 
 
@@ -208,9 +207,9 @@ class OpenAIChunks(Accumulator):
         self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
 
     def add(self, event: JSON) -> None:
-        for name in ("usage", "search_results"):
-            if event.get(name):
-                self.data[name] = event[name]
+        usage = event.get("usage")
+        if usage:
+            self.data["usage"] = usage
         for choice in as_dicts(event.get("choices")):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: the first choice is read, as in a whole reply

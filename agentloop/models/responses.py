@@ -74,7 +74,7 @@ def write_part(part: Part) -> JSON:
     """Write a part as Chat Completions takes it. Raises BadRequest for what it cannot carry."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "openai")
     url = url or f"data:{kind};base64,{data}"
     if isinstance(part, ImagePart):
         detail = drop_none({"detail": (part.extra or {}).get("detail")})
@@ -82,10 +82,8 @@ def write_part(part: Part) -> JSON:
     if data and kind.startswith("audio/"):
         sound = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
         return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
-    return {
-        "type": "file",
-        "file": {"filename": getattr(part, "name", None) or "file", "file_data": url},
-    }
+    file = {"filename": getattr(part, "name", None) or "file", "file_data": url}
+    return {"type": "file", "file": file} | own
 
 
 STRICT_KEYWORDS = re.compile(
@@ -195,7 +193,7 @@ def _write_input(part: Part) -> JSON:
         return {"type": "input_image", "image_url": image["url"], "detail": detail}
     file = chat.get("file")
     if file:
-        if getattr(part, "url", None):
+        if "file_data" in file and getattr(part, "url", None):
             file = {"file_url": file["file_data"]}
         return {"type": "input_file"} | file
     if "text" in chat:

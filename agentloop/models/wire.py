@@ -162,17 +162,19 @@ def kept_blocks(
     return blocks
 
 
-def attachment(part: Part) -> tuple[str, str, str | None]:
+def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     """Return the media type of an image or a file, its data in base64, and its address if any.
 
-    Raises BadRequest for other parts: no provider carries them.
+    The last are the fields that its `extra` has for the provider. Raises BadRequest for other
+    parts: no provider carries them.
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot carry {part!r:.80}")
+    own = as_dict(as_dict(part.extra).get(provider))
     found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
     if found:
-        return found[1], found[2], None
-    return part.media_type or "", base64.b64encode(part.data or b"").decode(), part.url
+        return found[1], found[2], None, own
+    return part.media_type or "", base64.b64encode(part.data or b"").decode(), part.url, own
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
@@ -214,7 +216,7 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
     Raises ValueError if a name in `extra` is one of the others.
     """
     about = {"name": tool.name, "description": tool.description} | schema
-    extra: JSON = (tool.extra or {}).get(provider, {})
+    extra = as_dict(as_dict(tool.extra).get(provider))
     if extra.keys() & about.keys():
         raise ValueError(f"tool {tool.name!r}: extra[{provider!r}] may not have {[*about]}")
     return about | extra
@@ -229,14 +231,22 @@ def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
     OpenAI's have places of their own, which are counted from there.
     """
     for source in as_dicts(sources):
+        if source.get("type") == "file":
+            continue  # OpenRouter: what is in a file of the request
         about = {**source}
         for nested in source.values():  # so it is in Chat Completions, and at Google
             about |= as_dict(nested)
-        url = about.get("url") or about.get("uri") or about.get("source") or ""
-        title = about.get("title") or about.get("document_title") or about.get("filename") or ""
+        url = about.get("url") or about.get("uri") or about.get("source") or about.get("sourceUri")
+        title = about.get("title") or about.get("document_title") or about.get("filename")
         places = read_counts(about)
         raw = parse_json(clean_text(json.dumps(source, ensure_ascii=False)))
-        yield Citation(url, title, start + places["start_index"], end + places["end_index"], raw)
+        yield Citation(
+            plain_text(url),
+            plain_text(title),
+            start + places["start_index"],
+            end + places["end_index"],
+            raw,
+        )
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:

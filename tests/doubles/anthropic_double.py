@@ -136,6 +136,7 @@ SOURCES = {
     "base64": {"type", "media_type", "data"},
     "url": {"type", "url"},
     "text": {"type", "media_type", "data"},
+    "file": {"type", "file_id"},
 }
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -258,7 +259,7 @@ def _check_source(source: dict[str, Any], kind: str) -> None:
     form = source.get("type", "")
     assert source.keys() == SOURCES.get(form)
     assert form != "text" or kind == "document"
-    types = {"text": ("text/plain",), "base64": IMAGES, "url": (None,)}[form]
+    types = {"text": ("text/plain",), "base64": IMAGES}.get(form, (None,))
     if kind == "document" and form == "base64":
         types = ("application/pdf",)
     assert source.get("media_type") in types

@@ -64,26 +64,20 @@ def test_a_stream_brings_sources_one_by_one_and_some_of_them_twice():
     assert cited(read(OPENAI, *chunks, end)) == READ
 
 
-def test_perplexity_names_its_sources_beside_the_answer(streaming):
-    # the first is [1] in the text; every chunk of a stream has all of them
-    # Source: https://docs.perplexity.ai/api-reference/chat-completions-post (search_results)
-    found = [{"title": "A", "url": "https://a", "date": "2026-01-01"}, {"title": "", "url": "b"}]
-    message = {"role": "assistant", "content": "Zürich is large [1]."}
-    choice = {"index": 0, "finish_reason": "stop"}
-    if streaming:
-        chunk = {"choices": [choice | {"delta": message}], "search_results": found}
-        reply = read(OPENAI, chunk)
-    else:
-        chunk = {"choices": [choice | {"message": message}], "search_results": found}
-        reply = whole(OPENAI, chunk)
-    assert cited(reply) == [("https://a", "A", ""), ("b", "", "")]
-
-
 def test_a_source_may_come_without_a_place_or_a_title():
     about = {"type": "url_citation", "url_citation": {"url": "https://a", "start_index": None}}
-    message = {"content": SO, "annotations": [about, None, {"type": "zzz"}]}
+    odd = {"type": "url_citation", "title": {"en": "A"}}
+    message = {"content": SO, "annotations": [about, None, odd]}
     reply = whole(OPENAI, {"choices": [{"message": message}]})
-    assert cited(reply) == [("https://a", "", ""), ("", "", "")]
+    assert cited(reply) == [("https://a", "", ""), ("", '{"en": "A"}', "")]
+    assert hash(reply)
+
+
+def test_what_openrouter_read_in_a_file_of_the_request_is_no_source():
+    # Source: https://openrouter.ai/docs/guides/overview/multimodal/pdfs (annotations)
+    file = {"hash": "x", "name": "a.pdf", "content": [{"type": "text", "text": "long"}]}
+    message = {"content": SO, "annotations": [{"type": "file", "file": file}]}
+    assert whole(OPENAI, {"choices": [{"message": message}]}).citations == ()
 
 
 # ---- Responses
@@ -157,6 +151,7 @@ CHUNKS = [
     {"web": {"uri": "https://a", "title": "a"}},
     {"retrievedContext": {"uri": "gs://b", "title": "b", "text": "Bern ..."}},
 ]
+IMAGE = {"image": {"sourceUri": "https://c", "imageUri": "https://c/x.png", "title": "c"}}
 
 
 def grounded(*supports, chunks=CHUNKS):
@@ -209,6 +204,8 @@ def test_sources_that_stand_for_no_text_are_read_and_numbers_of_none_are_not():
     assert cited(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
     assert google(SO, grounded(support(SO, 0, 7)), streaming=False).citations == ()
     assert google(SO, {}, streaming=False).citations == ()
+    found = google(SO, grounded(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
+    assert cited(found) == [("https://c", "c", ""), ("d", "", "")]
 
 
 # ---- all

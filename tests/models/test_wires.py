@@ -400,6 +400,37 @@ async def test_images_and_files_are_carried_in_messages_and_in_results(wire):
         assert wire.result_content(body) == CARRIED[wire.name]
 
 
+OWN = {  # fields that a file has for each provider, and the part that has them
+    "openai": ({"file": {"file_id": "file-1"}}, {"type": "file", "file": {"file_id": "file-1"}}),
+    "responses": ({"file": {"file_id": "file-1"}}, {"type": "input_file", "file_id": "file-1"}),
+    "anthropic": (
+        {"source": {"type": "file", "file_id": "file_1"}, "citations": {"enabled": True}},
+        media("document", "file", file_id="file_1")
+        | {"title": "a.pdf", "citations": {"enabled": True}},
+    ),
+    "google": (
+        {"videoMetadata": {"fps": 1}},
+        inline("application/pdf", "JVBERg==") | {"videoMetadata": {"fps": 1}},
+    ),
+}
+
+
+async def test_a_file_may_be_named_by_its_id_and_have_fields_for_a_provider(wire):
+    own, part = OWN[wire.name]
+    file = replace(PDF, extra={wire.extra: own, "other": {"file_id": "x"}})
+    body = await sent(wire, [UserMessage([file])], **wire.bare)
+    assert wire.first_content(body) == [part]
+    other = await sent(wire, [UserMessage([replace(PDF, extra={"other": own})])], **wire.bare)
+    assert other == await sent(wire, [UserMessage([PDF])], **wire.bare), "others get the data"
+
+
+@only(OPENAI, RESPONSES, ANTHROPIC)
+async def test_an_id_goes_before_an_address(wire):
+    own, part = OWN[wire.name]
+    file = FilePart(url=URL, name="a.pdf", extra={wire.extra: own})
+    assert wire.first_content(await sent(wire, [UserMessage([file])], **wire.bare)) == [part]
+
+
 @only(OPENAI, GOOGLE)
 async def test_an_image_follows_the_last_result_where_no_result_can_hold_it(wire):
     turn = [
