@@ -72,7 +72,6 @@ from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
-from .models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from .models.scripted import ScriptedModel, call, validate
 from .tools import Tool, tool
 
@@ -120,10 +119,7 @@ __all__ = [
     "Overloaded",
     "Price",
     "RateLimited",
-    "RecordingModel",
     "Repetition",
-    "ReplayMismatch",
-    "ReplayModel",
     "Request",
     "RequestEvent",
     "Result",

@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|old_|openai|session|slash|sqlite|tools_from"
+    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|old_|openai|record|session|slash|sqlite|tools_from"
 )
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
@@ -80,6 +80,7 @@ one_run: I may only look. | Mended. | There are: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
+record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
