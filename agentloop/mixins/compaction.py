@@ -57,7 +57,7 @@ UNKNOWN_WINDOW = 128_000  # tokens
 SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
 COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
-AFTER_CUT = 0.5  # target size after old turns are left out, as a share of the budget
+AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 
@@ -197,7 +197,7 @@ class Compaction(Loop):
         return None
 
     async def _leave_out(self, request: Request, size: int) -> Request | None:
-        """Leave the oldest turns out, down to half of `size` tokens; return the shorter request.
+        """Leave the oldest turns out, down to a quarter of `size`; return the shorter request.
 
         Return None if the turns that can go are too few for that.
         """

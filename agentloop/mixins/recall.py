@@ -1,0 +1,111 @@
+"""Offers `recall`: it finds what stood in the conversation and is no longer in view.
+
+Copy with: the core.
+
+Results that were pruned and turns that were left out are still in the agent's log. The model asks
+for them in words. `search` needs no model and no file: it looks at the log alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from ..content import clip
+from ..depends import Depends, current_agent
+from ..loop import Loop
+from ..messages import AssistantMessage, Message, RunEnd, ToolMessage, UserMessage
+from ..tools import Tool, tool
+from ..transcript import Records, is_own
+
+PLACE = re.compile(r"(?s).{1,500}(?:\n|$)|.{1,500}")  # whole lines, if they are not too long
+# a character of Chinese or Japanese, or the letters and digits in a row of another script
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+TITLE_SIZE = 200  # max characters of a call, above the places in it
+MOST_PLACES = 5
+WORTH = 0.5  # a place needs this share of the best one's score
+NOT_FOUND = "None of these words was found. Hidden from view are, the newest last:\n"
+
+
+class Recall(Loop):
+    """Offers `recall` in every turn. `Agent(context_budget=...)` does so without this class."""
+
+    def toolset(self) -> Sequence[Tool]:
+        return with_recall(super().toolset())
+
+
+@tool(idempotent=True, read_only=True)
+async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
+    """Find what is no longer in view: older tool results, calls and messages of this conversation.
+
+    Args:
+        words: words that stood in it or in the call: names, numbers, a path, the tool's name.
+    """
+    return search(agent.log, await agent.context(), words)
+
+
+def with_recall(tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Return the tools and `recall`. An application's own tool of this name stays instead."""
+    if any(each.name == recall.name for each in tools):
+        return tools
+    return [*tools, recall]
+
+
+def search(log: Records, shown: Sequence[Message], question: str) -> str:
+    """Return the places in a log that match a question best, of what is not among `shown`.
+
+    Words count, in any order and case, and rare ones count more. If none is found, say what there
+    is to search.
+    """
+    texts = [*hidden(log, shown)]
+    places = [(title, place) for title, text in texts for place in PLACE.findall(text)]
+    found = [words_in(f"{title} {place}") for title, place in places]
+    times = Counter(word for words in found for word in words)
+    weights = {
+        word: math.log(1 + len(places) / times[word]) for word in words_in(question) & times.keys()
+    }
+    if not weights:
+        return NOT_FOUND + "\n".join(title for title, _ in texts[-20:])
+    scores = [sum(weights.get(word, 0) for word in words) for words in found]
+    best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PLACES:]
+    worth = WORTH * max(scores)
+    lines = list[str]()
+    for at in sorted(best):
+        title, place = places[at]
+        if scores[at] >= worth:
+            lines += [place] if title in lines else [title, place]
+    return "\n".join(lines)
+
+
+def hidden(log: Records, shown: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    """Return what is in a log and not shown, each with a title. A call and its result are one.
+
+    What no model has answered is left out if the run was refused: a gate may have hidden it.
+    """
+    seen = {id(message) for message in shown}
+    results = {each.tool_call_id: each for each in log if isinstance(each, ToolMessage)}
+    unanswered = list[UserMessage]()
+    for record in log:
+        if is_own(record):
+            unanswered.append(record)
+        elif isinstance(record, RunEnd) and record.stop_reason == "refused":
+            unanswered.clear()
+        elif isinstance(record, AssistantMessage):
+            said = [("[user]", each) for each in unanswered] + [("[assistant]", record)]
+            yield from ((title, each.text) for title, each in said if id(each) not in seen)
+            unanswered.clear()
+            for call in record.tool_calls:
+                result = results.get(call.id)
+                if not result or call.name == recall.name or {id(record), id(result)} <= seen:
+                    continue
+                arguments = "\n".join(f"{k}: {v}" for k, v in (call.parsed or {}).items())
+                title = f"[{call.name}] {clip(arguments, TITLE_SIZE)}"
+                yield title, f"{arguments}\n{result.text}"
+
+
+def words_in(text: str) -> set[str]:
+    """Return the words of a text in lower case, without the "s" of a plural."""
+    return {word.rstrip("s") for word in WORD.findall(text.casefold())} - {""}
