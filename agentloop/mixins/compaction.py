@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from math import inf
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -51,12 +52,13 @@ NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with 
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
 )
 NAMES_EACH = 60  # max names from one message
-NAMES_SIZE = 8_000  # max characters of the whole list
+NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
 NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out. {}"
 UNKNOWN_WINDOW = 128_000  # tokens
 SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
 COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
+MOST_KEPT = 0.08  # size of the turns that `keep_turns` keeps, as a share of the threshold
 AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
@@ -141,7 +143,8 @@ class Compaction(Loop):
         if self.context_budget:
             shorter = await self._leave_out(request, self.context_budget)
         else:
-            shorter = await self._summarize(request, size - AFTER_SUMMARY * limit)
+            enough = size - AFTER_SUMMARY * limit
+            shorter = await self._summarize(request, enough, MOST_KEPT * limit)
         return shorter or request
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
@@ -164,33 +167,40 @@ class Compaction(Loop):
 
     def _size(self, request: Request) -> int:
         """Count the input tokens of a request, at the rate that the provider last reported."""
-        self._counted = tool_tokens(request.tools) + sum(map(message_tokens, request.messages))
+        self._counted = tool_tokens(request.tools) + message_tokens(request.messages)
         self._logged = self.fold(Cuts).tokens
         self._beside = self._counted - self._logged
         return round(self._rate * self._counted)
 
     async def _summarize(
-        self, request: Request, enough: float = 1, found: Sequence[int] = ()
+        self,
+        request: Request,
+        enough: float = 1,
+        most_kept: float = inf,
+        found: Sequence[int] = (),
     ) -> Request | None:
         """Ask for a summary, record it, and return the shorter request.
 
         enough: how many tokens the summary has to free.
+        most_kept: how many tokens the turns may have that `keep_turns` keeps.
         found: the places where the log may be cut; without it, those that `keep_turns` leaves.
 
         Return None if there is nothing to summarize, or if the summary failed.
         """
         config = self.compaction or CompactionConfig()
         cuts = self.fold(Cuts)
-        keep = cuts.best(found or cuts.places[-1 - config.keep_turns :], enough)
+        keep = cuts.best(found or cuts.places[-1 - config.keep_turns :], enough, most_kept)
         if not keep or cuts.failures >= MAX_FAILURES:
             return None
-        messages = [*request.messages, UserMessage(config.summary_prompt, "note")]
+        end = len(request.messages) if found else newest_reply(request.messages)
+        messages = [*request.messages[:end], UserMessage(config.summary_prompt, "note")]
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
         except Exception as error:  # a Stop, too: the request itself will raise it again
             reply = AssistantMessage(stop_reason=str(error))
-        if reply.text.strip() and is_complete(reply):
+        replaced = cuts.gain(keep)
+        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < replaced:
             return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
         logger.warning("the conversation could not be summarized: %s", reply.stop_reason)
         self.add(SideRequest(reply.usage, reply.model, side.purpose))
@@ -212,7 +222,7 @@ class Compaction(Loop):
             for record in self.log[cuts.last.keep : keep]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
-        names = names_in(left_out, older_names)
+        names = names_in(left_out, older_names, round(NAMES_SHARE * size))
         return await self._go_on(request, Summary(f"{text}{NAMES}{names}", keep))
 
     async def _go_on(self, before: Request, summary: Summary) -> Request:
@@ -278,18 +288,20 @@ class Cuts(Fold):
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
 
-    def best(self, places: Sequence[int], enough: float) -> int:
+    def best(self, places: Sequence[int], enough: float, most_kept: float = inf) -> int:
         """Return the first of some places where cutting frees `enough` tokens, else the last.
 
-        Return 0 if that frees less than half of `enough`: so little is not worth a request.
+        Between that place and the last one stand at most `most_kept` tokens. Return 0 if the cut
+        frees less than half of `enough`: so little is not worth a request.
         """
         if not places:
             return 0
-        first = bisect_left(places[:-1], enough, key=self._gain)  # the last if none frees enough
+        enough = max(enough, self.gain(places[-1]) - most_kept)
+        first = bisect_left(places[:-1], enough, key=self.gain)  # the last if none frees enough
         place = places[first]
-        return place if self._gain(place) >= enough / 2 else 0
+        return place if self.gain(place) >= enough / 2 else 0
 
-    def _gain(self, place: int) -> int:
+    def gain(self, place: int) -> int:
         """Return how many tokens a cut at a place frees."""
         return self.tokens - self._tokens_after(place)
 
@@ -297,6 +309,12 @@ class Cuts(Fold):
         """Count the tokens of the view if the log were cut at a place: see `summarized`."""
         before = sum(self._sizes[at] for at in self._stays if at < place)
         return before + sum(self._sizes[place:])
+
+
+def newest_reply(messages: Sequence[Message]) -> int:
+    """Return the index of the newest reply: where the request that it answers ends."""
+    replies = (at for at, each in enumerate(messages) if isinstance(each, AssistantMessage))
+    return max(replies, default=len(messages))
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
@@ -309,10 +327,10 @@ def shorten_results(messages: Sequence[Message]) -> list[Message]:
     return short
 
 
-def names_in(records: Sequence[Record], older: str = "") -> str:
+def names_in(records: Sequence[Record], older: str, most: int) -> str:
     """List the names and numbers in the messages among some records, the newest first, each once.
 
-    The names of an older list come behind them.
+    The names of an older list come behind them. The list has at most `most` characters.
     """
     found: list[str] = []
     for record in records:
@@ -323,4 +341,4 @@ def names_in(records: Sequence[Record], older: str = "") -> str:
             texts = [*(call.arguments for call in record.tool_calls), record.text]
         found += NAME.findall("\n".join(texts))[:NAMES_EACH]
     names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
-    return names[:NAMES_SIZE].rpartition(" | ")[0]  # no name is cut in two
+    return names[:most].rpartition(" | ")[0]  # no name is cut in two
