@@ -8,10 +8,10 @@ for them in words. `search` needs no model and no file: it looks at the log alon
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated
 
 from ..depends import Depends, current_agent
@@ -23,8 +23,8 @@ from ..transcript import Records, is_own
 PLACE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-MOST_PLACES = 8
-WORTH = 0.3  # a place needs this share of the best one's score
+MOST_PLACES = 12
+WORTH = 0.1  # a place needs this share of the best one's score
 TITLE_SIZE = 150  # characters
 NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
 
@@ -60,17 +60,17 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
     how it begins. If no word is found, say what there is to search.
     """
     texts = hidden(log, shown)
-    places = [(text[:TITLE_SIZE], place) for text in texts for place in PLACE.findall(text)]
-    found = [words_in(title + place) for title, place in places]
-    times = Counter(word for words in found for word in words)
-    weights = {
-        word: math.log(1 + len(places) / times[word]) for word in words_in(question) & times.keys()
-    }
-    if not weights:
+    places = list[tuple[str, str]]()
+    for text in texts:
+        places += [(text[:TITLE_SIZE], place) for place in PLACE.findall(text)]
+    words = [words_in(title + place) for title, place in places]
+    times = Counter(chain.from_iterable(words))
+    wanted = words_in(question) & times.keys()
+    if not wanted:
         return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
-    scores = [sum(weights.get(word, 0) for word in words) for words in found]
-    worth = WORTH * max(scores)
+    scores = [sum(1 / times[word] for word in wanted & there) for there in words]
     best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PLACES:]
+    worth = WORTH * max(scores)
     lines = list[str]()
     for at in sorted(best):
         title, place = places[at]

@@ -59,8 +59,8 @@ def costs(requests, gaps=()):
             pairs = zip(before, request.messages, strict=False)
             known = next((at for at, (a, b) in enumerate(pairs) if a != b), len(before))
         tools = tool_tokens(request.tools)
-        read = sum(map(message_tokens, request.messages[:known])) + tools * bool(known)
-        total += 0.1 * read + 1.25 * (sum(map(message_tokens, request.messages)) + tools - read)
+        read = message_tokens(request.messages[:known]) + tools * bool(known)
+        total += 0.1 * read + 1.25 * (message_tokens(request.messages) + tools - read)
         before = request.messages
         if summary:
             total += 5 * message_tokens(AssistantMessage(SUMMARY))
@@ -86,6 +86,7 @@ def turns_of(sizes, most):
     st.sampled_from([6_000, 8_000, 12_000, 20_000]),
     st.sets(st.integers(1, 40), max_size=4),
 )
+@example([(200, True, False)] * 40, 6_000, set())
 @example([(1_000, True, False)] * 14, 12_000, set())
 @example([(1_000, True, False)] * 14, 12_000, {11})
 @settings(max_examples=40, deadline=None)
