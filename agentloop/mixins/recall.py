@@ -1,9 +1,10 @@
 """Offers `recall`: it finds what stood in the conversation and is no longer in view.
 
-Copy with: the core.
+Copy with: the core, common/tokens.py.
 
 Results that were pruned and turns that were left out are still in the agent's log. The model asks
-for them in words. `search` needs no model and no file: it looks at the log alone.
+for them in words. `search` needs no model and no file: it looks at the log alone. `context_info`
+counts what is in view and what is not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated
 
+from ..common.tokens import count_tokens, message_tokens, tool_tokens
 from ..depends import Depends, current_agent
 from ..loop import Loop
-from ..messages import AssistantMessage, Message, RunEnd, ToolMessage
+from ..messages import AssistantMessage, Message, RunEnd, ToolMessage, UserMessage
 from ..tools import Tool, tool
 from ..transcript import Records, is_own
 
@@ -104,6 +106,31 @@ def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
                     arguments = "\n".join(map(str, (call.parsed or {}).values()))
                     texts.append(f"{call.name}: {arguments}\n{result.text}")
     return texts
+
+
+async def context_info(agent: Loop) -> dict[str, int]:
+    """Count the tokens of the next request by kind: `{"system prompt": 12, "tools": 90, ...}`.
+
+    The kinds are "system prompt", "tools", "user", "replies", "calls", "results of NAME", and the
+    origin of what is said in the user's place, such as "memory" or "summary". "hidden" is what the
+    log has and the request has not.
+    """
+    shown = await agent.context()
+    sizes = Counter({"system prompt": 0, "tools": tool_tokens(agent.toolset())})
+    for message in shown:
+        size = message_tokens(message)
+        if isinstance(message, AssistantMessage):
+            said = count_tokens(message.text)
+            sizes["replies"] += said
+            sizes["calls"] += size - said
+        elif isinstance(message, ToolMessage):
+            sizes[f"results of {message.tool_name}"] += size
+        elif isinstance(message, UserMessage):
+            sizes[message.origin] += size
+        else:
+            sizes["system prompt"] += size
+    sizes["hidden"] = sum(map(count_tokens, hidden(agent.log, shown)))
+    return sizes
 
 
 def words_in(text: str) -> set[str]:
