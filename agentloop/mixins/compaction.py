@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from math import inf
+from itertools import takewhile
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -58,7 +58,7 @@ UNKNOWN_WINDOW = 128_000  # tokens
 SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
 COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
-MOST_KEPT = 0.08  # size of the turns that `keep_turns` keeps, as a share of the threshold
+MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
 AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
@@ -143,8 +143,7 @@ class Compaction(Loop):
         if self.context_budget:
             shorter = await self._leave_out(request, self.context_budget)
         else:
-            enough = size - AFTER_SUMMARY * limit
-            shorter = await self._summarize(request, enough, MOST_KEPT * limit)
+            shorter = await self._summarize(request, size - AFTER_SUMMARY * limit)
         return shorter or request
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
@@ -173,27 +172,26 @@ class Compaction(Loop):
         return round(self._rate * self._counted)
 
     async def _summarize(
-        self,
-        request: Request,
-        enough: float = 1,
-        most_kept: float = inf,
-        found: Sequence[int] = (),
+        self, request: Request, enough: float = 1, found: Sequence[int] = ()
     ) -> Request | None:
         """Ask for a summary, record it, and return the shorter request.
 
         enough: how many tokens the summary has to free.
-        most_kept: how many tokens the turns may have that `keep_turns` keeps.
         found: the places where the log may be cut; without it, those that `keep_turns` leaves.
 
         Return None if there is nothing to summarize, or if the summary failed.
         """
         config = self.compaction or CompactionConfig()
         cuts = self.fold(Cuts)
-        keep = cuts.best(found or cuts.places[-1 - config.keep_turns :], enough, most_kept)
-        if not keep or cuts.failures >= MAX_FAILURES:
+        places = found or cuts.places[-1 - config.keep_turns :]
+        if not places or cuts.failures >= MAX_FAILURES:
             return None
-        end = len(request.messages) if found else newest_reply(request.messages)
-        messages = [*request.messages[:end], UserMessage(config.summary_prompt, "note")]
+        keep = cuts.best(places, max(enough, cuts.gain(places[-1]) - MOST_KEPT))
+        if not keep:
+            return None
+        # The newest turn stays, so the request ends where the newest answered one did.
+        told = takewhile(lambda each: found or each is not cuts.reply, request.messages)
+        messages = [*told, UserMessage(config.summary_prompt, "note")]
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
@@ -254,12 +252,14 @@ class Cuts(Fold):
     tokens: those of the view, without a summary.
     places: where turns begin. A turn begins behind the last reply and its results.
         There is no place behind the newest reply, as the model has not seen its results yet.
+    reply: the newest one.
     last: the newest summary; without one, a note that what is cut was left out.
     failures: how many summaries have failed since the newest prompt.
     """
 
     tokens = 0
     failures = 0
+    reply = AssistantMessage()
     last = Summary(LEFT_OUT, 0)
     _turn = 0  # where the newest turn begins
 
@@ -274,6 +274,7 @@ class Cuts(Fold):
         self._sizes.append(size)
         self.tokens += size
         if isinstance(record, AssistantMessage):
+            self.reply = record
             self.places.append(self._turn)
         if isinstance(record, AssistantMessage | ToolMessage):
             self._turn = at + 1
@@ -288,15 +289,13 @@ class Cuts(Fold):
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
 
-    def best(self, places: Sequence[int], enough: float, most_kept: float = inf) -> int:
+    def best(self, places: Sequence[int], enough: float) -> int:
         """Return the first of some places where cutting frees `enough` tokens, else the last.
 
-        Between that place and the last one stand at most `most_kept` tokens. Return 0 if the cut
-        frees less than half of `enough`: so little is not worth a request.
+        Return 0 if that frees less than half of `enough`: so little is not worth a request.
         """
         if not places:
             return 0
-        enough = max(enough, self.gain(places[-1]) - most_kept)
         first = bisect_left(places[:-1], enough, key=self.gain)  # the last if none frees enough
         place = places[first]
         return place if self.gain(place) >= enough / 2 else 0
@@ -309,12 +308,6 @@ class Cuts(Fold):
         """Count the tokens of the view if the log were cut at a place: see `summarized`."""
         before = sum(self._sizes[at] for at in self._stays if at < place)
         return before + sum(self._sizes[place:])
-
-
-def newest_reply(messages: Sequence[Message]) -> int:
-    """Return the index of the newest reply: where the request that it answers ends."""
-    replies = (at for at, each in enumerate(messages) if isinstance(each, AssistantMessage))
-    return max(replies, default=len(messages))
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
