@@ -22,10 +22,10 @@ from ..messages import AssistantMessage, Message, RunEnd, ToolMessage, UserMessa
 from ..tools import Tool, tool
 from ..transcript import Records, is_own
 
-PLACE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
+PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-MOST_PLACES = 12
+MOST_PASSAGES = 12
 WORTH = 0.1  # a place needs this share of the best one's score
 TITLE_SIZE = 150  # characters
 NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
@@ -64,14 +64,14 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
     texts = hidden(log, shown)
     places = list[tuple[str, str]]()
     for text in texts:
-        places += [(text[:TITLE_SIZE], place) for place in PLACE.findall(text)]
+        places += [(text[:TITLE_SIZE], place) for place in PASSAGE.findall(text)]
     words = [words_in(title + place) for title, place in places]
     times = Counter(chain.from_iterable(words))
     wanted = words_in(question) & times.keys()
     if not wanted:
         return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
     scores = [sum(1 / times[word] for word in wanted & there) for there in words]
-    best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PLACES:]
+    best = sorted(range(len(places)), key=lambda at: (scores[at], at))[-MOST_PASSAGES:]
     worth = WORTH * max(scores)
     lines = list[str]()
     for at in sorted(best):
