@@ -27,9 +27,11 @@ from agentloop import (
     ToolCall,
     Usage,
     UserMessage,
+    assert_prefix_stable,
     dump_record,
     tool,
 )
+from agentloop.common.tokens import message_tokens
 from agentloop.mixins.hooks import Hook
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
@@ -37,7 +39,7 @@ from tests.cli.browser import chromium
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|session|sqlite")
+LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|prune_by|session|sqlite")
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -56,6 +58,7 @@ hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
+prune_by_kind: a [... 2,107 characters stood | tabs. This was | moved to found.txt, as its
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
@@ -565,3 +568,17 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
     path.write_text(path.read_text().replace("true", "rm -r x"))
     with pytest.raises(PermissionError):
         hooks_recipe.load_hooks(path, trusted=[digest])
+
+
+def test_what_is_pruned_by_kind_changes_at_its_marks_only():
+    module = load("prune_by_kind")
+    steps = [call("read", path=f"{n % 7}.txt") for n in range(30)]
+    agent = module.PruneByKind(llm=ScriptedModel(*steps, "Done."), tools=[module.read], room=6_000)
+    agent.run_sync("Read all.")
+    marks = [record for record in agent.log if isinstance(record, module.Shortened)]
+    assert 1 < len(marks) < 8
+    assert_prefix_stable(agent.llm.requests, breaks=len(marks))
+    assert "a line of it, " * 100 in seen(agent.llm)[-1]
+    assert all(message_tokens(each.messages) < 6_600 for each in agent.llm.requests)
+    twin = agent.fork()
+    assert asyncio.run(twin.context()) == asyncio.run(agent.context())

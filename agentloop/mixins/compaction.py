@@ -2,10 +2,11 @@
 
 Copy with: the core, common/tokens.py.
 
-The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the user's words since the newest prompt, the
-newest turns and what the model has not seen yet stay word for word. A summary that fails changes
-nothing; if the provider then refuses the request, its oldest turns are left out. The log keeps all.
+The summary request is the newest request that was answered plus one user message, so that it reads
+the provider's cache. The system prompt, the first task, the user's words since the newest prompt,
+the newest turns and what the model has not seen yet stay word for word. A summary that fails, or is
+longer than what it replaces, changes nothing; if the provider then refuses the request, its oldest
+turns are left out. The log keeps all.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class CompactionConfig(Settings):
     context_window: in tokens. None takes what the package genai-prices says of the model, or
         128,000 if it is not installed or does not know the model.
     summary_prompt: asks for the summary.
-    keep_turns: how many turns before the newest stay as they are.
+    keep_turns: how many turns before the newest stay as they are, if they have few tokens.
     model: writes the summary instead of the agent's own model. A cheaper model may cost more: it
         cannot read the cache of the other one, and is billed for the whole conversation.
     """
@@ -87,8 +88,8 @@ class Compaction(Loop):
 
     compaction: when and how; None turns it off.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list. That costs no request, and a long run costs about half
-        of what it costs without a budget.
+        and numbers in them stay as a list, and with `Recall` the model can look for the rest. That
+        costs no request, and a long run costs about half of what it costs without a budget.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
