@@ -313,12 +313,12 @@ class Cuts(Fold):
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
     """Cut the tool results among some messages to `SHORT_RESULT` characters each."""
-    short: list[Message] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            message = replace(message, content=clip(message.text, SHORT_RESULT))
-        short.append(message)
-    return short
+    return [
+        replace(message, content=clip(message.text, SHORT_RESULT))
+        if isinstance(message, ToolMessage)
+        else message
+        for message in messages
+    ]
 
 
 def names_in(records: Sequence[Record], older: str, most: int) -> str:

@@ -8,18 +8,16 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Inbox,
-    Memory,
     ScriptedModel,
     Session,
     ToolCall,
     ToolMessage,
     tool,
 )
-from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.messages import RunEnd, RunStart, Summary, UserMessage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
-from agentloop.mixins.recall import Recall, context_info, recall, search
+from agentloop.mixins.recall import Recall, recall, search
 from agentloop.models.scripted import call
 from agentloop.transcript import view
 
@@ -183,23 +181,3 @@ class TestRecall(test_loop.TestLoop):
     async def test_what_was_said_in_a_run_that_failed_is_found(self):
         log = [RunStart(), UserMessage("size 43"), RunEnd("error"), AssistantMessage("ok")]
         assert "size 43" in search(log, [], "43")
-
-
-async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_path):
-    (tmp_path / "AGENTS.md").write_text("Use tabs.")
-    kind = type("Told", (Memory, Agent), {})
-    settings = {"system_prompt": "Be good.", "memory_dir": tmp_path}
-    agent = make(*READS, "It is all read.", kind=kind, **settings)
-    await agent.query("Read it.")
-    request = agent.llm.requests[-1]
-    agent.log.pop()  # the end of the run
-    agent.log.pop()  # the answer
-    info = await context_info(agent)
-    hidden = info.pop("hidden")
-    assert sum(info.values()) == message_tokens(request.messages) + tool_tokens(request.tools)
-    assert hidden + info["results of read"] > 12 * 370
-    assert {*info} == {
-        *("system prompt", "tools", "memory", "user", "summary"),
-        *("replies", "calls", "results of read"),
-    }
-    assert all(info[kind] for kind in info.keys() - {"replies"})
