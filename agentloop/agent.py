@@ -10,8 +10,8 @@ from .loop import Loop
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
-from .mixins.recall import with_recall
-from .tools import Tool
+from .mixins.recall import recall
+from .tools import Tool, by_name
 
 
 class Agent(DoneTool, Ephemeral, Compaction, Loop):
@@ -32,6 +32,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        if self.context_budget and tools:  # an agent without tools stays without: see `DoneTool`
-            return with_recall(tools)
-        return tools
+        budgeted = self.compaction and self.context_budget
+        if not budgeted or not tools or recall.name in by_name(tools):
+            return tools  # an agent without tools stays without, and an own `recall` stays
+        return [*tools, recall]

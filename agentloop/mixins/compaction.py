@@ -88,8 +88,8 @@ class Compaction(Loop):
 
     compaction: when and how; None turns it off.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list, and with `Recall` the model can look for the rest. That
-        costs no request, and a long run costs about half of what it costs without a budget.
+        and numbers in them stay as a list, and the tool `recall` finds the rest. That costs no
+        request, and a long run costs about half of what it costs without a budget.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()

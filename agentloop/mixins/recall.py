@@ -1,9 +1,10 @@
-"""Offers `recall`: it finds what stood in the conversation and is no longer in view.
+"""The tool `recall` finds what stood in the conversation and is no longer in view.
 
 Copy with: the core.
 
-Results that were pruned and turns that were left out are still in the agent's log. The model asks
-for them in words. `search` needs no model and no file: it looks at the log alone.
+`Agent(context_budget=...)` offers it; any other agent can have it: `tools=[..., recall]`. Results
+that were pruned and turns that were left out are still in the agent's log. The model asks for them
+in words. `search` needs no model and no file: it looks at the log alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Annotated
 from ..depends import Depends, current_agent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, RunEnd
-from ..tools import Tool, tool
+from ..tools import tool
 from ..transcript import Records, call_states, is_own
 
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
@@ -28,13 +29,6 @@ TITLE_SIZE = 150  # characters
 NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
 
 
-class Recall(Loop):
-    """Offers `recall` in every turn. `Agent(context_budget=...)` does so without this class."""
-
-    def toolset(self) -> Sequence[Tool]:
-        return with_recall(super().toolset())
-
-
 @tool(idempotent=True, read_only=True)
 async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
     """Find what is no longer in view: older tool results, calls and messages of this conversation.
@@ -43,13 +37,6 @@ async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> 
         words: words that stood in it or in the call: names, numbers, a path, the tool's name.
     """
     return search(agent.log, await agent.context(), words)
-
-
-def with_recall(tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Return the tools and `recall`. An application's own tool of this name stays instead."""
-    if any(each.name == recall.name for each in tools):
-        return tools
-    return [*tools, recall]
 
 
 def search(log: Records, shown: Sequence[Message], question: str) -> str:

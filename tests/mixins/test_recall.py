@@ -8,6 +8,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Inbox,
+    Loop,
     ScriptedModel,
     Session,
     ToolCall,
@@ -17,7 +18,7 @@ from agentloop import (
 from agentloop.messages import RunEnd, RunStart, Summary, UserMessage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
-from agentloop.mixins.recall import Recall, recall, search
+from agentloop.mixins.recall import recall, search
 from agentloop.models.scripted import call
 from agentloop.transcript import view
 
@@ -102,6 +103,8 @@ def read(n: int) -> str:
 
 def make(*script, kind=Agent, **settings):
     settings = {"context_budget": 1_500, "tools": [read]} | settings
+    if kind is Loop:
+        del settings["context_budget"]
     return kind(llm=ScriptedModel(*script), **settings)
 
 
@@ -112,8 +115,12 @@ def last_result(agent):
     return [m.text for m in agent.messages if isinstance(m, ToolMessage)][-1]
 
 
+class Budgeted(Agent):
+    context_budget = 12_000
+
+
 class TestRecall(test_loop.TestLoop):
-    agent_class = Recall
+    agent_class = Budgeted
 
     async def test_an_agent_with_a_budget_finds_what_was_left_out(self):
         agent = make(*READS, call("recall", words="part 2 colour"), "done")
@@ -125,7 +132,8 @@ class TestRecall(test_loop.TestLoop):
         agent = make(*READS, "done")
         await agent.query("Read it.")
         assert {tuple(t.name for t in r.tools) for r in agent.llm.requests} == {("read", "recall")}
-        assert recall not in make(context_budget=None).toolset()
+        for off in ({"context_budget": None}, {"compaction": None}):
+            assert recall not in make(**off).toolset()
 
     async def test_an_agent_without_tools_stays_without(self):
         assert not make(tools=[]).toolset()
@@ -137,10 +145,17 @@ class TestRecall(test_loop.TestLoop):
         def own(words: str) -> str:
             return "mine"
 
-        for kind in (Agent, type("Both", (Recall, Agent), {})):
-            agent = make(call("recall", words="x"), "done", kind=kind, tools=[own])
-            await agent.query("x")
-            assert last_result(agent) == "mine"
+        agent = make(call("recall", words="x"), "done", tools=[own])
+        await agent.query("x")
+        assert last_result(agent) == "mine"
+
+    async def test_any_agent_can_have_it_as_a_tool(self):
+        turns = [call("read", n=1), "one", call("recall", words="part 1 colour"), "done"]
+        agent = make(*turns, kind=Loop, tools=[read, recall])
+        await agent.query("Read it.")
+        agent.log.append(Summary("It is read.", len(agent.log)))
+        await agent.query("What was it?")
+        assert "colour_1." in last_result(agent)
 
     async def test_what_was_recalled_is_not_found_again(self):
         again = [call("recall", words="part 2 colour"), *READS, call("recall", words="recall")]
