@@ -58,6 +58,7 @@ hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
+print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
 prune_by_kind: a [... 2,107 characters stood | tabs. This was | moved to found.txt, as its
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
@@ -582,3 +583,10 @@ def test_what_is_pruned_by_kind_changes_at_its_marks_only():
     assert all(message_tokens(each.messages) < 6_600 for each in agent.llm.requests)
     twin = agent.fork()
     assert asyncio.run(twin.context()) == asyncio.run(agent.context())
+
+
+def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
+    printed = load("print_a_run").Printed
+    agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
+    assert agent.run_sync("x").text == "fine"
+    assert "log_to failed" in caplog.text
