@@ -25,7 +25,6 @@ from .messages import (
     AssistantMessage,
     Extra,
     Message,
-    Part,
     Result,
     Stop,
     SystemMessage,
@@ -46,7 +45,6 @@ OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
     "Say what you have done, what you found, and what is still missing."
 )
-NEEDS_ANSWER = "{0.name} waits: agent.answer({0.id!r}, ...), then agent.run()"
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 STOPS = {  # other stop reasons of a reply become "unknown:..."
     "refused": "refused",
@@ -54,8 +52,7 @@ STOPS = {  # other stop reasons of a reply become "unknown:..."
     "length": "limit:length",
     "pause": "no_progress",
 }
-MAX_PAUSES = 10  # so many pauses in a row end a run
-MAX_CUT_OFF = 3  # so many replies in a row whose calls are cut off end a run
+MAX_INCOMPLETE = 5  # so many pauses in a row end a run, or replies whose calls are cut off
 
 
 @runtime_checkable
@@ -170,7 +167,7 @@ class Loop(Runs):
             except (Exception, asyncio.CancelledError) as error:
                 return self._end(self._interrupted(error))
 
-    async def query(self, prompt: str | Sequence[Part]) -> str:
+    async def query(self, prompt: Prompt) -> str:
         """Return the answer to a prompt, as text. RunStopped: the run ended without one."""
         result = await self.run(prompt)
         if result.stop_reason not in ANSWERED:
@@ -275,7 +272,7 @@ class Loop(Runs):
             if is_cancelled():  # something has swallowed that; the run may be over
                 raise asyncio.CancelledError
             if tool.external:
-                raise Stop("needs_answer", NEEDS_ANSWER.format(call))
+                raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
@@ -362,12 +359,9 @@ class Loop(Runs):
         for call in reply.tool_calls:
             self.record(call.answer(CUT_OFF, is_error=True, origin="cut_off"))
         reason = reply.stop_reason or ""
-        if reason == "pause":
-            most = MAX_PAUSES
-        elif reason == "length" and reply.tool_calls:
-            most = MAX_CUT_OFF
-        else:
-            most = 1
+        most = 1
+        if reason == "pause" or (reason == "length" and reply.tool_calls):
+            most = MAX_INCOMPLETE
         requests = self.conversation.run_requests
         reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row

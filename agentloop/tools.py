@@ -41,7 +41,7 @@ class Tool:
     """Something that the model may call. Other sources of tools than `@tool` derive from this.
 
     parameters: a JSON schema of type "object". These keywords are checked here: `type`, `enum`,
-        `const`, `required`, `properties`, `items`, `additionalProperties: false`. The others are
+        `required`, `properties`, `items`, `additionalProperties: false`. The others are
         the tool's own to check.
     ephemeral: how many newest results of this tool stay visible; 0 means all of them. Older ones
         go in batches: see `Ephemeral`.

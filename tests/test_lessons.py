@@ -49,7 +49,7 @@ POINTS = r"""
 06c stock has found the eggs\nstock has found the flour
 06c tool 900\ntool 12\ntool KeyError: 'milk'
 07 the model may fill in: {"item": {"type": "string"}}
-07 the model is told: 'pantry': there is no such argument
+07 the model is told: pantry: Extra inputs are not permitted
 07 There are 12 eggs.
 07 There are 0 eggs.
 08 stock is about to run with {'item': 'eggs'}\nstock runs\nstock returned 12

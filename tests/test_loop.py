@@ -195,16 +195,16 @@ class TestLoop:
         assert len(llm.requests) == 4
 
     @pytest.mark.parametrize("prompt", [None, "again"])
-    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self, prompt):
+    async def test_calls_that_are_cut_off_five_times_in_a_row_end_the_run(self, prompt):
         cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
+        agent, llm = self.make(*9 * [cut], "short", tools=[fail])
         result = await agent.run("x")
         assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
-        assert len(llm.requests) == 3
+        assert len(llm.requests) == 5
         assert not any(isinstance(record, ToolStart) for record in agent.log)
         results = [m for m in agent.messages if isinstance(m, ToolMessage)]
-        assert [(m.text, m.is_error) for m in results] == 3 * [(CUT_OFF, True)]
-        assert (await agent.run(prompt)).text == "short", "the next run gives it three again"
+        assert [(m.text, m.is_error) for m in results] == 5 * [(CUT_OFF, True)]
+        assert (await agent.run(prompt)).text == "short", "the next run gives it five again"
 
     @pytest.mark.parametrize(
         ("word", "reason"),
