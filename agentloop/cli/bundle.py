@@ -3,8 +3,8 @@
 A part is a file of the package. In a bundle it keeps its text, but for the imports of other parts,
 which stand above it: so a name has one meaning in all parts. A section of a bundle is unchanged if
 it still has the hash of its marker line. A compressed file beside the bundle keeps what was
-shipped. With it, an upgrade brings upstream's changes into a section that you changed, too; those
-that touch lines of yours are shown, and left to you.
+shipped: so an upgrade shows what is new upstream in a section that you changed, and leaves it to
+you.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gzip
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher, unified_diff
+from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -67,8 +67,8 @@ HEADER = """\
 from __future__ import annotations"""
 MARK = re.compile(r"^# ==== (\S+) ==== sha256 (\w+)$", re.MULTILINE)
 CLASH = """
-{0}: this is new upstream, beside lines that you changed. Make the change by hand; or, to do without
-it, put {1} behind sha256 in the marker line of {0}. Then upgrade again."""
+{0}: this is new upstream, where you changed something. Make the change by hand (or save this, and
+let `patch` make it). Then, or to do without it, put {1} behind sha256 in the marker line of {0}."""
 
 
 class Part:
@@ -202,39 +202,12 @@ def upgrade(old: Sections, base: Sections, new: Sections) -> tuple[Sections, Sec
             continue
         sections[name] = mine
         theirs = new.get(name, NOTHING)
-        if mine.hash == theirs.hash:
-            continue
-        text, reached = mine.text, ""
-        if name in base:
-            text, reached = merge(mine.text, base[name].text, theirs.text)
-        lines = reached.splitlines(), theirs.text.splitlines()
-        missing = [*unified_diff(*lines, f"shipped/{name}", f"newer/{name}", lineterm="")]
-        if missing:
-            left += [CLASH.format(name, theirs.hash), *missing]
-        sections[name] = Section(text, mine.hash if missing else theirs.hash)
-        next_base[name] = shipped(reached)
+        if mine.hash != theirs.hash:
+            next_base[name] = before = base.get(name, NOTHING)
+            lines = before.text.splitlines(), theirs.text.splitlines()
+            diff = unified_diff(*lines, f"shipped/{name}", f"newer/{name}", lineterm="")
+            left += [CLASH.format(name, theirs.hash), *diff]
     return sections, next_base, left
-
-
-def merge(mine: str, base: str, new: str) -> tuple[str, str]:
-    """Make the changes from `base` to `new` in `mine`, where the lines around them are still there.
-
-    Return `mine` and `base` with these changes, and with those that `mine` has already.
-    """
-    mine, reached = f"\n\0\n{mine}\n\0\n", f"\n\0\n{base}\n\0\n"  # an edge is a line, too
-    old_lines, new_lines = ["\0", *base.split("\n"), "\0"], ["\0", *new.split("\n"), "\0"]
-    for hunk in SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_grouped_opcodes():
-        _, old_start, _, new_start, _ = hunk[0]
-        _, _, old_end, _, new_end = hunk[-1]
-        before = "\n".join(["", *old_lines[old_start:old_end], ""])
-        after = "\n".join(["", *new_lines[new_start:new_end], ""])
-        found = reached.count(before), mine.count(before), mine.count(after)
-        if found == (1, 1, 0):
-            mine = mine.replace(before, after)
-        elif found != (1, 0, 1):
-            continue
-        reached = reached.replace(before, after)
-    return mine[3:-3], reached[3:-3]
 
 
 def main(options: argparse.Namespace) -> int:
