@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from inspect import Parameter
 from textwrap import dedent
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, cast
@@ -80,21 +79,6 @@ class Arguments:
         if self._model_parameter:
             return {self._model_parameter: value}
         return value
-
-
-_cached_arguments = cache(Arguments)
-
-
-def arguments_of(function: Function) -> Arguments:
-    """Return the arguments of a function.
-
-    Building a schema is slow, so those of module-level functions are cached. Nested functions are
-    not: a cache would keep what they close over alive.
-    """
-    code = getattr(function, "__code__", None)  # __qualname__ may be that of a wrapped function
-    if code and "." not in code.co_qualname:
-        return _cached_arguments(function)
-    return Arguments(function)
 
 
 def field_type(tool: str, parameter: Parameter) -> object:

@@ -68,7 +68,7 @@ def as_text(value: object) -> str:
         json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
         return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
     except Exception:  # it contains itself, for example, or text that UTF-8 cannot carry
-        return _shown(repr, value)
+        return shown(repr, value)
 
 
 def clip(text: str, limit: int) -> str:
@@ -83,17 +83,19 @@ def clip(text: str, limit: int) -> str:
 def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> str:
     """Return the type of an exception and the first line of what it says, cut to 500 characters.
 
+    Of a group, these are those of each exception in it.
     `hide` takes secrets out of the text while it is whole: no pattern finds a part of one.
     """
     match error:
-        case BaseExceptionGroup(exceptions=[inner, *_]):
-            return describe_error(inner, hide)  # the group itself says nothing
+        case BaseExceptionGroup(exceptions=inner):  # the group itself says nothing
+            return "; ".join(describe_error(each, hide) for each in inner)[:500]
         case _:
-            said = hide(_shown(str, error)).strip().split("\n")[0]
+            said = hide(shown(str, error)).strip().split("\n")[0]
             return f"{type(error).__name__}: {said}".removesuffix(": ")[:500]
 
 
-def _shown(show: Callable[[object], str], value: object) -> str:
+def shown(show: Callable[[object], str], value: object) -> str:
+    """Return `show(value)`, or the type of the value if that fails."""
     try:
         return clean_text(show(value))
     except Exception:

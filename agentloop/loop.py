@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
 
-from .content import as_content, describe_error
+from .content import as_content, describe_error, shown
 from .depends import Overrides, current_agent, current_call
 from .errors import RunStopped, ToolError, failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
@@ -40,7 +40,7 @@ from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
 from .transcript import CUT_OFF, is_complete, newest_run, sealed, with_unique_ids
-from .waiting import logger, run_to_its_end, settle, was_cancelled, within
+from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -167,8 +167,8 @@ class Loop(Runs):
                 raise Stop("max_iterations", await self._sum_up())
             except Stop as stop:
                 return self._end(await self._finish_stopped(stop))
-            except asyncio.CancelledError as cancel:
-                return self._end(self._interrupted(cancel))
+            except (Exception, asyncio.CancelledError) as error:
+                return self._end(self._interrupted(error))
 
     async def query(self, prompt: str | Sequence[Part]) -> str:
         """Return the answer to a prompt, as text. RunStopped: the run ended without one."""
@@ -278,6 +278,8 @@ class Loop(Runs):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
+            if is_cancelled():  # something has swallowed that; the run may be over
+                raise asyncio.CancelledError
             if tool.external:
                 raise Stop("needs_answer", NEEDS_ANSWER.format(call))
             self.record(ToolStart(call.id))
@@ -287,14 +289,14 @@ class Loop(Runs):
             content = as_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
-            text = str(error)
+            text = shown(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             ends_run = isinstance(error, Exception) and self.on_tool_error == "raise"
             if was_cancelled(error) or ends_run:
                 raise
-            logger.info("tool %s failed", call.name, exc_info=True)
+            logger.warning("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
         return call.answer(as_content(text, 10_000), is_error=True)
 
@@ -420,7 +422,13 @@ class Loop(Runs):
     async def _outcome(self, call: ToolCall) -> tuple[ToolMessage | None, BaseException | None]:
         """Run a call. Return its result, and the exception that ends the run, if any."""
         try:
-            return await self.call_tool(call), None
+            result = await self.call_tool(call)
+            if result.tool_call_id != call.id:
+                raise ValueError(
+                    f"call_tool({call.id!r}) returned a result of {result.tool_call_id!r}: "
+                    "make it with call.answer(...)"
+                )
+            return result, None
         except TaskComplete as done:
             return call.answer(done.text), done
         except Stop as stop:

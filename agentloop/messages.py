@@ -183,6 +183,11 @@ class ToolCall(_Clean):
     name: str
     arguments: str = "{}"
 
+    def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.arguments), str):
+            raise TypeError(f"arguments is text, such as json.dumps({self.arguments!r:.80})")
+        _Clean.__post_init__(self)
+
     def answer(self, content: Content, **more: Any) -> ToolMessage:
         """Return a result of this call."""
         return ToolMessage(self.id, self.name, content, **more)
@@ -305,11 +310,12 @@ class RunStart(Mark):
 class RunEnd(Mark):
     """A run ended: `stop_reason` is that of its Result, or "cancelled", or "error" if it raised.
 
-    `error` is the type and the first line of the exception that it raised.
+    `error` is the type and the first line of the exception that it raised, `text` the answer.
     """
 
     stop_reason: str
     error: str = ""
+    text: str = field(default="", compare=False, repr=False)
 
 
 @frozen

@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat
 
 from .content import describe_error
 from .errors import AgentBusy
-from .events import Event, EventQueue, FinalResponseEvent, Listener, events_of
+from .events import Event, EventQueue, Listener, events_of
 from .messages import (
     AssistantMessage,
     Extra,
@@ -233,7 +233,7 @@ class Runs(Settings):
 
     def emit(self, event: Event) -> None:
         """Call the listeners with an event, and survive one that raises."""
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may remove itself
             try:
                 listener(event)
             except Exception:
@@ -290,7 +290,7 @@ class Runs(Settings):
             except asyncio.CancelledError:
                 self.record(RunEnd("cancelled"))
                 raise
-            except (Exception, KeyboardInterrupt, SystemExit) as error:
+            except BaseException as error:
                 if not isinstance(self.log[-1], RunEnd):  # else it is the end that was not saved
                     self.record(RunEnd("error", describe_error(error)))
                 raise
@@ -334,14 +334,17 @@ class Runs(Settings):
         last = self.messages[-1]
         return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
 
-    def _interrupted(self, cancel: asyncio.CancelledError) -> Result:
-        """Return the Result of a run that `interrupt` ended. Raise `cancel` if others cancelled."""
+    def _interrupted(self, error: BaseException) -> Result:
+        """Return the Result of a run that `interrupt` ended. Raise the error of any other run.
+
+        The error is the CancelledError of the interrupt, or what a model has made of it.
+        """
         run = self._active
         if not run or run.interrupt is None:
-            raise cancel
+            raise error
         run.task.uncancel()  # takes back the cancel of `interrupt`
         if run.is_cancelled():  # by somebody else, too
-            raise cancel
+            raise error
         self.tell(run.interrupt)
         return Result(stop_reason="interrupted")
 
@@ -349,6 +352,5 @@ class Runs(Settings):
         """Record that the run has ended, tell of it, and return the complete Result."""
         usage = usage_of(self.conversation.run_requests)
         result = replace(result, usage=usage, pending=self.pending)
-        self.record(RunEnd(result.stop_reason))
-        self.emit(FinalResponseEvent(result.text, result.stop_reason))
+        self.add(RunEnd(result.stop_reason, text=result.text))
         return result

@@ -7,7 +7,8 @@ Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. A plain `def` works as well: it runs in a thread.
+`await add(1, 2)` still calls the function. A plain `def` works as well: each call runs in a thread
+of its own, together with its plain dependencies.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from .arguments import Arguments, arguments_of, read_object, type_of
+from .arguments import Arguments, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import JSON, TaskComplete
-from .waiting import call_function
+from .waiting import WorkThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +107,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self.function, name = function, name or name_of(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = Arguments(function, types) if types else arguments_of(function)
+        self.takes = takes = Arguments(function, types)
         super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -123,12 +124,16 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        async with Resolver(overrides) as resolver:
+        thread = WorkThread(here=inspect.iscoroutinefunction(self.function))
+        async with Resolver(overrides, thread) as resolver:
             injected = await resolver.get(self.takes.injected)
             try:
-                return await call_function(self.function, **args, **injected)
-            except TaskComplete as complete:  # no failure: dependencies are not to roll back
-                done = complete
+                result = await thread.run(self.function, **args, **injected)
+                return await result if inspect.isawaitable(result) else result
+            except* TaskComplete as group:  # no failure: dependencies are not to roll back
+                done = group.exceptions[0]
+                while isinstance(done, BaseExceptionGroup):
+                    done = done.exceptions[0]
         raise done
 
 
@@ -150,7 +155,7 @@ def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
 
     Without a description the docstring is it; the docstring also describes the parameters. The
-    other options are those of `Tool`.
+    other options are those of `Tool`. A plain `def` runs in a thread, an `async def` does not.
     """
     if callable(description):
         return FunctionTool(description)

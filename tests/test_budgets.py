@@ -38,7 +38,6 @@ OWN = {
     "mixins/channels.py": 1_150,
     "toolkits/files.py": 2_300,
     "toolkits/mcp.py": 2_000,
-    "toolkits/http.py": 1_900,
 }
 
 

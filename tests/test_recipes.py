@@ -7,10 +7,12 @@ import inspect
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,19 +30,26 @@ from agentloop import (
     Usage,
     UserMessage,
     dump_record,
+    load_record,
     tool,
 )
+from agentloop.common.store import read_log
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
-from agentloop.mixins.hooks import Hook
+from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
+from agentloop.mixins.approval import Approval
+from agentloop.mixins.hooks import Hook, Hooks, HookVerdict
+from agentloop.mixins.inbox import Inbox
+from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
+from tests.mixins import acting, bash
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_agents|session|sqlite")
+LONGER = re.compile("azure|event_ch|fleet|from_bu|many_ag|old_se|session|slash|sqlite|tools_from")
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -52,7 +61,7 @@ ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
-event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
+event_channels: id: 0\nevent: RunStart\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
@@ -64,6 +73,7 @@ llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I may only look. | Mended. | There are: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
+old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
@@ -75,6 +85,7 @@ sqlite_sessions: And twice that? 10 | sums:
 skills: Green: 70. | While the skill brew-tea is active
 sub_agent: research: read( | read: 9932 | seen: 67 | billed: 2960 tokens
 todo_list: [open] clean up\nDo it, | [dropped] clean up | Left: nothing
+tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
@@ -415,6 +426,29 @@ def test_slash_commands_act_on_the_conversation(capsys):
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
 
 
+def test_slash_commands_come_from_markdown(tmp_path):
+    recipe = load("slash_commands")
+    head = "---\ndescription: Reviews\n---\n"
+    (tmp_path / "review.md").write_text(f"{head}Review $ARGUMENTS now.")
+    (tmp_path / "fix.md").write_text("Fix it.\n")
+    review, fix = (
+        recipe.SlashCommand("Reviews", "Review $ARGUMENTS now."),
+        recipe.SlashCommand("", "Fix it."),
+    )
+    commands = recipe.discover_commands(tmp_path)
+    assert commands == {"review": review, "fix": fix}
+    for line, prompt in {
+        "/review a.py  b.py ": "Review a.py  b.py now.",
+        "/review $ARGUMENTS": "Review $ARGUMENTS now.",
+        "/fix": "Fix it.",
+        "/fix a.py": "Fix it.\n\na.py",
+        "/tmp is full": "/tmp is full",
+        "fix it": "fix it",
+        "/": "/",
+    }.items():
+        assert recipe.expand(line, commands) == prompt
+
+
 async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
@@ -545,12 +579,18 @@ def port():
 def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
     with served(tmp_path, "More in February.", port) as client:
         assert client.post("/runs", json="How were sales?").json() == "completed"
-        for last, first in ((-1, "RunStart"), (0, "UserMessage"), (1, "TextEvent")):
+        followers = (
+            (0, "RunStart"),
+            (1, "UserMessage"),
+            (2, "TextEvent"),
+            (4, "FinalResponseEvent"),
+        )
+        for last, (number, kind) in enumerate(followers, -1):
             headers = {"Last-Event-ID": str(last)}
             with client.stream("GET", "/events", headers=headers) as answer:
                 lines = answer.iter_lines()
-                assert next(lines) == f"id: {last + 1}"
-                assert next(lines) == f"event: {first}"
+                assert next(lines) == f"id: {number}"
+                assert next(lines) == f"event: {kind}"
         assert client.get("/events?channel=nonsense").status_code == 422
 
 
@@ -692,3 +732,151 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
     path.write_text(path.read_text().replace("true", "rm -r x"))
     with pytest.raises(PermissionError):
         hooks_recipe.load_hooks(path, trusted=[digest])
+
+
+# ---- old sessions
+
+DATA = ROOT / "tests" / "data"
+old_sessions = load("old_sessions")
+
+
+class Kept(Inbox, Hooks, Approval, Session, Agent):
+    """All that reads marks of an old session."""
+
+
+def converted(folder, *lines, name="s"):
+    """Write an old session, convert its folder, and return the new file."""
+    path = folder / f"{name}.jsonl"
+    if lines:
+        path.write_text("".join(line + "\n" for line in lines))
+    else:
+        shutil.copy(DATA / path.name, path)
+    with pytest.raises(ValueError, match="old_sessions"):
+        read_log(path)
+    old_sessions.convert_folder(folder)
+    return path
+
+
+def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
+    path = converted(tmp_path, name="session_v1")
+    assert path.read_bytes() == (DATA / "session_v2.jsonl").read_bytes()
+    old = tmp_path / "before_0.6" / path.name
+    assert old.read_bytes() == (DATA / path.name).read_bytes()
+    (tmp_path / "notes.jsonl").write_text("mine")
+    old_sessions.convert_folder(tmp_path)
+    said = ["session_v1.jsonl: converted", "notes.jsonl: left as it is"]
+    assert capsys.readouterr().out.splitlines() == [*said, "session_v1.jsonl: left as it is"]
+    assert old.read_bytes() == (DATA / path.name).read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["before_0.6", "notes.jsonl", "session_v1.jsonl"]
+
+
+def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
+    path = tmp_path / "s.jsonl"
+    agent = Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path)
+    before = b'{"type":"session","schema":1}\n{"type":"user","content":"x"}\n'
+    path.write_bytes(before)
+    old_sessions.convert_folder(tmp_path)
+    assert "s.jsonl: not converted: the session 's' is open elsewhere" in capsys.readouterr().out
+    assert path.read_bytes() == before
+    agent.close()
+
+
+def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path, capsys):
+    path = tmp_path / "s.jsonl"
+    lines = ['{"type":"session","schema":1}', "{broken", "[7]", '{"type":"user","content":"x"}']
+    path.write_text("\n".join([*lines, '{"type":"us']))
+    old_sessions.convert_folder(tmp_path)
+    assert path.read_text().splitlines()[1:] == lines[1:]
+    assert "the last line was cut off, 11 bytes" in capsys.readouterr().out
+
+
+async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
+    converted(tmp_path, name="gates_v04")
+    script = [bash("git status"), bash("rm -r folder x.pyc")]
+    agent, ran = acting(
+        *script,
+        kind=Kept,
+        session="gates_v04",
+        session_dir=tmp_path,
+        approval_mode="plan",
+    )
+    with agent:
+        marks = [record for record in agent.log if isinstance(record, HookVerdict)]
+        assert [(mark.event, mark.verdict) for mark in marks] == [
+            ("UserPromptSubmit", "none"),
+            ("PreToolUse", "deny"),
+            ("UserPromptSubmit", "deny"),
+            ("UserPromptSubmit", "none"),
+        ]
+        [pending] = (await agent.run()).pending  # the other was allowed then
+        assert pending.parsed == {"command": "y"}
+        agent.decide(pending.id, "allow")
+        [pending] = (await agent.run()).pending
+        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
+        assert ran == ["x", "y", "git status"]
+        assert "My key" not in str([request.messages for request in agent.llm.requests])
+
+
+async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_path):
+    converted(
+        tmp_path,
+        '{"type":"session","schema":1}',
+        '{"type":"user","content":"x"}',
+        '{"type":"sent","id":"0a","message":{"type":"user","content":"early"}}',
+        '{"type":"user","content":"early","sent":"0a"}',
+        '{"type":"sent","id":"0f","message":{"type":"user","content":"late","hidden":true}}',
+    )
+    for _ in range(2):
+        agent = Kept(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path)
+        messages = [(message.text, message.hidden) for message in agent.messages]
+        assert messages == [("x", False), ("early", False), ("late", True)]
+        agent.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ('{"type":"user","content":"x","hidden":true}', UserMessage("x", "note")),
+        ('{"type":"user","content":"x","hidden":true,"nudge":true}', UserMessage("x", "nudge")),
+        ('{"type":"user","content":"x","hidden":true,"reminder":0}', UserMessage("x", "reminder")),
+        ('{"type":"user","content":"x","sent":"ab"}', UserMessage("x", "sent", "ab")),
+        (
+            '{"type":"user","content":"x","hidden":true,"sent":"a"}',
+            UserMessage("x", "program", "a"),
+        ),
+        (
+            '{"type":"ask","call_id":"a","reason":"r","call":["pay",{"eur":5}],"at":1}',
+            Ask("a", "r", "pay", '{"eur":5}', at=1),
+        ),
+        (
+            '{"type":"decision","call_id":"a","allowed":true,"by":"anna","at":1}',
+            Decision("a", True, by="anna", at=1),
+        ),
+        ('{"type":"side_request","tool_calls":3,"at":1}', SideRequest(tool_calls=3, at=1)),
+        (
+            '{"type":"run_start","workflow_run":"w:1","system_prompt":"s","mine":2,"at":1}',
+            RunStart("s", workflow_run="w:1", extra={"mine": 2}, at=1),
+        ),
+        (
+            '{"type":"tool","tool_call_id":"a","tool_name":"t","content":"c","offloaded":"f"}',
+            ToolMessage("a", "t", "c", offloaded="f"),
+        ),
+        *(
+            (
+                f'{{"type":"tool","tool_call_id":"a","tool_name":"t","content":"{text}",'
+                '"is_error":true}',
+                ToolMessage("a", "t", text, True, origin=origin),
+            )
+            for text, origin in {
+                **old_sessions.TOOL_ORIGINS,
+                f"{old_sessions.DENIED} No.": "denied",
+                "Denied by the bank": "tool",
+            }.items()
+        ),
+    ],
+)
+def test_what_version_0_4_wrote_is_understood(line, record):
+    found = load_record(old_sessions.convert_line(line.encode()))
+    if not record.extra:
+        found = replace(found, extra=None)
+    assert found == record

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..messages import ToolCall
 from ..mixins.approval import PLAIN
 
-EDITS = ("write", "edit")
+EDITS = ("write", "edit", "multi_edit")
 RUN_OTHERS = frozenset(  # programs whose arguments may name another program
     [
         *("bash", "sh", "zsh", "dash", "ksh", "fish", "busybox", "cmd", "powershell", "pwsh"),

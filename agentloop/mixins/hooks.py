@@ -60,7 +60,7 @@ from ..messages import (
     frozen,
 )
 from ..transcript import Fold, is_own
-from ..waiting import call_function, in_thread, logger, was_cancelled, within
+from ..waiting import call_function, logger, was_cancelled, within
 
 HookEvent = Literal[
     "SessionStart",
@@ -351,7 +351,7 @@ async def run_hook(hook: Hook, data: JSON) -> object:
     """
     if callable(hook.command):
         return await call_function(hook.command, data)
-    done = await in_thread(
+    done = await call_function(
         subprocess.run,
         hook.command,
         shell=isinstance(hook.command, str),

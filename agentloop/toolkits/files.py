@@ -1,4 +1,6 @@
-"""Tools for the files of one folder: read, glob, grep, write, edit. No path leads out of it.
+"""Tools for the files of one folder: read, glob, grep, write, edit, multi_edit.
+
+No path leads out of it.
 
 Copy with: common/approve.py and what it names.
 
@@ -18,13 +20,15 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 
 from ..common.approve import Approve, check_approval
 from ..errors import ToolError
+from ..messages import JSON
 from ..tools import Tool, tool
-from ..waiting import in_thread
+from ..waiting import call_function
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
 MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
@@ -36,19 +40,57 @@ SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"
 GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores blanks, dots and a ":stream"
 
 
+@dataclass
+class Edit:
+    """One replacement in a text."""
+
+    old_text: str
+    new_text: str
+    replace_all: bool = False
+
+    def make(self, text: str, path: str) -> tuple[str, int]:
+        """Return the text with the replacement made, and in how many places. `path` is its file's.
+
+        Raises ToolError unless the old text is there, and only once.
+        """
+        if not self.old_text:
+            raise ToolError(
+                "old_text is empty: take a line that is there, or make a file with write."
+            )
+        line_end = "\n"
+        if text.count("\r\n") * 2 > text.count("\n"):
+            line_end = "\r\n"  # `read` shows none: the model writes "\n"
+        old = re.sub("\r?\n", line_end, self.old_text)
+        new = re.sub("\r?\n", line_end, self.new_text)
+        places = text.count(old)
+        if not places:
+            raise ToolError(
+                f"{old!r:.200} is not in {path} as it is. Read the file and copy what is there, "
+                "white space too."
+            )
+        if places > 1 and not self.replace_all:
+            raise ToolError(
+                f"{old!r:.200} is in {path} {places} times: take in more of the lines around it, "
+                "or set replace_all."
+            )
+        return text.replace(old, new), places
+
+
 class Workspace:
     """A folder, and the tools that work in it.
 
     root: the folder. It has to exist.
-    approve: called with a tool's name and its arguments before `write` and `edit`; plain (it runs
-        in a thread) or async. `path` is the file that would change: not a link that leads to it.
+    approve: called with a tool's name and its arguments before `write`, `edit` and `multi_edit`;
+        plain (it runs in a thread) or async. `path` is the file that would change: not a link that
+        leads to it.
         Anything but True denies, and so do an error and no answer in time.
     approve_timeout: how many seconds it may take.
 
-    A model that can only call these tools reads and changes nothing outside of the folder. (A hard
-    link into it can be read; a write gives the name a file of its own.) It reads what is in `.git`
-    and changes nothing there: git runs the programs that its configuration and its hooks name. A
-    tool that runs programs (`Shell`) is not held back by any of this.
+    The folder is a boundary: a model that can only call these tools reads and changes nothing
+    outside of it. (A hard link into it can be read; a write gives the name a file of its own.) It
+    reads what is in `.git` and changes nothing there: git runs the programs that its configuration
+    and its hooks name. A tool that runs programs is not held back by any of this: `Shell` is no
+    boundary.
     """
 
     def __init__(
@@ -67,7 +109,7 @@ class Workspace:
     @property
     def tools(self) -> list[Tool]:
         """Return all tools of this folder."""
-        return [self.read, self.glob, self.grep, self.write, self.edit]
+        return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
     @tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
@@ -163,33 +205,32 @@ class Workspace:
             new_text: What to put in its place.
             replace_all: Replace it wherever it is.
         """
-        if not old_text:
-            raise ToolError(
-                "old_text is empty: take a line that is there, or make a file with write."
-            )
+        edit = Edit(old_text, new_text, replace_all)
+        return await self._edit("edit", path, [edit], asdict(edit))
+
+    @tool(parallel=False)
+    async def multi_edit(self, path: str, edits: list[Edit]) -> str:
+        """Make several edits in one file: all of them, or none if one fails.
+
+        Args:
+            path: The file, relative to the workspace root.
+            edits: As for `edit`. They are made in this order, each in the text that the last left.
+        """
+        arguments = {"edits": [asdict(each) for each in edits]}
+        return await self._edit("multi_edit", path, edits, arguments)
+
+    async def _edit(self, tool: str, path: str, edits: list[Edit], arguments: JSON) -> str:
+        """Make edits in a file, all of them or none. Somebody is asked with `arguments`."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # other bytes stay what they are
-            line_end = "\n"
-            if text.count("\r\n") * 2 > text.count("\n"):
-                line_end = "\r\n"  # `read` shows none: the model writes "\n"
-            old = re.sub("\r?\n", line_end, old_text)
-            new = re.sub("\r?\n", line_end, new_text)
-            places = text.count(old)
-            if not places:
-                raise ToolError(
-                    f"old_text is not in {path} as it is. Read the file and copy what is there, "
-                    "white space too."
-                )
-            if places > 1 and not replace_all:
-                raise ToolError(
-                    f"old_text is in {path} {places} times: take in more of the lines around it, "
-                    "or set replace_all."
-                )
-            data = text.replace(old, new).encode(errors="surrogateescape")
-            arguments = {"old_text": old_text, "new_text": new_text, "replace_all": replace_all}
-            await self._change("edit", target, before, data, **arguments)
-            return f"Edited {self._name(target)}: {places} replaced."
+            replaced = 0
+            for each in edits:
+                text, places = each.make(text, path)
+                replaced += places
+            data = text.encode(errors="surrogateescape")
+            await self._change(tool, target, before, data, **arguments)
+            return f"Edited {self._name(target)}: {replaced} replaced."
 
     @contextmanager
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
@@ -269,7 +310,7 @@ class Workspace:
             command = [sys.executable, "-I", "-S", "-Xutf8", "-c", SEARCH, arguments]
             process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         try:
-            output, _ = await in_thread(process.communicate)
+            output, _ = await call_function(process.communicate)
         finally:
             process.kill()
         lines = re.findall(r"[^\r\n]+", output.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Skills: folders of instructions that a model loads when a task needs them; and slash commands.
+"""Skills: folders of instructions that a model loads when a task needs them.
 
 Copy with: the core, common/front_matter.py.
 
@@ -7,13 +7,13 @@ Copy with: the core, common/front_matter.py.
     agent = MyAgent(llm=..., tools=[...], skills=discover_skills("skills"))
 
 A skill is a folder with a SKILL.md: front matter (name, description, allowed-tools), then the
-instructions. Other files in it are read when they are needed. A slash command is a markdown file
-with a prompt: "/review a.py" is the text of review.md, with a.py in the place of $ARGUMENTS.
+instructions. Other files in it are read when they are needed. (Slash commands are a recipe:
+examples/recipes/slash_commands.py.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +32,13 @@ from ..messages import (
 )
 from ..tools import Tool
 from ..transcript import Fold, Records, denied
-from ..waiting import in_thread
+from ..waiting import call_function
 
 SKILL = (
     "Read the instructions for one kind of task. Before you begin a task that fits one of these, "
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
 NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
-ARGUMENTS = "$ARGUMENTS"
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class SkillTool(Tool):
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
-        return await in_thread(file.read_text, "utf-8-sig", "replace")
+        return await call_function(file.read_text, "utf-8-sig", "replace")
 
 
 def find(folder: Path, path: str) -> Path:
@@ -151,39 +150,3 @@ class ActiveSkill(Fold):
             arguments = self._asked_for.get(record.tool_call_id)
             if arguments is not None:
                 self.name = parse_arguments(arguments).get("name", self.name)
-
-
-# ---- slash commands
-
-
-@dataclass(frozen=True)
-class SlashCommand:
-    """A prompt that a user types as "/name arguments". $ARGUMENTS is the place of the arguments."""
-
-    description: str
-    text: str
-
-
-def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
-    """Read the slash commands in a folder: "review" is review.md.
-
-    Its front matter may have a `description`, which lists of commands show.
-    """
-    commands = dict[str, SlashCommand]()
-    for path, head, text in read_folder(folder, "*.md"):
-        commands[path.stem] = SlashCommand(head.get("description", ""), text)
-    return commands
-
-
-def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
-    """Return the prompt that "/name arguments" stands for, and any other line as it is.
-
-    A text without $ARGUMENTS has the arguments at its end.
-    """
-    name, _, arguments = line.partition(" ")
-    if not name.startswith("/") or name[1:] not in commands:
-        return line
-    text = commands[name[1:]].text
-    if ARGUMENTS not in text:
-        text += f"\n\n{ARGUMENTS}"
-    return text.replace(ARGUMENTS, arguments.strip()).strip()

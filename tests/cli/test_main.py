@@ -128,7 +128,7 @@ def here(tmp_path, monkeypatch):
 def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     (here / "none.py").write_text("LIST = []")
     (here / "wrong.py").write_text("\ndef f(:\n")
-    (here / "s.jsonl").write_text('{"type":"session","schema":1}\n')
+    (here / "s.jsonl").write_text('{"type":"session","schema":2}\n')
     arguments, why = row.split("-> ")
     with SessionFile(session_path("taken", here / ".agentloop" / "sessions")):
         before = {*here.rglob("*")}

@@ -215,7 +215,7 @@ def test_the_command_writes_a_page_for_its_owner(tmp_path, monkeypatch, capsys):
 
 def test_live_writes_the_page_again_when_the_session_has_grown(tmp_path, monkeypatch, capsys):
     session, page = tmp_path / "s.jsonl", tmp_path / "s.html"
-    lines = [b'{"type":"session","schema":1}', dump_record(UserMessage("first")), b""]
+    lines = [b'{"type":"session","schema":2}', dump_record(UserMessage("first")), b""]
     session.write_bytes(b"\n".join(lines))
     seconds = []
 

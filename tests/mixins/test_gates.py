@@ -1,12 +1,10 @@
 """Gates as one table: a rule or a hook, a call, what is said of the call, and what ran."""
 
 import asyncio
-import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import nan
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -21,16 +19,16 @@ from pydantic import (
     model_serializer,
 )
 
-from agentloop import Agent, ScriptedModel, Session, Tool, ToolCall, ToolMessage, tool
+from agentloop import Agent, ScriptedModel, Tool, ToolCall, ToolMessage, tool
 from agentloop.common.gate import Gate, Judgment, Verdict
 from agentloop.mixins.approval import Approval, Rule
-from agentloop.mixins.hooks import Hook, Hooks, HookVerdict, fires_for
+from agentloop.mixins.hooks import Hook, Hooks, fires_for
 from agentloop.models.scripted import call
 from agentloop.toolkits.todo import Todo
 from agentloop.transcript import call_states
 
 from .. import test_loop
-from . import acting, bash, results
+from . import results
 
 
 class Person(BaseModel):
@@ -521,33 +519,6 @@ class TestGate(test_loop.TestLoop):
             assert (await agent.run("go")).stop_reason == "completed"
             assert ran == []
             assert results(agent)[0].endswith("Nothing is pushed.")
-
-
-async def test_a_session_of_version_0_4_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
-    shutil.copy(Path(__file__).parent.parent / "data" / "gates_v04.jsonl", tmp_path)
-    script = [bash("git status"), bash("rm -r folder x.pyc")]
-    agent, ran = acting(
-        *script,
-        kind=type("Kept", (Hooks, Approval, Session, Agent), {}),
-        session="gates_v04",
-        session_dir=tmp_path,
-        approval_mode="plan",
-    )
-    with agent:
-        marks = [record for record in agent.log if isinstance(record, HookVerdict)]
-        assert [(mark.event, mark.verdict) for mark in marks] == [
-            ("UserPromptSubmit", "none"),
-            ("PreToolUse", "deny"),
-            ("UserPromptSubmit", "deny"),
-            ("UserPromptSubmit", "none"),
-        ]
-        [pending] = (await agent.run()).pending  # the other was allowed then
-        assert pending.parsed == {"command": "y"}
-        agent.decide(pending.id, "allow")
-        [pending] = (await agent.run()).pending
-        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
-        assert ran == ["x", "y", "git status"]
-        assert "My key" not in str([request.messages for request in agent.llm.requests])
 
 
 def auto(gates):

@@ -93,21 +93,6 @@ class TestInbox(test_loop.TestLoop):
         assert "do not forget" in shown(llm.requests[1])
         assert agent.fold(Unread).messages == []
 
-    async def test_a_message_that_version_0_4_left_waiting_is_delivered_once(self, tmp_path):
-        (tmp_path / "s.jsonl").write_text(
-            '{"type":"session","schema":1}\n'
-            '{"type":"user","content":"x"}\n'
-            '{"type":"sent","id":"0a","message":{"type":"user","content":"early"}}\n'
-            '{"type":"user","content":"early","sent":"0a"}\n'
-            '{"type":"sent","id":"0f","message":{"type":"user","content":"late","hidden":true}}\n'
-        )
-        for _ in range(2):
-            llm = ScriptedModel("ok")
-            agent = Kept(llm=llm, session="s", session_dir=tmp_path)
-            messages = [(message.text, message.hidden) for message in agent.messages]
-            assert messages == [("x", False), ("early", False), ("late", True)]
-            agent.close()
-
     def test_messages_from_many_threads_all_arrive_once(self):
         sent = [[f"{n}.{i}" for i in range(50)] for n in range(8)]
         threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.models.scripted import call
 from agentloop.toolkits import files
-from agentloop.toolkits.files import Workspace
+from agentloop.toolkits.files import Edit, Workspace
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, modes or pipes")
 
@@ -108,7 +108,7 @@ class TestWorkspace:
         assert await Agent(llm=llm, tools=ws.tools).query("go") == "done"
         assert contents(ws.root) == {"a.py": b"x = 2\n", "new": None, "new/b.py": b"y = 3\n"}
         options = {tool.name: (tool.parallel, tool.idempotent) for tool in ws.tools}
-        changing = dict.fromkeys(["write", "edit"], (False, False))
+        changing = dict.fromkeys(["write", "edit", "multi_edit"], (False, False))
         assert options == {**dict.fromkeys(["read", "glob", "grep"], (True, True)), **changing}
 
     @pytest.mark.parametrize("path", ESCAPES)
@@ -273,6 +273,36 @@ class TestWorkspace:
         for old, problem in {"x": "2 times", "w": "not in a.txt as it is", "": "is empty"}.items():
             assert problem in await refused(ws.edit("a.txt", old, "z"))
         assert contents(ws.root) == {"a.txt": b"x\ny\nx\n"}
+
+    async def test_several_edits_are_made_in_order_all_of_them_or_none(self, ws):
+        put(ws, "a.txt", b"one\r\ntwo\r\nthree\r\n")
+
+        async def edit(*pairs):
+            edits = [{"old_text": old, "new_text": new} for old, new in pairs]
+            llm = ScriptedModel(call("multi_edit", path="a.txt", edits=edits), "ok")
+            await Agent(llm=llm, tools=ws.tools).query("go")
+            return llm.requests[1].messages[-1].text
+
+        said = await edit(("one", "1\n2"), ("2\ntwo", "II"), ("three", "3"))
+        assert said == "Edited a.txt: 3 replaced."
+        assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
+        said = await edit(("1", "one"), ("II", ""), ("four", "4"))
+        assert said.startswith("'four' is not in a.txt as it is.")
+        assert "2 times" in await edit(("1", "3"), ("3", "4"))
+        assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
+
+    async def test_approval_of_several_edits_is_asked_once_with_all_of_them(self, ws):
+        put(ws, "a.txt", "one two")
+        asked = []
+        ws.approve = lambda name, arguments: asked.append((name, arguments)) or False
+        edits = [Edit("one", "1"), Edit("two", "2")]
+        assert "not approved" in await refused(ws.multi_edit("a.txt", edits))
+        changes = [
+            {"old_text": "one", "new_text": "1", "replace_all": False},
+            {"old_text": "two", "new_text": "2", "replace_all": False},
+        ]
+        assert asked == [("multi_edit", {"path": "a.txt", "edits": changes})]
+        assert contents(ws.root) == {"a.txt": b"one two"}
 
     @posix
     @pytest.mark.parametrize("tool", ["edit", "write"])

@@ -7,7 +7,7 @@ import pytest
 from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, assert_prefix_stable, tool
 from agentloop.models.scripted import call
 from agentloop.toolkits import skills
-from agentloop.toolkits.skills import Skill, Skills, SlashCommand, discover_skills
+from agentloop.toolkits.skills import Skill, Skills, discover_skills
 
 from .. import test_loop
 
@@ -131,21 +131,3 @@ class TestSkills(test_loop.TestLoop):
                 discover_skills(folder)
         with pytest.raises(FileNotFoundError):
             discover_skills(folder / "nowhere")
-
-    def test_slash_commands_come_from_markdown(self, tmp_path):
-        head = "---\ndescription: Reviews\n---\n"
-        (tmp_path / "review.md").write_text(f"{head}Review $ARGUMENTS now.")
-        (tmp_path / "fix.md").write_text("Fix it.\n")
-        review, fix = SlashCommand("Reviews", "Review $ARGUMENTS now."), SlashCommand("", "Fix it.")
-        commands = skills.discover_commands(tmp_path)
-        assert commands == {"review": review, "fix": fix}
-        for line, prompt in {
-            "/review a.py  b.py ": "Review a.py  b.py now.",
-            "/review $ARGUMENTS": "Review $ARGUMENTS now.",
-            "/fix": "Fix it.",
-            "/fix a.py": "Fix it.\n\na.py",
-            "/tmp is full": "/tmp is full",
-            "fix it": "fix it",
-            "/": "/",
-        }.items():
-            assert skills.expand(line, commands) == prompt
