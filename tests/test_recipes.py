@@ -69,6 +69,7 @@ guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
 claude_code_hooks: Nothing is pushed here. | I may not.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
+killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I may only look. | Mended. | There are: look.

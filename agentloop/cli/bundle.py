@@ -2,19 +2,15 @@
 
 A part is a file of the package. In a bundle it keeps its text, but for the imports of other parts,
 which stand above it: so a name has one meaning in all parts. A section of a bundle is unchanged if
-it still has the hash of its marker line. A compressed file beside the bundle keeps what was
-shipped: so an upgrade shows what is new upstream in a section that you changed, and leaves it to
-you.
+it still has the hash of its marker line. An upgrade renews those, and keeps the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -66,9 +62,7 @@ HEADER = """\
 
 from __future__ import annotations"""
 MARK = re.compile(r"^# ==== (\S+) ==== sha256 (\w+)$", re.MULTILINE)
-CLASH = """
-{0}: this is new upstream, where you changed something. Make the change by hand (or save this, and
-let `patch` make it). Then, or to do without it, put {1} behind sha256 in the marker line of {0}."""
+NEWER = "yours, kept, and newer upstream: `git merge-file` brings both together"
 
 
 class Part:
@@ -126,9 +120,6 @@ class Section(NamedTuple):
         return shipped(self.text).hash != self.hash
 
 
-Sections = dict[str, Section]
-
-
 def shipped(text: str) -> Section:
     """Return a section as it is shipped, with its own hash."""
     return Section(text, sha256(text.encode()).hexdigest()[:16])
@@ -159,18 +150,6 @@ def packages_of(parts: Sequence[Part]) -> str:
     return ", ".join(sorted(found - sys.stdlib_module_names))
 
 
-def write(path: Path, mode: str, text: str, base: Mapping[str, Section]) -> None:
-    """Write a bundle, and what was shipped beside it. The mode "x" refuses a file that is there."""
-    with path.open(mode, encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    base_path(path).write_bytes(gzip.compress(joined(base).encode(), mtime=0))
-
-
-def base_path(path: Path) -> Path:
-    """Return the file that keeps what was shipped: my_agent.shipped.gz for my_agent.py."""
-    return path.with_suffix(".shipped.gz")
-
-
 # ---- upgrades
 
 
@@ -179,9 +158,7 @@ def read_bundle(path: Path) -> tuple[str, dict[str, Section]]:
 
     ValueError: it is no bundle.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        text = file.read()
+    text = path.read_text("utf-8")
     start, *pieces = MARK.split(text)
     thirds = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
     found = {name: Section(body.strip("\n"), hash) for name, hash, body in thirds}
@@ -189,25 +166,6 @@ def read_bundle(path: Path) -> tuple[str, dict[str, Section]]:
     if not {"header", "yours"} <= {*found} or len(found) <= len(marks):
         raise ValueError(f"{path} is no bundle, or a marker line in it was changed.")
     return start, found
-
-
-def upgrade(old: Sections, base: Sections, new: Sections) -> tuple[Sections, Sections, list[str]]:
-    """Return the sections after an upgrade, what is then taken for shipped, and what is left to do.
-
-    old: the bundle as it is. base: what was shipped. new: what would be shipped today.
-    """
-    sections, next_base, left = dict(new), dict(new), list[str]()
-    for name, mine in old.items():
-        if not mine.is_changed():
-            continue
-        sections[name] = mine
-        theirs = new.get(name, NOTHING)
-        if mine.hash != theirs.hash:
-            next_base[name] = before = base.get(name, NOTHING)
-            lines = before.text.splitlines(), theirs.text.splitlines()
-            diff = unified_diff(*lines, f"shipped/{name}", f"newer/{name}", lineterm="")
-            left += [CLASH.format(name, theirs.hash), *diff]
-    return sections, next_base, left
 
 
 def main(options: argparse.Namespace) -> int:
@@ -227,12 +185,12 @@ def main(options: argparse.Namespace) -> int:
             print(f"{part.path:22}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts:
         parts = choose(package, options.parts)
-        sections = bundle(parts)
-        text = joined(sections)
+        text = joined(bundle(parts))
         lines, tokens = text.count("\n"), count_tokens(text)
         size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
         if options.o:
-            write(Path(options.o), "x", text, sections)
+            with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
@@ -240,30 +198,27 @@ def main(options: argparse.Namespace) -> int:
 
 
 def check(package: Mapping[str, Part], options: argparse.Namespace) -> int:
-    """Say what an upgrade of a bundle would do, or do it. Return 1 if something is left to do."""
+    """Say what an upgrade of a bundle would do, or do it."""
     path = Path(options.check or options.upgrade)
     start, old = read_bundle(path)
-    base = read_bundle(base_path(path))[1] if base_path(path).exists() else {}
     names = [name for name in old if name in package]
     new = bundle(choose(package, names + options.parts))
-    sections, next_base, left = upgrade(old, base, new)
-    said = list[str]()
+    sections = dict(new)
     for name in new | old:
-        mine, theirs, then = (each.get(name, NOTHING) for each in (old, new, sections))
-        words = list[str]()
+        mine, theirs = old.get(name, NOTHING), new.get(name, NOTHING)
+        said = ""
         if mine.is_changed():
-            words.append("yours, kept")
-        if then.hash != theirs.hash:
-            words.append("newer upstream")
+            sections[name] = mine
+            said = "yours, kept" if mine.hash == theirs.hash else NEWER
         elif name not in old:
-            words.append("added")
+            said = "added"
+        elif name not in new:
+            said = "left out"
         elif mine.hash != theirs.hash:
-            words.append("renewed" if name in new else "left out")
-        if words or options.check:
-            said.append(f"{name:24}{', and '.join(words) or 'as shipped'}")
+            said = "renewed"
+        if said or options.check:
+            print(safe(f"{name:24}{said or 'as shipped'}"))
     if options.upgrade:
-        write(path, "w", start + joined(sections), next_base)
-        if not left:
-            said.append(f"{path} is up to date.")
-    print(safe("\n".join(said + left)))
-    return 1 if left else 0
+        path.write_text(start + joined(sections), encoding="utf-8", newline="\n")
+        print(safe(f"{path} is up to date."))
+    return 0

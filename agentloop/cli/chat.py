@@ -6,11 +6,8 @@ Copy with: cli/agent.py, cli/drawing.py, cli/terminal.py, prompt_toolkit, rich.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from glob import iglob
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -27,22 +24,26 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from .. import ToolCall
 from ..mixins.session import SessionInfo
-from .agent import GO_ON, described, image_at, is_cut_off, sessions_of
+from .agent import GO_ON
 from .drawing import Drawn
+from .kept import described, is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
+from .typed import Pastes, image_at, named_files
 
 HISTORY = "~/.agentloop/history"  # beside the sessions
 QUESTION = "yes, always ({}), no, or what to do instead > "
 YES = ("y", "yes", "yes please", "yep", "yeah", "ok", "okay", "sure")
+ALWAYS = ("a", "always")
 NO = ("n", "no", "nope", "no thanks")
-MOST_FILES = 10_000  # how many files Tab looks at
+UNCLEAR = "{}? Say y, a or n, or in a few words what to do instead."
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice
 !COMMAND  runs it, and lets the model read what it prints
-@PATH     names a file, and an image goes along
+@PATH     names a file or an image, which goes along
 Tab       completes
 Ctrl-R    searches what you typed
-Ctrl-O    opens the last folded result, then the one before
+Ctrl-O    opens what was folded last, then what was folded before
+Shift-Tab changes what you are asked for: all, no edits, or nothing, as the agent only plans
 Esc       stops an answer, and so does Ctrl-C
 Enter     queues what you type during an answer: Up edits the last entry, Esc drops it
           after a run that was cut off, goes on with it
@@ -62,6 +63,7 @@ class Screen(Drawn):
         self.queue = list[str]()
         self.question: asyncio.Future[str] | None = None
         self.leaves = False  # at the next Ctrl-C
+        self.pastes = Pastes()
         self.status = ""
         self.prompt = "> "
         self.commands = {
@@ -133,7 +135,10 @@ class Screen(Drawn):
             hint = "Up edits the last, Esc drops it" if self.queue else "Esc stops"
             lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
         lines += [f"next: {text}" for text in self.queue]
-        lines += [f"{self.status}  {self.agent.llm.model}"]
+        running = [id for id, (task, _) in self.shell.background.items() if not task.done()]
+        if running:
+            lines += [f"in the background: {', '.join(running)}"]
+        lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
         lines = [*self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
@@ -147,17 +152,22 @@ class Screen(Drawn):
         self.prompt = QUESTION.format(exact(always.said))
         if is_dumb_terminal():  # the prompt there is printed once, before the question
             self.note(self.prompt)
-        self.question = asyncio.get_running_loop().create_future()
+        answer = word = ""
         try:
-            answer = await self.question
+            while " " not in answer and word not in (*YES, *ALWAYS, *NO):
+                if word:
+                    self.note(UNCLEAR.format(answer))
+                self.question = asyncio.get_running_loop().create_future()
+                answer = await self.question
+                word = answer.lower().rstrip(".!")
+                self.buffer.reset()
         finally:
             self.question = None
             self.prompt = "> "
             self.buffer.document = typed
-        word = answer.lower().rstrip(".!")
         if word in YES:
             return True
-        if word in ("a", "always"):
+        if word in ALWAYS:
             for tool in always.tools:
                 self.agent.allow_always(tool, always.arguments)
             return True
@@ -176,6 +186,7 @@ class Screen(Drawn):
         keys.add("up", filter=edits)(self.edit_queued)
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
+        keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
         return keys
 
@@ -232,7 +243,8 @@ class Screen(Drawn):
         path = text.strip().strip("'\"").replace("\\ ", " ")
         if image_at(self.root / path):
             text = f'@"{path}" '
-        self.buffer.insert_text(re.sub("\r\n?", "\n", text))
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.buffer.insert_text(self.pastes.fold(text))
 
     def words(self) -> list[str]:
         """List what Tab completes to."""
@@ -241,14 +253,12 @@ class Screen(Drawn):
             return [each.name for each in sessions_of(self.root)]
         if typed.startswith("/"):
             return [f"/{name}" for name in self.commands]
-        words = list[str]()
-        for path in islice(iglob("**", root_dir=self.root, recursive=True), MOST_FILES):
-            words.append(f'@"{path}"' if " " in path else f"@{path}")
-        return words
+        return named_files(self.root)
 
     def submit(self, text: str) -> None:
         """Begin what a message or a command asks for."""
         self.terminal.say(f"> {text}", BOLD)
+        text = self.pastes.unfold(text)
         if text in ("exit", "quit"):
             text = "/exit"
         name, _, rest = text[1:].partition(" ")
@@ -299,7 +309,7 @@ class Screen(Drawn):
             self.buffer.history.append_string(prompt)  # Up shows it
             self.buffer.reset(draft)
         else:
-            self.buffer.insert_text(prompt)
+            self.buffer.insert_text(self.pastes.fold(prompt))
 
     async def do_exit(self, rest: str) -> None:
         """leave"""

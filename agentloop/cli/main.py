@@ -7,12 +7,14 @@ option: its names, its value (a switch has none), and what it is for.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import inspect
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from io import TextIOWrapper
 from pathlib import Path
 from pkgutil import resolve_name
@@ -21,8 +23,9 @@ from typing import Any, TypeAlias, cast
 from .. import Result, SessionLocked, __version__
 from ..toolkits.skills import discover_skills
 from . import bundle, demo, replay, view
-from .agent import Chat, free_name, sessions_of
+from .agent import Chat
 from .config import WAYS, choose, configured, load_tools
+from .kept import free_name, sessions_of
 from .terminal import BOLD, DIM, RED, Log, Terminal, print_json, safe
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
@@ -155,7 +158,13 @@ def chat(options: argparse.Namespace) -> int:
     )
 
     async def converse() -> Result | None:
-        async with conversation.servers(config.mcp):
+        async with AsyncExitStack() as opened:
+            if config.mcp:
+                start = conversation.start_servers(config.mcp, opened)
+                conversation.starting = asyncio.ensure_future(start)
+                await asyncio.wait([conversation.starting], timeout=0.1)
+                if conversation.starting.done():
+                    conversation.starting.result()  # raises what is wrong in the file
             work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
             return cast(Result | None, await work)
 
