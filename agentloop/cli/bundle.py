@@ -1,19 +1,18 @@
 """`agentloop bundle`: the core and the parts of your choice, as one file of your own.
 
 A part is a file of the package. In a bundle it keeps its text, but for the imports of other parts,
-which stand above it: so a name has one meaning in all parts. A section of a bundle is unchanged if
-it still has the hash of its marker line. An upgrade renews those, and keeps the others.
+which stand above it: so a name has one meaning in all parts. A file beside the bundle keeps what
+was shipped, so that git can merge what is newer into what you changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from .. import __version__
 from ..common.tokens import count_tokens
@@ -29,8 +28,7 @@ LEFT_OUT = f"(?m)^if TYPE_CHECKING:\n(?:{INNER})+|(?<=:\n)(?:{INNER})+\n|{INNER}
 HEADER = """\
 # An agent that is yours: read it, edit it, add to it. Made by agentloop {}.
 # It needs Python 3.11, {}. Your own code stands behind the line `# ==== yours`.
-# `agentloop bundle --upgrade FILE` gets what is newer in agentloop, and keeps what you changed;
-# --check says what that would do.
+# `agentloop bundle --upgrade FILE` merges what is newer in agentloop into what you changed.
 #
 {}
 #
@@ -61,8 +59,7 @@ HEADER = """\
 # fmt: off
 
 from __future__ import annotations"""
-MARK = re.compile(r"^# ==== (\S+) ==== sha256 (\w+)$", re.MULTILINE)
-NEWER = "yours, kept, and newer upstream: `git merge-file` brings both together"
+LISTED = r"(?m)^#   (\S+\.py): "  # the parts in a header
 
 
 class Part:
@@ -109,39 +106,12 @@ def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]
     return [*chosen.values()]
 
 
-class Section(NamedTuple):
-    """A piece of a bundle, and the hash of the text that was shipped."""
-
-    text: str
-    hash: str
-
-    def is_changed(self) -> bool:
-        """Return whether the text is another one than was shipped."""
-        return shipped(self.text).hash != self.hash
-
-
-def shipped(text: str) -> Section:
-    """Return a section as it is shipped, with its own hash."""
-    return Section(text, sha256(text.encode()).hexdigest()[:16])
-
-
-NOTHING = shipped("")
-
-
-def bundle(parts: Sequence[Part]) -> dict[str, Section]:
-    """Return the sections of a bundle, by name. "yours" is for what people add."""
+def bundle(parts: Sequence[Part]) -> str:
+    """Return the text of a bundle: each part below a line with its name, then room for yours."""
     contents = "\n".join(f"#   {part.path}: {part.sentence}" for part in parts)
-    header = HEADER.format(__version__, packages_of(parts), contents)
-    texts = {"header": header} | {part.path: part.text for part in parts} | {"yours": ""}
-    return {name: shipped(text) for name, text in texts.items()}
-
-
-def joined(sections: Mapping[str, Section]) -> str:
-    """Return the text of a bundle, each section below its marker line."""
-    return "\n\n".join(
-        f"# ==== {name} ==== sha256 {section.hash}\n{section.text}".rstrip() + "\n"
-        for name, section in sections.items()
-    )
+    pieces = [HEADER.format(__version__, packages_of(parts), contents)]
+    pieces += [f"# ==== {part.path} ====\n{part.text}" for part in parts]
+    return "\n\n\n".join([*pieces, "# ==== yours ====\n"])
 
 
 def packages_of(parts: Sequence[Part]) -> str:
@@ -150,75 +120,54 @@ def packages_of(parts: Sequence[Part]) -> str:
     return ", ".join(sorted(found - sys.stdlib_module_names))
 
 
-# ---- upgrades
-
-
-def read_bundle(path: Path) -> tuple[str, dict[str, Section]]:
-    """Return what a file has before its first marker line, and its sections.
-
-    ValueError: it is no bundle.
-    """
-    text = path.read_text("utf-8")
-    start, *pieces = MARK.split(text)
-    thirds = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
-    found = {name: Section(body.strip("\n"), hash) for name, hash, body in thirds}
-    marks = re.findall(r"(?m)^# ==== \S+ ====", text.partition("\n# ==== yours ====")[0])
-    if not {"header", "yours"} <= {*found} or len(found) <= len(marks):
-        raise ValueError(f"{path} is no bundle, or a marker line in it was changed.")
-    return start, found
-
-
 def main(options: argparse.Namespace) -> int:
     """Write the core and the parts of your choice as one file that is yours.
 
     parts PART...   such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py; without it you see how large it would be
     --list          show the parts, and what each weighs; what one needs comes with it
-    --upgrade FILE  renew the parts of a bundle around what you changed, and add parts
-    --check FILE    say what an upgrade would do, and do nothing
+    --upgrade FILE  merge what is newer into a bundle that you changed, and add parts
     """
     package = read_package()
-    if options.check or options.upgrade:
-        return check(package, options)
+    if options.upgrade:
+        return upgrade(package, Path(options.upgrade), options.parts)
     if options.list:
         for part in package.values():
             print(f"{part.path:22}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts:
         parts = choose(package, options.parts)
-        text = joined(bundle(parts))
+        text = bundle(parts)
         lines, tokens = text.count("\n"), count_tokens(text)
         size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
         if options.o:
             with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
+            write(base_of(Path(options.o)), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
     return 0
 
 
-def check(package: Mapping[str, Part], options: argparse.Namespace) -> int:
-    """Say what an upgrade of a bundle would do, or do it."""
-    path = Path(options.check or options.upgrade)
-    start, old = read_bundle(path)
-    names = [name for name in old if name in package]
-    new = bundle(choose(package, names + options.parts))
-    sections = dict(new)
-    for name in new | old:
-        mine, theirs = old.get(name, NOTHING), new.get(name, NOTHING)
-        said = ""
-        if mine.is_changed():
-            sections[name] = mine
-            said = "yours, kept" if mine.hash == theirs.hash else NEWER
-        elif name not in old:
-            said = "added"
-        elif name not in new:
-            said = "left out"
-        elif mine.hash != theirs.hash:
-            said = "renewed"
-        if said or options.check:
-            print(safe(f"{name:24}{said or 'as shipped'}"))
-    if options.upgrade:
-        path.write_text(start + joined(sections), encoding="utf-8", newline="\n")
-        print(safe(f"{path} is up to date."))
-    return 0
+def base_of(path: Path) -> Path:
+    """Return the file that keeps a bundle as it was shipped: my_agent.shipped for my_agent.py."""
+    return path.with_suffix(".shipped")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text with the line ends of a bundle on every system."""
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
+    """Merge what is newer into a bundle, and add parts. Return 1 if changes clash."""
+    base = base_of(path)
+    names = [name for name in re.findall(LISTED, base.read_text("utf-8")) if name in package]
+    newer = path.with_suffix(".newer")
+    write(newer, bundle(choose(package, [*names, *more])))
+    merge = ["git", "merge-file", "-L", "yours", "-L", "shipped", "-L", "newer", path, base, newer]
+    clashes = subprocess.run(merge).returncode
+    newer.replace(base)
+    said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"
+    print(safe(f"{path} {said}."))
+    return 1 if clashes else 0

@@ -1,6 +1,6 @@
 """The coding agent of the command.
 
-Copy with: the core, common/gate.py, the mixins that it names, cli/remembering.py, toolkits/files.py.
+Copy with: the core, and the mixins and toolkits that it names.
 """
 
 from __future__ import annotations

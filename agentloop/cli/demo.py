@@ -16,7 +16,7 @@ from textwrap import fill
 
 from .. import AssistantMessage, ScriptedModel, ToolMessage, call
 from .agent import SYSTEM_PROMPT, Chat
-from .bundle import bundle, choose, joined, read_package
+from .bundle import bundle, choose, read_package
 from .terminal import BOLD, DIM, Terminal
 
 INTRO = "In this demo the model's words are a script. Tools, files and test runs are real."
@@ -101,7 +101,7 @@ def main(_: argparse.Namespace) -> int:
         f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
         DIM,
     )
-    text = joined(bundle(choose(read_package(), PARTS))) + AGENT.format(fill(SYSTEM_PROMPT, 90))
+    text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
     (root / "agent.py").write_text(text, encoding="utf-8", newline="\n")
     failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True, timeout=SECONDS).returncode
     verb = "still fails" if failed else "passes"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from difflib import unified_diff
-from itertools import product
 from pathlib import Path
 from symtable import symtable
 
@@ -23,7 +22,6 @@ from agentloop.cli.bundle import (
     IMPORTED,
     bundle,
     choose,
-    joined,
     read_package,
 )
 from agentloop.cli.main import main
@@ -35,6 +33,7 @@ PACKAGE = read_package()
 PARTS = [path for path in PACKAGE if "/" in path or path == "agent.py"]
 CORE = [part.path for part in choose(PACKAGE)]
 slow = pytest.mark.slow
+needs_git = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 ALONE = [pytest.param([path], id=path, marks=slow) for path in ["loop", *PARTS]]
 TOGETHER = [pytest.param(["agent", "openai"], id="agent-openai"), pytest.param(PARTS, id="all")]
 
@@ -42,7 +41,7 @@ TOGETHER = [pytest.param(["agent", "openai"], id="agent-openai"), pytest.param(P
 def write(folder, chosen):
     """A bundle of these parts, in a folder of its own."""
     path = folder / "my_agent.py"
-    path.write_text(joined(bundle(choose(PACKAGE, chosen))), encoding="utf-8", newline="\n")
+    path.write_text(bundle(choose(PACKAGE, chosen)), encoding="utf-8", newline="\n")
     return path
 
 
@@ -173,7 +172,7 @@ def test_any_choice_is_whole_and_each_part_stands_behind_those_that_it_needs(cho
     assert len(paths) == len({*paths})
     for at, part in enumerate(parts):
         assert {*part.needs} <= {*paths[:at]}
-    ast.parse(joined(bundle(parts)))
+    ast.parse(bundle(parts))
 
 
 # ---- a small package, to see how a file is taken apart
@@ -214,10 +213,12 @@ def small(folder, **files):
 
 
 def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
-    texts = {name: each.text for name, each in bundle(choose(small(tmp_path), ["extra"])).items()}
-    assert [*texts] == ["header", "data.py", "loop.py", "extra.py", "yours"]
-    assert "It needs Python 3.11, httpx." in texts["header"]
-    assert texts["header"].endswith("\nfrom __future__ import annotations")
+    text = bundle(choose(small(tmp_path), ["extra"]))
+    header, *pieces = re.split(r"\n\n\n# ==== (\S+) ====\n", text)
+    texts = dict(zip(pieces[::2], pieces[1::2], strict=True))
+    assert [*texts] == ["data.py", "loop.py", "extra.py", "yours"]
+    assert "It needs Python 3.11, httpx." in header
+    assert header.endswith("\nfrom __future__ import annotations")
     whole = f"{HEAD}{LOOP}".splitlines()
     changes = unified_diff(whole, texts["loop.py"].splitlines(), n=0, lineterm="")
     assert [line for line in changes if line[1:] and line[:2] not in ("--", "++", "@@")] == [
@@ -258,97 +259,62 @@ def upgraded(file, capsys, *parts):
     return status, capsys.readouterr().out
 
 
-NONE, LOOPS, ALL = frozenset(), {"loop"}, {"data", "loop", "extra"}
+def newer(file, **changes):
+    """Let upstream change parts of the small package, each as (old, new)."""
+    sources = {name: SOURCES[name].replace(*change) for name, change in changes.items()}
+    small(file.parent / "package", **sources)
 
 
-@pytest.mark.parametrize(
-    ("touched", "newer"), list(product([NONE, LOOPS, ALL], [NONE, LOOPS, {"data"}, ALL]))
-)
-def test_an_upgrade_renews_what_was_not_touched_and_names_what_is_newer_in_the_rest(
-    file, capsys, touched, newer
-):
-    change(file, "# ==== header", "#!/usr/bin/python\n# ==== header")
-    file.write_text(file.read_text() + "\nprint(Extra)\n")
-    for name in touched:
-        end = SOURCES[name].rstrip().splitlines()[-1]
-        change(file, f"{end}\n", f"{end}\n# mine: {name} \x1b[31m\n")
-    small(file.parent / "package", **{n: f"# newer: {n}\n{SOURCES[n]}" for n in newer})
-    capsys.readouterr()
-    assert command("--check", file) == 0
-    would = capsys.readouterr().out
-    status, said = upgraded(file, capsys)
-    assert (status, said.splitlines()[-1]) == (0, f"{file} is up to date.")
-    for name in ALL:
-        words = "as shipped"
-        if name in touched:
-            words = "yours, kept, and newer upstream" if name in newer else "yours, kept"
-        elif name in newer:
-            words = "renewed"
-        assert re.search(f"^{name}.py +{words}", would, re.M)
-        assert (f"{name}.py" in said) == (words != "as shipped")
+ADD = ("return size(é) + ZERO", "return ZERO + size(é)")
+
+
+@needs_git
+def test_an_upgrade_merges_what_is_newer_into_what_was_changed(file, capsys):
+    file.write_text("#!/usr/bin/python\n" + file.read_text() + "\nprint(Extra)  # \x1b[31m\n")
+    change(file, "LIMIT = 3", "LIMIT = 30")
+    newer(file, loop=ADD, data=("return n", "return 2 * n"))
+    assert upgraded(file, capsys) == (0, f"{file} is up to date.\n")
     text = file.read_text()
     assert text.startswith("#!/usr/bin/python\n")
-    assert text.endswith("print(Extra)\n")
-    for name in ALL:
-        assert (f"# mine: {name}" in text) == (name in touched)
-        assert (f"# newer: {name}" in text) == (name in newer - touched)
-    assert command("--upgrade", file) == 0
+    assert text.endswith("print(Extra)  # \x1b[31m\n")
+    for line in ("LIMIT = 30", "return ZERO + size(é)", "return 2 * n"):
+        assert line in text
+    assert upgraded(file, capsys) == (0, f"{file} is up to date.\n")
     assert file.read_text() == text
 
 
-@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
-def test_git_merges_what_is_newer_into_ones_own_bundle(file):
-    shipped, newer = file.with_name("shipped.py"), file.with_name("newer.py")
-    shipped.write_text(file.read_text())
-    change(file, "LIMIT = 3", "LIMIT = 30")
-    loop = LOOP.replace("return size(é) + ZERO", "return ZERO + size(é)")
-    small(file.parent / "package", loop=loop, data=f"# newer\n{DATA}")
-    assert command("extra", "-o", newer) == 0
-    execute("git", "merge-file", file, shipped, newer)
-    assert file.read_text().replace("LIMIT = 30", "LIMIT = 3") == newer.read_text()
+@needs_git
+def test_a_change_that_clashes_with_ones_own_is_marked_and_not_made_again(file, capsys):
+    change(file, "return size(é) + ZERO", "return 2 * size(é)")
+    newer(file, loop=ADD)
+    status, said = upgraded(file, capsys)
+    assert (status, "look for <<<<<<<" in said) == (1, True)
+    mine, theirs = "        return 2 * size(é)\n", "        return ZERO + size(é)\n"
+    both = f"<<<<<<< yours\n{mine}=======\n{theirs}>>>>>>> newer\n"
+    change(file, both, mine)
+    text = file.read_text()
+    assert upgraded(file, capsys)[0] == 0
+    assert file.read_text() == text
 
 
+@needs_git
 def test_a_part_that_is_named_is_added(file, capsys):
     small(file.parent / "package", more="PI = 3.14\n")
     status, said = upgraded(file, capsys, "more")
-    assert (status, "more.py                 added\n" in said) == (0, True)
+    assert (status, said) == (0, f"{file} is up to date.\n")
     assert "PI = 3.14" in file.read_text()
-    assert upgraded(file, capsys) == (0, f"{file} is up to date.\n")
 
 
+@needs_git
 def test_a_part_that_is_needed_now_is_added_and_one_that_is_gone_is_left_out(file):
     folder = file.parent / "package"
     loop = LOOP.replace("from .data import (", "from .more import PI\nfrom .data import (")
     package = small(folder, more="PI = 3.14\n", loop=loop.replace("LIMIT = 3", "LIMIT = PI"))
     assert command("--upgrade", file) == 0
-    assert file.read_text() == joined(bundle(choose(package, ["extra"])))
+    assert file.read_text() == bundle(choose(package, ["extra"]))
     (folder / "extra.py").rename(folder / "other.py")
     assert command("--upgrade", file) == 0
     assert "class Extra" not in file.read_text()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("==== loop.py ====", "==== \x1b]0;owned\x07 ===== x"),
-        ("==== loop.py ==== sha256", "==== loop.py ==== md5"),
-        ("==== loop.py ====", "==== data.py ===="),
-        ("==== header ====", "==== heading ===="),
-    ],
-)
-def test_what_is_no_bundle_stays_as_it_is(file, capsys, old, new):
-    change(file, old, new)
-    before = file.read_bytes()
-    assert command("--upgrade", file) == 2
-    assert "is no bundle, or a marker line in it was changed" in capsys.readouterr().err
-    assert file.read_bytes() == before
-
-
-def test_what_is_behind_the_line_yours_may_look_like_anything(file, capsys):
-    with file.open("a") as bundle:
-        bundle.write("\n# ==== helpers ====\n# ============ tools\n")
-    assert command("--check", file) == 0
-    assert re.search("yours +yours, kept", capsys.readouterr().out)
 
 
 def test_list_says_what_each_part_is_and_weighs(capsys):
