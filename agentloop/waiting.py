@@ -196,7 +196,7 @@ class WorkThread:
     after that, and nobody waits for it.
     """
 
-    def __init__(self, *, here: bool = False) -> None:
+    def __init__(self, *, here: bool) -> None:
         self._here = here
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._context = Context()

@@ -244,7 +244,7 @@ class Tool:
         self.declaration = {"type": "function", "function": told}
 
     async def execute(self, arguments: str, overrides: dict[Function, Function]) -> Any:
-        """Validate the arguments, open dependencies (on the event loop), run the function, close."""
+        """Validate the arguments, open dependencies (on the event loop), run the tool, close."""
         given = dict(self.model.model_validate_json(arguments))
         async with AsyncExitStack() as stack:
             for name, dependency in self.dependencies.items():

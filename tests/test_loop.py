@@ -21,6 +21,7 @@ from agentloop import (
     Depends,
     FinalResponseEvent,
     Loop,
+    Request,
     RequestEvent,
     RunStopped,
     ScriptedModel,
@@ -512,6 +513,8 @@ class TestLoop:
         agent.log += [ToolStart("2"), ToolStart("3")]
         assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["idempotent", "waiting"]
+        answered = [r.tool_call_id for r in agent.log if isinstance(r, ToolMessage)]
+        assert sorted(answered) == ["1", "2", "3"], "also the one that may not run again"
         assert "may have had effects" in shown(llm.requests[0])[3]
 
     async def test_a_new_prompt_closes_open_calls_for_good(self):
@@ -1167,6 +1170,24 @@ async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
     assert await asyncio.wait_for(agent.query("x"), 30) == "ok"
     assert agent.messages[2].text.startswith("TimeoutError: not finished within 0.01 seconds")
     release.set()
+
+
+@pytest.mark.parametrize(
+    ("purpose", "listeners", "streams"),
+    [("step", [], False), ("step", [print], True), ("compaction", [print], False)],
+)
+async def test_a_step_streams_if_somebody_listens(purpose, listeners, streams):
+    class Model:
+        model = "own"
+
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            seen.append(on_delta is not None)
+            return AssistantMessage("ok")
+
+    seen = []
+    agent = Loop(llm=Model(), listeners=listeners)
+    await agent.call_model(Request([UserMessage("x")], purpose=purpose))
+    assert seen == [streams]
 
 
 async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():

@@ -37,7 +37,7 @@ from agentloop.common.store import read_log
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
 from agentloop.mixins.approval import Approval
-from agentloop.mixins.hooks import Hook, Hooks, HookVerdict
+from agentloop.mixins.hooks import Hooks, HookVerdict
 from agentloop.mixins.inbox import Inbox
 from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
@@ -49,7 +49,9 @@ from tests.mixins import acting, bash
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|event_ch|fleet|from_bu|many_ag|old_se|session|slash|sqlite|tools_from")
+LONGER = re.compile(
+    "azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from"
+)
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -680,6 +682,11 @@ def settings(**events):
     return json.dumps({"permissions": {}, "hooks": events})
 
 
+def no_if(matcher=""):
+    """A hook's function of a command that says no."""
+    return hooks_recipe.command([sys.executable, "-c", "exit(2)"], matcher)
+
+
 def test_a_settings_file_gives_hooks(tmp_path):
     path = tmp_path / "settings.json"
     groups = [
@@ -688,11 +695,78 @@ def test_a_settings_file_gives_hooks(tmp_path):
     ]
     start = [{"matcher": "startup", "hooks": [GOOD]}]
     path.write_text(settings(PreToolUse=groups, SessionStart=start))
-    assert hooks_recipe.load_hooks(path) == [
-        Hook("PreToolUse", "true", "Write|mcp__.*", 3),
-        Hook("PreToolUse", ["true", "-x"]),
-        Hook("SessionStart", "true", "startup"),
+    hooks = hooks_recipe.load_hooks(path)
+    assert [(hook.event, hook.matcher, hook.timeout) for hook in hooks] == [
+        ("PreToolUse", "", 3),  # the command's function has the matcher
+        ("PreToolUse", "", 10),
+        ("SessionStart", "startup", 10),
     ]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "tool", "runs"),
+    [
+        ("", "bash", True),
+        ("bash", "bash", True),
+        ("Bash", "bash", True),
+        ("Write, Bash", "bash", True),
+        ("^(Bash|Edit)$", "bash", True),
+        ("WebFetch", "web_fetch", True),
+        ("mcp__memory__.*", "memory__create", True),
+        ("mcp__memory__create", "memory__create", True),
+        ("create$", "memory__create", True),
+        ("mcp__.*", "bash", False),
+        ("BASH", "bash", False),
+        ("Ba", "bash", False),
+    ],
+)
+def test_a_command_is_about_a_tool_by_its_name_of_claude_code_too(matcher, tool, runs):
+    data = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {}}
+    assert no_if(matcher)(data) == ({"decision": "deny", "reason": ""} if runs else None)
+
+
+def inner(**said):
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
+
+
+@pytest.mark.parametrize(
+    ("said", "flat"),
+    [
+        ({}, {}),
+        ({"decision": None}, {}),
+        ({"decision": "approve", "reason": "Yes."}, {"decision": "allow", "reason": "Yes."}),
+        (inner(permissionDecision="allow"), {"decision": "allow", "reason": ""}),
+        (inner(permissionDecision="defer"), {"decision": "deny", "reason": ""}),
+        (
+            {"decision": "block", "reason": "No.", **inner(permissionDecision="allow")},
+            {"decision": "deny", "reason": "No."},
+        ),
+        (
+            {"decision": "approve", "reason": "Yes."}
+            | inner(permissionDecision="deny", permissionDecisionReason="No."),
+            {"decision": "deny", "reason": "No."},
+        ),
+        (
+            {"reason": "No.", **inner(permissionDecision="deny")},
+            {"decision": "deny", "reason": "No."},
+        ),
+        ({"decision": "allow", "permissionDecision": "deny"}, {"decision": "deny", "reason": ""}),
+        (
+            {"decision": "allow", **inner(permissionDecision="ask")},
+            {"decision": "ask", "reason": ""},
+        ),
+        ({"continue": False, "reason": "No."}, {"decision": "deny", "reason": "No."}),
+        (
+            {"continue": False, **inner(**{"continue": True, "permissionDecision": "allow"})},
+            {"decision": "deny", "reason": ""},
+        ),
+        ({"continue": True}, {}),
+        (inner(updatedInput={"a": 1}), {"updatedInput": {"a": 1}}),
+        (inner(updatedInput=None, additionalContext="x"), {"additionalContext": "x"}),
+    ],
+)
+def test_what_a_command_prints_is_one_verdict_and_the_strictest_counts(said, flat):
+    assert hooks_recipe.flatten(said) == flat
 
 
 def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path, caplog):
@@ -701,7 +775,7 @@ def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path,
     other = [{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]
     events = {"PermissionRequest": good, "PreCompact": good, "ModelSwitched": other}
     path.write_text(settings(PreToolUse=good, **events))
-    assert hooks_recipe.load_hooks(path) == [Hook("PreToolUse", "true")]
+    assert [hook.event for hook in hooks_recipe.load_hooks(path)] == ["PreToolUse"]
     [warning] = caplog.messages
     assert warning.endswith(": PermissionRequest, PreCompact, ModelSwitched")
 
@@ -729,7 +803,7 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
     digest = sha256(path.read_bytes()).hexdigest()
     with pytest.raises(PermissionError, match=digest):
         hooks_recipe.load_hooks(path, trusted=[])
-    assert hooks_recipe.load_hooks(path, trusted=[digest]) == [Hook("Stop", "true")]
+    assert [hook.event for hook in hooks_recipe.load_hooks(path, trusted=[digest])] == ["Stop"]
     path.write_text(path.read_text().replace("true", "rm -r x"))
     with pytest.raises(PermissionError):
         hooks_recipe.load_hooks(path, trusted=[digest])

@@ -53,7 +53,7 @@ from ..transcript import Fold, Records
 from ..waiting import within
 
 Channel = Literal["progress", "control", "monitor"]
-PASSING = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
+UNRECORDED = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Entry:
             return "control"
         if isinstance(self.item, RunStart):
             return "progress"
-        if isinstance(self.item, Mark | Unknown | UsageEvent | PASSING):
+        if isinstance(self.item, Mark | Unknown | UsageEvent | UNRECORDED):
             return "monitor"
         return "progress"
 
 
-Handler = Callable[[Entry], object]
+OnEntry = Callable[[Entry], object]
 
 
 class Entries(Fold):
@@ -117,14 +117,14 @@ class Subscription:
         self,
         agent: Loop,
         names: Collection[str],
-        since: int | None = None,
-        handler: Handler | None = None,
+        since: int | None,
+        handler: OnEntry | None,
     ) -> None:
         classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
-        known = [*get_args(Channel), *(each.__name__ for each in classes)]
+        known = {*get_args(Channel), *(each.__name__ for each in classes)}
         for name in names:
             if name not in known:
-                raise ValueError(f"there is no {name!r}: choose from {', '.join(known)}")
+                raise ValueError(f"there is no {name!r}: choose from {', '.join(sorted(known))}")
         self._agent = agent
         self._names = names
         self._handler = handler
@@ -138,7 +138,7 @@ class Subscription:
 
     def __call__(self, event: Event | None = None) -> None:
         """Let the reader or the handler have an event, and what records are new."""
-        if isinstance(event, Delta | PASSING):
+        if isinstance(event, Delta | UNRECORDED):
             self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
         self._news.set()
         while self._handler and (entry := self._take()):
@@ -203,16 +203,16 @@ class Channels(Loop):
         It has what happens from now on, in this run and the next; with `since`, first what the log
         holds behind that number. ValueError: there is no such channel or kind.
         """
-        return Subscription(self, names, since)
+        return Subscription(self, names, since, None)
 
-    def on(self, name: str, handler: Handler) -> Callable[[], None]:
+    def on(self, name: str, handler: OnEntry) -> Callable[[], None]:
         """Call `handler` with each entry of a kind, such as "ToolResultEvent", or of a channel.
 
         Return a function that unsubscribes. An async handler is awaited beside the run, entry after
         entry, each for a minute at most. An error of the handler is logged, and stops nothing.
         ValueError: there is no such channel or kind.
         """
-        return Subscription(self, (name,), handler=handler).close
+        return Subscription(self, (name,), None, handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; subscriptions stay with this agent."""

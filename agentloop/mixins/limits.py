@@ -162,7 +162,7 @@ class Spent(Fold):
         self._begin(time.time())
 
     def _begin(self, start: float) -> None:
-        self._start = start
+        self._start = time.monotonic() - (time.time() - start)  # the clock may be set meanwhile
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
         self._failures = Counter[str]()  # in a row, by tool
@@ -171,7 +171,7 @@ class Spent(Fold):
     def used(self) -> dict[str, Any]:
         """Return what was used, by the names of the limits. A cost of None is not known."""
         return {
-            "seconds": time.time() - self._start,
+            "seconds": time.monotonic() - self._start,
             "tokens": self._tokens,
             "cost": self._cost,
             "requests": self._requests,

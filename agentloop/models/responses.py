@@ -27,8 +27,8 @@ from ..messages import (
     ToolCall,
     ToolMessage,
 )
-from .http import Accumulator
 from .wire import (
+    Accumulator,
     as_dict,
     as_dicts,
     attachment,

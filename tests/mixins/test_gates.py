@@ -1,7 +1,6 @@
 """Gates as one table: a rule or a hook, a call, what is said of the call, and what ran."""
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import nan
@@ -138,10 +137,6 @@ def says(said):
     return Hook("PreToolUse", lambda data: said)
 
 
-def inner(**said):
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
-
-
 def no_rm(data):
     return {"decision": "deny"} if "rm" in data["tool_input"]["command"] else None
 
@@ -175,10 +170,6 @@ def no_true(data):
     return {"decision": "deny"} if data["tool_input"]["count"] is True else None
 
 
-def prints(code):
-    return Hook("PreToolUse", [sys.executable, "-c", f"import sys; {code}"])
-
-
 BASH, WIPE, SEND = call("bash", command="ls"), call("wipe", path="tmp"), call("send")
 BUY = call("send", Subject="buy", subject="harmless")
 SEND_ALL = call("send_all", letters=[{}])
@@ -188,7 +179,7 @@ TO_RM = says({"updatedInput": {"command": "rm x"}})
 TO_LS = says({"updatedInput": {"command": "ls"}})
 NO_TRUE = Hook("PreToolUse", no_true)
 NO_RM = Hook("PreToolUse", no_rm)
-DENY, ALLOW = {"permissionDecision": "deny"}, {"permissionDecision": "allow"}
+DENY, ALLOW = {"decision": "deny"}, {"decision": "allow"}
 TABLE = [
     # a rule sees what the function gets: defaults, aliases, normalized values
     (Rule("deny", "send", {"to": "all@*"}), SEND, "denied", []),
@@ -252,22 +243,11 @@ TABLE = [
     (Rule("deny", "greet", {"names": "bob"}), call("greet", names=["bob"]), "denied", []),
     # a rule that allows has to match all of a list, and no more than plain text
     ([Rule("ask"), Rule("allow")], BASH, "awaiting_approval", []),
-    # a hook that says yes and no at once: the stricter counts
-    (says({"decision": "block", **inner(**ALLOW)}), BASH, "denied", []),
-    (says({"decision": "allow", **inner(**DENY)}), BASH, "denied", []),
-    (says({"decision": "approve", **DENY}), BASH, "denied", []),
-    (says({**DENY, **inner(**ALLOW)}), BASH, "denied", []),
-    (says({**ALLOW, **inner(decision="block")}), BASH, "denied", []),
-    (says({"continue": False, **inner(**ALLOW)}), BASH, "denied", []),
-    (says({"continue": False, **inner(**{"continue": True})}), BASH, "denied", []),
-    (says({"decision": "allow", **inner(permissionDecision="ask")}), BASH, "awaiting_approval", []),
-    (prints("""print('{"decision": "allow"}'); sys.exit(2)"""), BASH, "denied", []),
-    (prints("""print('[]')"""), BASH, "denied", []),
     (says([]), BASH, "denied", []),
     (says({"decision": None}), BASH, "denied", []),
     # the arguments that a hook gives
     (says({"updatedInput": None}), WIPE, "completed", ["tmp"]),
-    (says(inner(updatedInput=None, **ALLOW)), WIPE, "completed", ["tmp"]),
+    (says({"updatedInput": None, **ALLOW}), WIPE, "completed", ["tmp"]),
     (says({"updatedInput": {"path": "x"}}), WIPE, "completed", ["x"]),
     (says({"updatedInput": {}}), WIPE, "completed", ["/"]),
     (says({"updatedInput": []}), WIPE, "denied", []),
@@ -303,11 +283,8 @@ TABLE = [
     ),
     (NO_RM, ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"'), "denied", []),
     # names and matchers
-    (Hook("PreToolUse", lambda data: DENY, "Bash"), BASH, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "Write, Bash"), BASH, "denied", []),
+    (Hook("PreToolUse", lambda data: DENY, "write, bash"), BASH, "denied", []),
     (Hook("PreToolUse", lambda data: DENY, "sh$"), BASH, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "SendAll"), SEND_ALL, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "mcp__.*"), BASH, "completed", ["ls"]),
     (Hook("PreToolUse", lambda data: DENY, "ba"), BASH, "completed", ["ls"]),
     (Hook("PreToolUse", lambda data: DENY, "("), BASH, "denied", []),
     # what cannot run is an error, whatever the gates say
@@ -367,28 +344,6 @@ class TestGate(test_loop.TestLoop):
         await agent.run("go")
         assert results(agent) == ["Denied: this call was not allowed and did not run. First."]
 
-    @pytest.mark.parametrize(
-        "said",
-        [
-            {
-                "decision": "block",
-                "reason": "No.",
-                **inner(permissionDecisionReason="Yes.", **ALLOW),
-            },
-            {
-                "decision": "approve",
-                "reason": "Yes.",
-                **inner(permissionDecisionReason="No.", **DENY),
-            },
-            {"reason": "No.", **inner(**DENY)},
-            {"continue": False, "reason": "No."},
-        ],
-    )
-    async def test_the_reason_is_the_one_beside_the_verdict(self, said):
-        agent, _ = agent_with((Hooks, Agent), [says(said)], [BASH, "ok"])
-        await agent.run("go")
-        assert results(agent)[0].endswith("did not run. No.")
-
     @pytest.mark.parametrize("bases", [(Approval, Agent), (Agent,)])
     @pytest.mark.parametrize(
         "broken",
@@ -408,17 +363,6 @@ class TestGate(test_loop.TestLoop):
         assert (await agent.run("go")).stop_reason == "completed"
         [result] = [message for message in agent.messages if isinstance(message, ToolMessage)]
         assert result.is_error
-
-    @pytest.mark.parametrize("matcher", ["mcp__memory__.*", "mcp__memory__create", "create$"])
-    async def test_a_tool_of_a_server_has_its_name_of_claude_code_too(self, matcher):
-        served = Tool("memory__create", "From a server")
-        agent = type("Serving", (Hooks, Agent), {})(
-            llm=ScriptedModel(call("memory__create"), "ok"),
-            tools=[served],
-            hooks=[Hook("PreToolUse", lambda data: DENY, matcher)],
-        )
-        await agent.run("go")
-        assert results(agent)[0].startswith("Denied")
 
     async def test_an_answer_that_cancels_itself_is_a_no(self):
         agent, ran = agent_with(

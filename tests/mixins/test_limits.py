@@ -1,6 +1,7 @@
 """Limits: a run ends at its limits, during the run, and says what it has done."""
 
 import asyncio
+import time
 from contextvars import ContextVar
 
 import pytest
@@ -229,3 +230,15 @@ class TestEveryLimit(test_loop.TestLoop):
     def test_a_limit_that_is_none_says_so(self, most):
         with pytest.raises(ValueError, match="max_requests"):
             Limits(llm=ScriptedModel(), max_requests=most)
+
+
+async def test_a_clock_that_is_set_during_a_run_does_not_end_it(monkeypatch):
+    now = time.time
+
+    @tool("Set the clock to tomorrow")
+    def set_clock() -> None:
+        monkeypatch.setattr(time, "time", lambda: now() + 86_400)
+
+    llm = ScriptedModel(call("set_clock"), "ok")
+    agent = Limited(llm=llm, tools=[set_clock], max_seconds=1000)
+    assert await agent.query("go") == "ok"
