@@ -49,9 +49,7 @@ from tests.mixins import acting, bash
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile(
-    "azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from"
-)
+LONGER = re.compile("azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from")
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -69,6 +67,7 @@ file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
 claude_code_hooks: Nothing is pushed here. | I may not.
+explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n

@@ -25,7 +25,7 @@ from .. import (
     events,
 )
 from ..common.tokens import context_window, message_tokens, tool_tokens
-from ..messages import Fork, Part, SideRequest
+from ..messages import Fork, SideRequest
 from ..mixins.approval import Rule
 from ..mixins.compaction import UNKNOWN_WINDOW
 from ..models.http import HTTPModel
@@ -51,7 +51,6 @@ SYSTEM_PROMPT = (
 PLACE = "\n\nIt is {}. The folder is {}, the system {}."
 GO_ON = "The run was cut off. Enter goes on with it."
 STARTED = "It is unknown what came of this call: {} {}"
-PRINTED = "Until it was interrupted, the command printed:\n"
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
 
 
@@ -165,7 +164,7 @@ class Chat:
         if self.starting:
             await asyncio.shield(self.starting)
         try:
-            result = await self.agent.run(prompt and self.with_files(prompt))
+            result = await self.agent.run(prompt and with_files(prompt, self.root, self.note))
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
@@ -173,23 +172,17 @@ class Chat:
             self.note(f"Stopped: {result.stop_reason}.")
         return result
 
-    def with_files(self, prompt: str) -> str | list[Part]:
-        """Return the prompt with the files and images that it names, and say which go along."""
-        parts, remarks = with_files(prompt, self.root)
-        for remark in remarks:
-            self.note(remark)
-        return parts if parts[1:] else prompt
-
     async def run_command(self, command: str) -> None:
         """Run a command of the user's, and let the model read what it printed."""
-        self.agent.tell(f"The user runs this command: {command}")
         self.show(events.ToolCallEvent("!", {"command": command}, "!"))
+        result = "The user stopped it."
         try:
             result = await self.own_shell.bash(command, MAX_TIMEOUT)
         except ToolError as error:
             result = str(error)
+        finally:
+            self.agent.tell(f"The user ran this command: {command}\n\n{result}")
         self.show(events.ToolResultEvent("!", result, "!"))
-        self.agent.tell(result)
 
     def usage(self) -> str:
         """Say in words what the conversation has used so far."""

@@ -165,7 +165,8 @@ def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int
     names = [name for name in re.findall(LISTED, base.read_text("utf-8")) if name in package]
     newer = path.with_suffix(".newer")
     write(newer, bundle(choose(package, [*names, *more])))
-    merge = ["git", "merge-file", "-L", "yours", "-L", "shipped", "-L", "newer", path, base, newer]
+    names_of = ["-L", "yours", "-L", "shipped", "-L", "newer"]
+    merge = ["git", "merge-file", *names_of, *map(str, (path, base, newer))]
     clashes = subprocess.run(merge).returncode
     newer.replace(base)
     said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"

@@ -6,7 +6,7 @@ Copy with: cli/agent.py, cli/drawing.py, cli/terminal.py, prompt_toolkit, rich.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -23,10 +23,9 @@ from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 
 from .. import ToolCall
-from ..mixins.session import SessionInfo
 from .agent import GO_ON
 from .drawing import Drawn
-from .kept import described, is_cut_off, sessions_of
+from .kept import is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
 from .typed import Pastes, image_at, named_files
 
@@ -57,6 +56,8 @@ class Screen(Drawn):
     question: the future of an answer that the user is asked for.
     """
 
+    pick = staticmethod(choice)
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.work: asyncio.Task[None] | None = None
@@ -81,12 +82,6 @@ class Screen(Drawn):
             enable_suspend=True,
         )
         self.buffer = self.session.default_buffer
-
-    @staticmethod
-    def pick(found: Sequence[SessionInfo]) -> str:
-        """Let the user choose a session, and return its name."""
-        options = [(each.name, described(each)) for each in found]
-        return choice("Which session?", options=options)
 
     async def talk(self, first: str) -> None:
         """Answer the first message, if it is not empty, and what is typed until the user leaves."""
@@ -129,15 +124,11 @@ class Screen(Drawn):
 
     def below(self) -> ANSI:
         """Render the live area: unfinished text, running calls, queue, status line, prompt."""
-        lines = [f"* {line}" for line, _ in self.calls.values()]
-        lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
+        lines = self.running()
         if self.work:
             hint = "Up edits the last, Esc drops it" if self.queue else "Esc stops"
             lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
         lines += [f"next: {text}" for text in self.queue]
-        running = [id for id, (task, _) in self.shell.background.items() if not task.done()]
-        if running:
-            lines += [f"in the background: {', '.join(running)}"]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
         lines = [*self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]

@@ -51,7 +51,7 @@ class Drawn(Chat):
         self.modes = cycle([*MODES][1:] + [*MODES][:1])
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
-        self.shell.on_output = self.hear
+        self.shell.on_output = self.own_shell.on_output = self.hear
 
     def next_mode(self, _: object) -> None:
         """Ask for calls as the next mode says."""
@@ -97,6 +97,15 @@ class Drawn(Chat):
                 self.markdown(event.summary)
             case _:
                 pass
+
+    def running(self) -> list[str]:
+        """List the running calls, the newest output, and the commands in the background."""
+        lines = [f"* {line}" for line, _ in self.calls.values()]
+        lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
+        for id, (task, _) in self.shell.background.items():
+            if not task.done():
+                lines.append(f"in the background: {id}")
+        return lines
 
     def hear(self, piece: str) -> None:
         """Take the newest output of a command."""

@@ -6,6 +6,7 @@ Copy with: the core.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from glob import iglob
 from itertools import islice
 from mimetypes import guess_type
@@ -20,32 +21,31 @@ MOST_FILES = 10_000  # how many files Tab looks at
 LONG = 10  # lines of a paste that stands there as it is
 
 
-class Pastes:
-    """The long pastes, each with the name that stands for it until the prompt is sent."""
-
-    def __init__(self) -> None:
-        self.texts = dict[str, str]()
+class Pastes(dict[str, str]):
+    """The long pastes, by the names that stand for them until the prompt is sent."""
 
     def fold(self, text: str) -> str:
         """Return the text, or a name for it if it is long."""
         lines = text.count("\n") + 1
         if lines <= LONG:
             return text
-        name = f"[paste {len(self.texts) + 1}: {lines} lines]"
-        self.texts[name] = text
+        name = f"[paste {len(self) + 1}: {lines} lines]"
+        self[name] = text
         return name
 
     def unfold(self, text: str) -> str:
         """Put the pastes where their names stand."""
-        for name, whole in self.texts.items():
+        for name, whole in self.items():
             text = text.replace(name, whole)
         return text
 
 
-def with_files(prompt: str, root: Path) -> tuple[list[Part], list[str]]:
-    """Return the prompt, then the files and images that it names as @path, and remarks on them."""
+def with_files(prompt: str, root: Path, say: Callable[[str], None]) -> str | list[Part]:
+    """Return the prompt with the files and images that it names as @path, and say which these are.
+
+    root: the folder that paths start from.
+    """
     parts: list[Part] = [TextPart(prompt)]
-    remarks = list[str]()
     for found in NAMED.findall(prompt):
         path = found.strip('"')
         file = root / Path(path).expanduser()
@@ -57,13 +57,13 @@ def with_files(prompt: str, root: Path) -> tuple[list[Part], list[str]]:
         elif file.is_file():
             text = file.read_text("utf-8", "replace")
             if "\0" in text:
-                remarks.append(f"{path} is no text.")
+                say(f"{path} is no text.")
                 continue
             parts.append(TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"))
-            remarks.append(f"{path} goes along: {len(text):,} characters.")
+            say(f"{path} goes along: {len(text):,} characters.")
         elif guess_type(path)[0] in IMAGE_TYPES:
-            remarks.append(f"There is no image {path}.")
-    return parts, remarks
+            say(f"There is no image {path}.")
+    return parts if parts[1:] else prompt
 
 
 def typed(message: UserMessage) -> str:

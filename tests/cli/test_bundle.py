@@ -337,5 +337,5 @@ def test_it_says_how_large_a_bundle_is_before_it_writes_it(tmp_path, monkeypatch
     assert f" parts, {lines:,} lines, {tokens:,} tokens, and needs httpx, pydantic" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "my_agent.py",
-        "my_agent.shipped.gz",
+        "my_agent.shipped",
     ]
