@@ -249,7 +249,7 @@ class Chat:
         self.use_session(rest)
 
     async def do_fork(self, rest: str) -> None:
-        """go on in a copy, called NAME if you say one; this session stays as it is"""
+        """go on in a copy (called NAME); this session stays as it is"""
         before = self.agent
         name = free_name(self.root)
         if rest:

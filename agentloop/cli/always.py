@@ -12,11 +12,11 @@ from ..messages import ToolCall
 from ..mixins.approval import PLAIN
 
 EDITS = ("write", "edit", "multi_edit")
-# A mode of the chat: the `approval_mode`, and the tools that run unasked
+# The modes of the chat, from one to the next: `approval_mode`, and the tools that run unasked
 MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
-    "ask": ("ask", ()),
     "accept edits": ("ask", EDITS),
     "plan": ("plan", ()),
+    "ask": ("ask", ()),
 }
 RUN_OTHERS = frozenset(  # programs whose arguments may name another program
     [

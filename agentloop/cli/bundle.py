@@ -59,6 +59,7 @@ HEADER = """\
 # fmt: off
 
 from __future__ import annotations"""
+SHIPPED = ".shipped"  # of the file that keeps a bundle as it was shipped
 LISTED = r"(?m)^#   (\S+\.py): "  # the parts in a header
 
 
@@ -142,16 +143,11 @@ def main(options: argparse.Namespace) -> int:
         if options.o:
             with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            write(base_of(Path(options.o)), text)
+            write(Path(options.o).with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
     return 0
-
-
-def base_of(path: Path) -> Path:
-    """Return the file that keeps a bundle as it was shipped: my_agent.shipped for my_agent.py."""
-    return path.with_suffix(".shipped")
 
 
 def write(path: Path, text: str) -> None:
@@ -161,13 +157,11 @@ def write(path: Path, text: str) -> None:
 
 def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
     """Merge what is newer into a bundle, and add parts. Return 1 if changes clash."""
-    base = base_of(path)
+    base = path.with_suffix(SHIPPED)
     names = [name for name in re.findall(LISTED, base.read_text("utf-8")) if name in package]
     newer = path.with_suffix(".newer")
     write(newer, bundle(choose(package, [*names, *more])))
-    names_of = ["-L", "yours", "-L", "shipped", "-L", "newer"]
-    merge = ["git", "merge-file", *names_of, *map(str, (path, base, newer))]
-    clashes = subprocess.run(merge).returncode
+    clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
     newer.replace(base)
     said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"
     print(safe(f"{path} {said}."))

@@ -41,10 +41,10 @@ Ctrl-D    leaves, and so does Ctrl-C twice
 @PATH     names a file or an image, which goes along
 Tab       completes
 Ctrl-R    searches what you typed
-Ctrl-O    opens what was folded last, then what was folded before
-Shift-Tab changes what you are asked for: all, no edits, or nothing, as the agent only plans
+Ctrl-O    opens what was folded last, then the one before
+Shift-Tab asks for all, or not for edits, or lets the agent only plan
 Esc       stops an answer, and so does Ctrl-C
-Enter     queues what you type during an answer: Up edits the last entry, Esc drops it
+Enter     during an answer queues what you type: Up edits the last, Esc drops it
           after a run that was cut off, goes on with it
 A line that ends with \\ goes on in the next."""
 
@@ -116,8 +116,11 @@ class Screen(Drawn):
 
     async def tick(self) -> None:
         """Keep the status line up to date."""
+        shown: object = None
         while True:
-            if self.work or not self.status:
+            live = self.text, self.output, len(self.calls), int(monotonic())
+            if not self.status or (self.work and live != shown):
+                shown = live
                 self.status = await self.meter()
                 self.session.app.invalidate()
             await asyncio.sleep(0.1)
@@ -162,7 +165,6 @@ class Screen(Drawn):
             for tool in always.tools:
                 self.agent.allow_always(tool, always.arguments)
             return True
-        self.note(f"Denied: {answer}")
         return False if word in NO else answer
 
     # ---- typing

@@ -48,7 +48,7 @@ class Drawn(Chat):
         self.asked = set[str]()
         self.folded = list[tuple[str, str]]()
         self.mode = ""
-        self.modes = cycle([*MODES][1:] + [*MODES][:1])
+        self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
         self.shell.on_output = self.own_shell.on_output = self.hear
@@ -73,6 +73,9 @@ class Drawn(Chat):
                 self.text = ""
             case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
                 self.hear(event.content)
+            case events.ThinkingEvent():
+                self.output = ""
+                self.fold(event.content, "thinking")
             case events.ToolCallEvent("ask_user"):
                 self.markdown(question_text(event.args))
             case events.ToolCallEvent():

@@ -290,7 +290,8 @@ def test_a_change_that_clashes_with_ones_own_is_marked_and_not_made_again(file, 
     status, said = upgraded(file, capsys)
     assert (status, "look for <<<<<<<" in said) == (1, True)
     mine, theirs = "        return 2 * size(é)\n", "        return ZERO + size(é)\n"
-    both = f"<<<<<<< yours\n{mine}=======\n{theirs}>>>>>>> newer\n"
+    newest = file.with_suffix(".newer")
+    both = f"<<<<<<< {file}\n{mine}=======\n{theirs}>>>>>>> {newest}\n"
     change(file, both, mine)
     text = file.read_text()
     assert upgraded(file, capsys)[0] == 0
