@@ -79,9 +79,9 @@ POINTS = r"""
 14 !!  NO MODEL IS ASKED: what follows is a script
 14 scripted calls recipe {"dish":"pancakes"}
 14 No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour.
-15 > edit check.py == 10 == 5\nMay I edit?
-15 y/n: n\n  Denied: this edit was not approved
-15 y/n: y\n  Edited pancakes.py: 1 replaced.
+15 May I edit?\n    path: check.py\n    old_text: == 10
+15 y/n: n\n> edit check.py == 10 == 5\n  Denied: this call was not allowed
+15 y/n: y\n> edit pancakes.py // 4 // 2\n  Edited pancakes.py: 1 replaced.
 15 the check passes
 15 > bash git push --force\n  Not run: allowed are only
 16             for _ in range(self.max_iterations):\n

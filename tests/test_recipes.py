@@ -49,12 +49,15 @@ from tests.mixins import acting, bash
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from")
+LONGER = re.compile(
+    "agents_f|azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from"
+)
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
+agents_from_files: The letter is about tea. | Read it, and say
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
 approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
 ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
@@ -97,6 +100,7 @@ ELSEWHERE = {
     "durable_run",
     "fleet",
     "notebook_cell",
+    "sandbox",
     "test_my_agent",
 }  # what their own tests run
 OFFLINE = """
@@ -428,6 +432,16 @@ def test_slash_commands_act_on_the_conversation(capsys):
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
 
 
+def test_the_sandbox_lets_nothing_out():
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bwrap")
+    said = python(FOLDER / "sandbox.py").stdout
+    if "bwrap: " in said:
+        pytest.skip(said)
+    for word in ("'/home': No such file", "Read-only file system", "unreachable", "1\thello"):
+        assert word in said
+
+
 def test_slash_commands_come_from_markdown(tmp_path):
     recipe = load("slash_commands")
     head = "---\ndescription: Reviews\n---\n"
@@ -449,6 +463,65 @@ def test_slash_commands_come_from_markdown(tmp_path):
         "/": "/",
     }.items():
         assert recipe.expand(line, commands) == prompt
+
+
+async def test_the_task_tool_starts_what_is_defined_by_name():
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    small = ScriptedModel("read it", model="small")
+    definitions = [
+        recipe.AgentDefinition("reader", "Reads.", "You read.", [note], small),
+        recipe.AgentDefinition("helper", "Helps.", "You help."),
+    ]
+    template = Agent(llm=ScriptedModel("helped"), tools=[], system_prompt="Unused.")
+    tasks = [call("task", agent=name, prompt="go") for name in ("reader", "helper", "nobody")]
+    task = recipe.task_tool(definitions, template)
+    boss = Agent(llm=ScriptedModel(tasks, "done"), tools=[task])
+    await boss.query("x")
+    read, helped, unknown = [message.text for message in boss.messages[2:5]]
+    assert (read, helped) == ("read it", "helped")
+    assert "'reader' or 'helper'" in unknown
+    [request], [other] = small.requests, template.llm.requests
+    assert [m.text for m in request.messages] == ["You read.", "go"]
+    assert [m.text for m in other.messages] == ["You help.", "go"]
+    assert [[t.name for t in r.tools] for r in (request, other)] == [["note"], []]
+    assert "- reader: Reads.\n- helper: Helps." in task.description
+    assert task.parameters["properties"]["agent"]["enum"] == ["reader", "helper"]
+
+
+def test_definitions_come_from_markdown(tmp_path):
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    (tmp_path / "a.md").write_text(
+        "---\nname: reader\ndescription: >-\n  Reads: quickly,\n  and well.\n"
+        "tools:\n  - note\nmodel: small\ncolor: blue\n---\n\nYou read.\n\n---\nAlways.\n"
+    )
+    (tmp_path / "b.md").write_text("---\nname: 'b'\ndescription: B\ntools: []\n---\nYou are B.")
+    (tmp_path / "c.md").write_text("---\nname: c\ndescription: C\nmodel: inherit\n---\nYou are C.")
+    small = ScriptedModel()
+    text, does = "You read.\n\n---\nAlways.", "Reads: quickly, and well."
+    assert recipe.discover_agents(tmp_path, [note], {"small": small}) == [
+        recipe.AgentDefinition("reader", does, text, [note], small),
+        recipe.AgentDefinition("b", "B", "You are B.", []),
+        recipe.AgentDefinition("c", "C", "You are C.", None),
+    ]
+
+
+def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    with pytest.raises(FileNotFoundError):
+        recipe.discover_agents(tmp_path / "nowhere")
+    ab = "name: a\ndescription: b"
+    for head, words in {
+        "": "name is missing: write 'name: ...'",
+        "name: a": "description is missing",
+        f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. There are: note",
+        f"{ab}\nmodel: big": "model: There is no model 'big'. There are: inherit",
+    }.items():
+        (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
+        with pytest.raises(ValueError, match=f"broken.md: .*{words}"):
+            recipe.discover_agents(tmp_path, [note])
 
 
 async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():

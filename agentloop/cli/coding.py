@@ -6,6 +6,7 @@ Copy with: the core, and the mixins and toolkits that it names.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from .. import (
     Agent,
@@ -62,20 +63,21 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
         super().emit(event)
 
 
+class Rehearsal(Workspace):
+    """A workspace whose tools change nothing."""
+
+    def _change(self, target: Path, before: bytes, data: bytes) -> None:
+        pass
+
+
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:
     """Return why a write or an edit cannot be made, or "" if it can. Nothing is changed."""
-    can_be_made = list[str]()
-
-    async def deny(tool: str, arguments: object) -> bool:
-        can_be_made.append(tool)
-        return False
-
-    twin = Workspace(workspace.root, approve=deny)
-    twin.seen = workspace.seen
+    twin = Rehearsal(workspace.root)
+    twin.seen = dict(workspace.seen)
     for tool in (twin.write, twin.edit, twin.multi_edit):
         if tool.name == call.name:
             try:
                 await tool.execute(tool.validate(call.arguments))
             except ToolError as error:
-                return "" if can_be_made else str(error)
+                return str(error)
     return ""

@@ -1,6 +1,6 @@
 """Decides over each call before it runs: by rules, by a mode, and by asking somebody.
 
-Copy with: the core, common/approve.py, common/gate.py.
+Copy with: the core, common/gate.py.
 
     class MyAgent(Approval, Session, Agent):
         approval_rules = [Rule("allow", "bash", {"command": "git *"}), Rule("deny", "drop_*")]
@@ -25,13 +25,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, PositiveFloat
 from pydantic_core import to_jsonable_python
 
-from ..common.approve import ask
 from ..common.gate import Gate, Judgment, Verdict
 from ..errors import ToolError
 from ..messages import JSON, Ask, Decision, Mark, Message, Record, ToolCall, frozen
 from ..tools import Tool, find_tool
 from ..transcript import Fold
-from ..waiting import logger
+from ..waiting import call_function, logger, within
 
 # What a * stands for in a rule that allows: nothing that makes a second command, no folder above.
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
@@ -147,9 +146,6 @@ class Approval(Gate):
             arguments = plain_arguments(tool.validate(judgment.call.arguments))
         except ToolError as error:
             return judgment.or_stricter(Verdict.INVALID, str(error))
-        except Exception:
-            logger.exception("the arguments of a call cannot be judged")
-            return judgment.or_stricter(Verdict.BROKEN, "Its arguments cannot be judged.")
         for rule in self.approval_rules:
             if matches(rule, tool.name, arguments):
                 judgment = judgment.or_stricter(Verdict[rule.verdict.upper()], rule.reason)
@@ -184,9 +180,8 @@ class Approval(Gate):
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
         if self.approval_callback is None:
             return replace(judgment, waits=True)
-        answer = await ask(
-            self.approval_callback, call, judgment.reason, seconds=self.approval_timeout
-        )
+        work = call_function(self.approval_callback, call, judgment.reason)
+        answer = await within(self.approval_timeout, work, grace=1)
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
         self.record(decision)

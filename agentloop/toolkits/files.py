@@ -1,8 +1,6 @@
-"""Tools for the files of one folder: read, glob, grep, write, edit, multi_edit.
+"""Tools for the files of one folder, out of which no path leads: read, glob, grep, write, edit.
 
-No path leads out of it.
-
-Copy with: common/approve.py and what it names.
+Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
@@ -20,13 +18,11 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 
-from ..common.approve import Approve, check_approval
 from ..errors import ToolError
-from ..messages import JSON
 from ..tools import Tool, tool
 from ..waiting import call_function
 
@@ -80,11 +76,6 @@ class Workspace:
     """A folder, and the tools that work in it.
 
     root: the folder. It has to exist.
-    approve: called with a tool's name and its arguments before `write`, `edit` and `multi_edit`;
-        plain (it runs in a thread) or async. `path` is the file that would change: not a link that
-        leads to it.
-        Anything but True denies, and so do an error and no answer in time.
-    approve_timeout: how many seconds it may take.
 
     The folder is a boundary: a model that can only call these tools reads and changes nothing
     outside of it. (A hard link into it can be read; a write gives the name a file of its own.) It
@@ -93,17 +84,9 @@ class Workspace:
     boundary.
     """
 
-    def __init__(
-        self,
-        root: str | Path = ".",
-        *,
-        approve: Approve = None,
-        approve_timeout: float = 300.0,
-    ) -> None:
+    def __init__(self, root: str | Path = ".") -> None:
         self.root = Path(root).resolve()
         os.listdir(self.root)  # raises now if it is no folder
-        self.approve = approve
-        self.approve_timeout = approve_timeout
         self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
 
     @property
@@ -191,7 +174,7 @@ class Workspace:
             data = content.encode()
             if before and self.seen.get(target) != hash(before):
                 raise ToolError(f"{path} exists, and is not as you last read it: read it first.")
-            await self._change("write", target, before, data, content=content)
+            self._change(target, before, data)
             done = "Overwrote" if before else "Created"
             return f"{done} {self._name(target)}: {len(data):,} bytes."
 
@@ -205,8 +188,7 @@ class Workspace:
             new_text: What to put in its place.
             replace_all: Replace it wherever it is.
         """
-        edit = Edit(old_text, new_text, replace_all)
-        return await self._edit("edit", path, [edit], asdict(edit))
+        return self._edit(path, [Edit(old_text, new_text, replace_all)])
 
     @tool(parallel=False)
     async def multi_edit(self, path: str, edits: list[Edit]) -> str:
@@ -216,11 +198,10 @@ class Workspace:
             path: The file, relative to the workspace root.
             edits: As for `edit`. They are made in this order, each in the text that the last left.
         """
-        arguments = {"edits": [asdict(each) for each in edits]}
-        return await self._edit("multi_edit", path, edits, arguments)
+        return self._edit(path, edits)
 
-    async def _edit(self, tool: str, path: str, edits: list[Edit], arguments: JSON) -> str:
-        """Make edits in a file, all of them or none. Somebody is asked with `arguments`."""
+    def _edit(self, path: str, edits: list[Edit]) -> str:
+        """Make edits in a file, all of them or none."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # other bytes stay what they are
@@ -229,7 +210,7 @@ class Workspace:
                 text, places = each.make(text, path)
                 replaced += places
             data = text.encode(errors="surrogateescape")
-            await self._change(tool, target, before, data, **arguments)
+            self._change(target, before, data)
             return f"Edited {self._name(target)}: {replaced} replaced."
 
     @contextmanager
@@ -273,23 +254,17 @@ class Workspace:
             raise ToolError(f"{name} is a binary file of {size:,} bytes.")
         return data
 
-    async def _change(
-        self, tool: str, target: Path, before: bytes, data: bytes, **arguments: object
-    ) -> None:
-        """Ask for approval, then replace a file as a whole, if it still holds `before`.
+    def _change(self, target: Path, before: bytes, data: bytes) -> None:
+        """Replace a file, which holds `before`, as a whole.
 
-        Nothing is awaited after the answer: no cancel and no other call of this event loop comes
-        between. `arguments` are the tool's, as somebody is asked with them.
+        Nothing is awaited between the reading and this: no cancel and no other call of this event
+        loop comes between.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
             raise ToolError(f"{name} is git's own: it can be read, and not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
-        arguments = {"path": name, **arguments}
-        await check_approval(self.approve, tool, arguments, seconds=self.approve_timeout)
-        if os.path.realpath(target) != str(target) or self._load(target) != before:
-            raise ToolError(f"{name} has just changed on disk: read it again.")
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
         try:

@@ -10,8 +10,6 @@ The model sees `tools` and one more, `search_tools`. What that finds is on offer
 on, behind the others: in later runs, in a fork and in another process too, as it stands in the log.
 A search that finds something new changes the tools, which is a ToolsChangedEvent: the provider
 reads the conversation once without its cache. Any other request begins as the one before.
-
-A provider that searches by itself needs none of this: see its documentation for `defer_loading`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from math import log
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import SkipValidation
 
@@ -46,7 +44,7 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
         for place, text in enumerate(texts):
             often = text[word]
             length = 0.25 + 0.75 * text.total() / average
-            scores[place] += rarity * often * 2.2 / (often + 1.2 * length)
+            scores[place] += rarity * often / (often + 1.2 * length)
     best_first = sorted(range(len(tools)), key=lambda place: -scores[place])
     return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > 0]
 
@@ -109,7 +107,7 @@ class ToolSearch(Loop):
         """
         found = await call_function(self.tool_search, query, self.searchable_tools)
         lines = list[str]()
-        for each in cast(Sequence[Tool], found):
+        for each in found:
             self.record(ToolFound(each.name))
             lines.append(f"{each.name}: {each.description}")
         if not lines:

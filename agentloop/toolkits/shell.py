@@ -1,6 +1,6 @@
 """Tools that run shell commands, here or in a container: bash, bash_output, bash_kill.
 
-Copy with: common/approve.py and what it names.
+Copy with: tools.py and what it names.
 
     shell = Shell("project")
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
@@ -28,28 +28,26 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 
-from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import call_function, cancel_and_wait, within
+from ..waiting import call_function, within
 
 HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
-MAX_OUTPUT = 2 * HALF
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
-MAX_BACKGROUND = 8  # commands that run in the background, or whose end nobody has read yet
 FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
 
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
-# or is killed itself, and in a container too. At the end the folder is told, between two marks. The
-# braces make it one command: the shell has read all of it when it goes on to another input.
+# or is killed itself, and in a container too. At the end the folder is told, between two marks, in
+# one write. A command that prints its traps prints no mark, because of the "" in it. The braces
+# make all of it one command: the shell has read it when it goes on to another input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
 exec 3<&-
 cd {folder} 2>/dev/null || cd {root} || exit
-trap 'printf %s {mark}"$(pwd -P)"{mark} >&8' EXIT
+trap 'cd -P . && printf %s :""{mark}"$PWD":""{mark} >&8' EXIT
 eval {command}
 }}
 """
@@ -75,17 +73,15 @@ class Shell:
     root: the folder where it starts. A folder outside of it is not kept for the next command.
     command: the shell and what leads to it, such as ["docker", "exec", "-i", name, "bash"], or
         bwrap, podman, ssh. Its standard input has to reach the shell (`-i`): commands come that
-        way, and its end kills what still runs there. Then `root` is a folder of that place, and
-        `env` is for this command alone. None is the bash or sh of this machine.
+        way, and its end kills what still runs there. `root` is then a folder of that place, and
+        `env` reaches no further than this command: docker exec has -e for its own. None is the bash
+        or sh of this machine.
     allow: what may run; None is everything. A command of plain words has to match one of these
         patterns as a whole (*, ?, [abc]): "pwd", "ls *", "wc *". One with anything else in it, such
         as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns are no
         sandbox: they choose a program, and it does whatever its options can. "sort *" (-o) and
         "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
         program. So put a * only behind a program that can do no more than read and print.
-    approve: called with the tool's name and its exact arguments before each command; plain (it runs
-        in a thread) or async. Anything but True denies, and so do an error and no answer in time.
-    approve_timeout: how many seconds it may take.
     env: variables to add. The others are this program's, without those that look like secrets.
     on_output: gets each piece of a command's output as it comes, in a thread; of one in the
         background it gets none.
@@ -101,26 +97,21 @@ class Shell:
         *,
         command: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
-        approve: Approve = None,
-        approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
-        if command:
-            self.root = self.cwd = Path("/", root)
-        else:
-            self.root = self.cwd = Path(root).resolve()
+        self.root = Path("/", root)
+        if not command:
+            self.root = Path(root).resolve()
             os.listdir(self.root)  # raises now if it is no folder
+        self.cwd = self.root
         if isinstance(allow, str):
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.command = command
         self.allow = allow
-        self.approve = approve
-        self.approve_timeout = approve_timeout
         self.env = dict(env or {})
         self.on_output = on_output
-        # what runs in the background, by the ids that the model knows
-        self.background = dict[str, tuple[asyncio.Task[int | None], Output]]()
+        self.background = dict[str, Running]()  # by the ids that the model knows
 
     @property
     def tools(self) -> list[Tool]:
@@ -144,15 +135,11 @@ class Shell:
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
-        arguments = {"command": command, "timeout": timeout, "background": background}
-        await check_approval(self.approve, "bash", arguments, seconds=self.approve_timeout)
         output = Output(None if background else self.on_output)
         if background:
-            if len(self.background) == MAX_BACKGROUND:
-                raise ToolError(f"Kill one first, or read its end: {', '.join(self.background)}.")
             id = secrets.token_hex(3)
-            work = self._run(command, MAX_TIMEOUT, output)
-            self.background[id] = asyncio.create_task(work), output
+            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output))
+            self.background[id] = task, output
             return f"Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
         code = await self._run(command, timeout, output)
         text = (output.take() or "[No output.]") + describe_end(code, timeout)
@@ -192,15 +179,15 @@ class Shell:
             id: Its id, as `bash` returned it.
         """
         task, _ = self._find(id)
-        await cancel_and_wait([task], 2 * DRAIN_SECONDS)
-        return await self.bash_output(id)
+        task.cancel()
+        return await self.bash_output(id, 2 * DRAIN_SECONDS)
 
     def close(self) -> None:
         """Kill the commands that run in the background."""
         for task, _ in self.background.values():
             task.cancel()
 
-    def _find(self, id: str) -> tuple[asyncio.Task[int | None], Output]:
+    def _find(self, id: str) -> Running:
         """Return a command in the background. Raises ToolError if there is none with this id."""
         if id not in self.background:
             raise ToolError(f"There is no {id!r:.80} in the background, or its end was read.")
@@ -230,7 +217,7 @@ class Shell:
             script = SCRIPT.format(
                 folder=shlex.quote(self.cwd.as_posix()),
                 root=shlex.quote(self.root.as_posix()),
-                mark=output.mark.decode(),
+                mark=output.mark.decode()[1:],
                 command=shlex.quote(command),
             ).encode()
             process = self._start(writing_end)
@@ -279,7 +266,7 @@ class Output:
 
     def __init__(self, tell: Callable[[str], None] | None = None) -> None:
         self.tell = tell
-        self.mark = secrets.token_hex(16).encode()
+        self.mark = f":{secrets.token_hex(16)}".encode()
         self.folder = ""
         self.data = bytearray()
         self.left_out = 0  # bytes, from the middle of the data
@@ -301,7 +288,7 @@ class Output:
                     printed, *ending = self.data.split(self.mark)
                     if len(ending) >= 2:
                         self.data = printed
-                    too_many = len(self.data) - MAX_OUTPUT
+                    too_many = len(self.data) - 2 * HALF
                     if too_many > 0:
                         del self.data[HALF : HALF + too_many]
                         self.left_out += too_many
@@ -317,6 +304,9 @@ class Output:
             self.data.clear()
             self.left_out = 0
         return text.decode(errors="replace").rstrip()
+
+
+Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
 
 
 def describe_end(code: int | None, seconds: float) -> str:

@@ -1,6 +1,6 @@
 """Skills: folders of instructions that a model loads when a task needs them.
 
-Copy with: the core, common/front_matter.py.
+Copy with: the core.
 
     class MyAgent(Skills, Agent): ...
 
@@ -13,12 +13,12 @@ examples/recipes/slash_commands.py.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..arguments import parse_arguments
-from ..common.front_matter import EACH_NAME, read_folder
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import (
@@ -39,6 +39,14 @@ SKILL = (
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
 NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
+
+# Front matter: the part of YAML that such files use. These are quoted values, lists, and values of
+# several lines.
+HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
+# A key, and its value with the indented lines, the lines of a list and the empty ones below it.
+FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
+# Each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`.
+EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,28 @@ def discover_skills(folder: str | Path) -> list[Skill]:
                 allowed_tools = tuple(EACH_NAME.findall(head[key]))
         found.append(Skill(head["name"], head["description"], path.parent, allowed_tools))
     return found
+
+
+def read_folder(
+    folder: str | Path, pattern: str, *required: str
+) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """Read the files of a folder that match; give each file, its fields, and the text below them.
+
+    Fields are `key: value` lines between two `---` at the beginning. A value of several lines
+    becomes one line. Raises ValueError with the file, the key and what to do if a required field
+    is missing, and FileNotFoundError if there is no such folder.
+    """
+    for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
+        head, text = "", path.read_text("utf-8-sig")
+        if found := HEAD.match(text):
+            head, text = found[1], text[found.end() :]
+        fields = dict[str, str]()
+        for key, value in FIELD.findall(head):
+            fields[key] = " ".join(value.split()).strip("'\"")
+        for key in required:
+            if not fields.get(key):
+                raise ValueError(f"{path}: {key} is missing: write '{key}: ...' between two ---")
+        yield path, fields, text.strip()
 
 
 class Skills(Loop):

@@ -1,6 +1,6 @@
 """Sub-agents as tools: they work with a log of their own, and what they use counts as it happens.
 
-Copy with: the core, common/front_matter.py, common/subagents.py.
+Copy with: the core, common/subagents.py.
 
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and say where.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
@@ -18,32 +18,25 @@ but an `approval_callback` of its own can answer what it asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
 from pydantic import PositiveInt
 
-from ..common.front_matter import EACH_NAME, read_folder
 from ..common.subagents import FiresHooks
-from ..depends import Depends, Overrides, current_agent, current_call
+from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import Event, SubAgentEvent
-from ..loop import ChatModel, Loop, Request
-from ..messages import JSON, AssistantMessage, SideRequest, ToolCall
+from ..loop import Loop, Request
+from ..messages import AssistantMessage, SideRequest, ToolCall
 from ..runs import ANSWERED
-from ..tools import NO_OVERRIDES, Tool, find_tool, tool
-
-TASK = "Give a task to a sub-agent, which sees nothing but the prompt. There are:"
+from ..tools import Tool, tool
 
 Parent = Annotated[Loop, Depends(current_agent)]
 Call = Annotated[ToolCall, Depends(current_call)]
-
-
-# ---- tools
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
@@ -53,79 +46,6 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
         return await run_sub_agent(agent, prompt, name, parent, call)
 
     return tool(description, name=name)(ask)
-
-
-@dataclass(frozen=True)
-class AgentDefinition:
-    """A sub-agent for `task_tool`. Without tools, or a model, it has those of the template."""
-
-    name: str
-    description: str
-    system_prompt: str
-    tools: Sequence[Tool] | None = None
-    model: ChatModel | None = None
-
-
-def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
-    """Make the tool `task`. It starts the sub-agent that it names: a fork of the template."""
-    agents = dict[str, Loop]()
-    description = TASK
-    for each in definitions:
-        agents[each.name] = template.fork(
-            system_prompt=each.system_prompt,
-            tools=template.tools if each.tools is None else each.tools,
-            llm=each.model or template.llm,
-        )
-        description += f"\n- {each.name}: {each.description}"
-    return TaskTool(agents, description)
-
-
-class TaskTool(Tool):
-    """A tool that gives a prompt to the one of its agents that the model names."""
-
-    def __init__(self, agents: Mapping[str, Loop], description: str) -> None:
-        names = {"type": "string", "enum": [*agents]}
-        properties = {"agent": names, "prompt": {"type": "string"}}
-        parameters = {"type": "object", "properties": properties, "required": [*properties]}
-        super().__init__("task", description, parameters)
-        self.agents = agents
-
-    async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> str:
-        name = args["agent"]
-        parent = overrides[current_agent]()
-        call = overrides[current_call]()
-        return await run_sub_agent(self.agents[name], args["prompt"], name, parent, call)
-
-
-def discover_agents(
-    folder: str | Path, tools: Sequence[Tool] = (), models: Mapping[str, ChatModel] = {}
-) -> list[AgentDefinition]:
-    """Read the sub-agents in a folder: markdown files, with front matter above a system prompt.
-
-    It has name, description and, where they differ from the template's, `tools: read, grep` (of
-    these tools) and `model: small` (of these models). Raises ValueError with the file, the key and
-    what to do.
-    """
-    found = list[AgentDefinition]()
-    known_models = {"inherit": None, **models}
-    for path, head, text in read_folder(folder, "*.md", "name", "description"):
-        model = head.get("model", "inherit")
-        if model not in known_models:
-            names = ", ".join(known_models)
-            raise ValueError(f"{path}: model: There is no model {model!r}. There are: {names}.")
-        own_tools = None
-        if "tools" in head:
-            try:
-                own_tools = [find_tool(name, tools) for name in EACH_NAME.findall(head["tools"])]
-            except ToolError as error:
-                raise ValueError(f"{path}: tools: {error}") from None
-        found.append(
-            AgentDefinition(head["name"], head["description"], text, own_tools, known_models[model])
-        )
-    return found
-
-
-# ---- a run of a sub-agent
 
 
 class SubAgents(Loop):

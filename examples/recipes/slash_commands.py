@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
-from agentloop.common.front_matter import read_folder
 from agentloop.messages import RunStart
+from agentloop.toolkits.skills import read_folder
 
 ARGUMENTS = "$ARGUMENTS"
 REVIEW = "---\ndescription: Reviews a file\n---\nReview $ARGUMENTS: say what is wrong, worst first."

@@ -68,6 +68,6 @@ async def test_a_command_with_a_star_is_allowed_as_exactly_that_text(other):
 
 
 def test_always_is_for_each_edit_and_for_each_call_of_another_tool():
-    assert always_for(call("write", path="a", text="b")).tools == ("write", "edit")
+    assert always_for(call("write", path="a", text="b")).tools == ("write", "edit", "multi_edit")
     always = always_for(call("pay", amount=5))
     assert (always.said, always.tools, always.arguments) == ("each pay", ["pay"], None)

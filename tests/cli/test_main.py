@@ -356,7 +356,7 @@ def test_the_config_file_says_what_the_options_do_not(tmp_path):
     assert [request["model"] for request in server.requests][2:] == ["from-config", "m2"]
     assert "* add 2 3\n  5\n" in done.stderr
     names = [[each["function"]["name"] for each in r["tools"]] for r in server.requests]
-    assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash", "sub"])
+    assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash_kill", "sub"])
     assert {"new.txt", "ran"} < {path.name for path in tmp_path.iterdir()}
     assert not (tmp_path / "ran2").exists()
 

@@ -119,8 +119,10 @@ agent = Agent(llm=ScriptedModel(command, "done"), tools=Shell(folder).tools)
 
 async def main():
     await agent.run("go")
-    while then == "goes on" or not Path(folder, "pid").exists():
+    while not Path(folder, "pid").exists():
         await asyncio.sleep(0.01)
+    if then == "goes on":
+        await asyncio.sleep(60)
 
 asyncio.run(main())
 """

@@ -11,13 +11,7 @@ from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-from agentloop.toolkits.subagent import (
-    AgentDefinition,
-    SubAgents,
-    as_tool,
-    discover_agents,
-    task_tool,
-)
+from agentloop.toolkits.subagent import SubAgents, as_tool
 
 
 class Limited(Limits, Agent): ...
@@ -206,58 +200,6 @@ class TestSubAgents:
             "RuntimeError: no model here",
             "c ended without an answer: needs_approval. ",
         ]
-
-    async def test_the_task_tool_starts_what_is_defined_by_name(self):
-        small = ScriptedModel("read it", model="small")
-        definitions = [
-            AgentDefinition("reader", "Reads.", "You read.", [note], small),
-            AgentDefinition("helper", "Helps.", "You help."),
-        ]
-        template = Agent(llm=ScriptedModel("helped"), tools=[], system_prompt="Unused.")
-        tasks = [call("task", agent=name, prompt="go") for name in ("reader", "helper", "nobody")]
-        task = task_tool(definitions, template)
-        boss = Agent(llm=ScriptedModel(tasks, "done"), tools=[task])
-        await boss.query("x")
-        read, helped, unknown = results(boss)
-        assert (read, helped) == ("read it", "helped")
-        assert "'reader' or 'helper'" in unknown
-        [request], [other] = small.requests, template.llm.requests
-        assert [m.text for m in request.messages] == ["You read.", "go"]
-        assert [m.text for m in other.messages] == ["You help.", "go"]
-        assert [[t.name for t in r.tools] for r in (request, other)] == [["note"], []]
-        assert "- reader: Reads.\n- helper: Helps." in task.description
-        assert task.parameters["properties"]["agent"]["enum"] == ["reader", "helper"]
-
-    def test_definitions_come_from_markdown(self, tmp_path):
-        (tmp_path / "a.md").write_text(
-            "---\nname: reader\ndescription: >-\n  Reads: quickly,\n  and well.\n"
-            "tools:\n  - note\nmodel: small\ncolor: blue\n---\n\nYou read.\n\n---\nAlways.\n"
-        )
-        (tmp_path / "b.md").write_text("---\nname: 'b'\ndescription: B\ntools: []\n---\nYou are B.")
-        (tmp_path / "c.md").write_text(
-            "---\nname: c\ndescription: C\nmodel: inherit\n---\nYou are C."
-        )
-        small = ScriptedModel()
-        text, does = "You read.\n\n---\nAlways.", "Reads: quickly, and well."
-        assert discover_agents(tmp_path, [note], {"small": small}) == [
-            AgentDefinition("reader", does, text, [note], small),
-            AgentDefinition("b", "B", "You are B.", []),
-            AgentDefinition("c", "C", "You are C.", None),
-        ]
-
-    def test_a_broken_definition_is_refused_with_file_key_and_remedy(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
-            discover_agents(tmp_path / "nowhere")
-        ab = "name: a\ndescription: b"
-        for head, words in {
-            "": "name is missing: write 'name: ...'",
-            "name: a": "description is missing",
-            f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. There are: note",
-            f"{ab}\nmodel: big": "model: There is no model 'big'. There are: inherit",
-        }.items():
-            (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
-            with pytest.raises(ValueError, match=f"broken.md: .*{words}"):
-                discover_agents(tmp_path, [note])
 
     async def test_hooks_of_the_parent_hear_when_a_sub_agent_starts_and_stops(self):
         heard = []
