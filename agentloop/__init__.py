@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "Agent",

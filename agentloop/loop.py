@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
+from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
 from .content import as_content, describe_error, shown
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, failed_attempt
+from .errors import RunStopped, ToolError, failed_attempt, urgency
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
@@ -39,7 +39,7 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, newest_run, sealed, with_unique_ids
+from .transcript import CUT_OFF, is_complete, sealed, with_unique_ids
 from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
@@ -108,7 +108,7 @@ class Loop(Runs):
         a ToolError, which the model always reads.
     """
 
-    llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
+    llm: ChatModel
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
@@ -200,13 +200,7 @@ class Loop(Runs):
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return run_to_its_end(self.run(prompt), self.cancel_grace)
+        return run_to_its_end(lambda: self.run(prompt), self.cancel_grace)
 
     # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 
@@ -216,7 +210,7 @@ class Loop(Runs):
         Makes no request itself; calling it twice gives the same list.
         """
         text = self.system_text()
-        if not text:
+        if text == "":
             return self.messages
         return [SystemMessage(text), *self.messages]
 
@@ -315,18 +309,12 @@ class Loop(Runs):
     # ---- what mixins use
 
     def system_text(self) -> str:
-        """Return the text of the system prompt. A function is called before a run begins.
-
-        TypeError: the function returned something else.
-        """
+        """Return the text of the system prompt. A function is called before a run begins."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
         if self._active:
             return self._active.system_text
-        text = self.system_prompt(self)
-        if not isinstance(cast(object, text), str):
-            raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
-        return text
+        return self.system_prompt(self)
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""
@@ -380,8 +368,8 @@ class Loop(Runs):
             most = MAX_CUT_OFF
         else:
             most = 1
-        run = newest_run(self.log)
-        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
+        requests = self.conversation.run_requests
+        reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
@@ -462,12 +450,3 @@ class Loop(Runs):
             return later.result
         except asyncio.CancelledError as cancel:
             return self._interrupted(cancel)
-
-
-def urgency(error: BaseException) -> int:
-    """Return which of several exceptions ends the run: an error, a Stop, then a TaskComplete."""
-    if isinstance(error, TaskComplete):
-        return 2
-    if isinstance(error, Stop):
-        return 1
-    return 0

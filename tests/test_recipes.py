@@ -50,7 +50,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from"
+    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|old_|openai|session|slash|sqlite|tools_from"
 )
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
@@ -64,6 +64,8 @@ ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
+context_window: the window is 4096 | hello
+dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 0\nevent: RunStart\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
@@ -79,6 +81,7 @@ many_agents_at_once: 100
 one_run: I may only look. | Mended. | There are: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
+openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:

@@ -434,7 +434,7 @@ async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context
     user = contextvars.ContextVar[str]("user")
     user.set("ada")
     assert await call(who) == ("ada", True)
-    assert user.get() == "changed in the thread", "as an async function changes it"
+    assert user.get() == "ada"
 
 
 async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:

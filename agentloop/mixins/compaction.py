@@ -87,6 +87,21 @@ class Compaction(Loop):
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
         and numbers in them stay as a list. That costs no request, and a long run costs about half
         of what it costs without a budget.
+
+    A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
+    the provider leaves out:
+
+        llm = ChatOpenAI("gpt-5.6", extra={
+            "context_management": [{"type": "compaction", "compact_threshold": 100_000}]})
+        llm = ChatAnthropic("claude-opus-5", betas=["compact-2026-01-12"], extra={
+            "context_management": {"edits": [{"type": "compact_20260112"}]}})
+
+    The log and the requests keep everything, and the reply with the provider's summary goes back
+    as it came. Only its provider can read it: another model gets the whole conversation. There is
+    no Summary in the log and no CompactionEvent. Anthropic reports the tokens of a summary under
+    `iterations`, which `usage` leaves out. Its context editing (an edit `clear_tool_uses_20250919`
+    with the beta `context-management-2025-06-27`) hides old results as `Ephemeral` does, without
+    a trace here.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()

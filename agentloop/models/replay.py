@@ -4,7 +4,6 @@ Copy with: loop.py, common/records.py and what they name.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
     llm = ReplayModel("run.jsonl")  # answers from it; fails at the first request that differs
-    llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))  # the bodies as they went, to look into
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,31 +29,6 @@ RECORDING = b'{"type":"recording","schema":1}'  # the first line of one
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
 
 
-def dump_to(folder: str | Path) -> Callable[[str, str], None]:
-    """Make a function for the `dump=` of a model, which writes each body into a file.
-
-    The files are 0001-request.json, 0001-response.json (.sse if it was a stream), and so on. The
-    model has hidden its key in them. Only the owner can read them.
-    """
-
-    def dump(*bodies: str) -> None:
-        root = Path(folder)
-        root.mkdir(0o700, parents=True, exist_ok=True)
-        number = len([*root.glob("*-request.json")]) + 1
-        for name, body in zip(("request", "response"), bodies, strict=True):
-            kind = "json" if body.lstrip()[:1] in "{[" else "sse"
-            append(root / f"{number:04}-{name}.{kind}", body.encode())
-
-    return dump
-
-
-def append(path: Path, content: bytes) -> None:
-    """Append to a file that only its owner can read."""
-    path.touch(0o600)
-    with path.open("ab") as file:
-        file.write(content)
-
-
 class RecordingModel:
     """Asks `llm`, and writes each request with its reply to a new file. Only its owner can read it.
 
@@ -67,7 +41,7 @@ class RecordingModel:
         self.model = llm.model
         self.path = Path(path)
         self.path.touch(0o600, exist_ok=False)
-        append(self.path, RECORDING + b"\n")
+        self.path.write_bytes(RECORDING + b"\n")
 
     async def ainvoke(
         self,
@@ -81,7 +55,8 @@ class RecordingModel:
         reply = with_unique_ids(reply, set(), new=True)  # which the agent then has, too
         line = request_of(messages, tools, tool_choice)
         line["reply"] = from_json(dump_record(replace(reply, model=reply.model or self.model)))
-        append(self.path, to_json(line, inf_nan_mode="strings") + b"\n")
+        with self.path.open("ab") as file:
+            file.write(to_json(line, inf_nan_mode="strings") + b"\n")
         return reply
 
 

@@ -139,8 +139,8 @@ class SkillTool(Tool):
             "path": {"type": "string", "default": "SKILL.md"},
         }
         parameters = {"type": "object", "properties": properties, "required": ["name"]}
-        options = {"parallel": False, "idempotent": True, "read_only": True}
-        super().__init__("skill", description, parameters, **options)
+        super().__init__("skill", description, parameters, idempotent=True, read_only=True)
+        self.parallel = False
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
