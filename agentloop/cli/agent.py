@@ -112,6 +112,7 @@ class Chat:
 
     async def start_servers(self, path: str, opened: AsyncExitStack) -> None:
         """Start the MCP servers of a file, and name those that do not start."""
+        self.note("Starting the MCP servers ...")
         servers = await opened.enter_async_context(mcp_servers(path))
         self.settings["mcp_servers"] = self.agent.mcp_servers = servers
         for server in servers:

@@ -102,7 +102,7 @@ def local_models() -> list[tuple[tuple[str, str], str]]:
     return found
 
 
-def choose(config: Config, pick: Callable[..., Any] | None) -> tuple[HTTPModel, str | None]:
+def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
     pick: asks the user for one of some options. If nothing is configured, it is asked which model

@@ -1,7 +1,8 @@
 """Which class of an agent handles what, and where it stands.
 
-A mixin wraps a method of the classes at its right. So what an agent does in a seam is the methods
-of that name, from left to right: this names them, with the lines where they are.
+One wants this once an agent has several mixins. A mixin wraps a method of the classes at its right.
+So what an agent does in a seam is the methods of that name, from left to right: this names them,
+with the lines where they are.
 """
 
 from agentloop import Agent, AssistantMessage, Loop, Request, ScriptedModel, Session

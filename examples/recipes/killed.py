@@ -1,8 +1,9 @@
-"""An agent that is killed while its tool pays a bill, and another that goes on without paying twice.
+"""An agent is killed while its tool pays a bill, and another goes on and pays nothing twice.
 
-The first runs in a process of its own, which SIGKILL ends once the bill is paid, before the tool
-returns. What it did is in the session's file, so the second, in this process, reads that the
-outcome of the payment is unknown. It looks at the ledger, and does not pay again.
+One wants it before money moves. The first runs in a process of its own, which SIGKILL ends once the
+bill is paid, before the tool returns. What it did is in the session's file, so the second, in this
+process, reads that the outcome of the payment is unknown. It looks at the ledger, and does not pay
+again.
 """
 
 import os
