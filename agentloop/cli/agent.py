@@ -231,7 +231,7 @@ class Chat:
             self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
         self.note(
-            f"Taken back. What was done to files stays{': ' * bool(files)}{', '.join(files)}."
+            f"Taken back. What was done to files stays. Written: {', '.join(files) or 'none'}."
         )
         prompts = [typed(record) for record in log[at:] if is_own(record)]
         return prompts[0] if prompts else ""

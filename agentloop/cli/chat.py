@@ -31,9 +31,9 @@ from .typed import Pastes, image_at, named_files
 
 HISTORY = "~/.agentloop/history"  # beside the sessions
 QUESTION = "yes, always ({}), no, or what to do instead > "
-YES = ("y", "yes", "yes please", "yep", "yeah", "ok", "okay", "sure")
+YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
-NO = ("n", "no", "nope", "no thanks")
+NO = ("n", "no")
 UNCLEAR = "{}? Say y, a or n, or in a few words what to do instead."
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice

@@ -201,7 +201,8 @@ class Drawn(Chat):
             title = f"{name} {args['path']}"
             self.box(self.fold_diff(diff, title), title)
         elif name == "bash":
-            self.box(str(args["command"]), f"bash in {self.shell.cwd}")
+            where = "the background of " if args.get("background") else ""
+            self.box(str(args["command"]), f"bash in {where}{self.shell.cwd}")
         else:
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
         return always_for(call)

@@ -14,12 +14,10 @@ from pathlib import Path
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, Session, call, tool
 
-SIGKILL = 9  # Windows has no such signal, and ends a process at once for any number
+SIGKILL = 9  # Windows has no such signal, and ends a process for any number
 PAYS = AssistantMessage("I pay the bill.", (call("pay", amount=6),))
-GOES_ON = [
-    AssistantMessage("Whether that paid is unknown, so I look.", (call("ledger"),)),
-    "The bill is paid: the ledger says so.",
-]
+LOOKS = AssistantMessage("Whether that paid is unknown, so I look.", (call("ledger"),))
+GOES_ON = [LOOKS, "The bill is paid: the ledger says so."]
 
 
 def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
@@ -45,8 +43,8 @@ def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
 
 
 def main(folder: Path) -> None:
-    command = [sys.executable, __file__, str(folder)]
-    print("The first agent pays. It ended with", subprocess.run(command, timeout=60).returncode)
+    first = subprocess.run([sys.executable, __file__, str(folder)], timeout=60)
+    print("The first agent pays, and ends with", first.returncode)
     agent = paying_agent(ScriptedModel(*GOES_ON), folder)
     print("A second agent reads:", agent.messages[-1].text)
     print(agent.run_sync().text)
