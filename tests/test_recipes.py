@@ -74,8 +74,10 @@ file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
 claude_code_hooks: Nothing is pushed here. | I may not.
+explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
+killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I may only look. | Mended. | There are: look.
