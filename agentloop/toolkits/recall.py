@@ -24,7 +24,7 @@ from ..transcript import Records, call_states, is_own
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-MOST_PASSAGES = 12
+MOST_PASSAGES = 10
 TITLE_SIZE = 150  # characters
 NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
 
