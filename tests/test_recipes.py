@@ -24,6 +24,7 @@ from agentloop import (
     AssistantMessage,
     ChatAnthropic,
     Loop,
+    Memory,
     Overloaded,
     ScriptedModel,
     ToolCall,
@@ -35,7 +36,7 @@ from agentloop import (
     tool,
 )
 from agentloop.common.store import read_log
-from agentloop.common.tokens import message_tokens
+from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
 from agentloop.mixins.approval import Approval
@@ -46,7 +47,7 @@ from agentloop.models.scripted import call
 from tests.cli.browser import chromium
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
-from tests.mixins import acting, bash
+from tests.mixins import acting, bash, read
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
@@ -74,6 +75,7 @@ file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
 claude_code_hooks: Nothing is pushed here. | I may not.
+context_info: rains on all of them. | system prompt | results of read | hidden
 explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
@@ -1056,3 +1058,29 @@ def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
     agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
     assert agent.run_sync("x").text == "fine"
     assert "log_to failed" in caplog.text
+
+
+# ---- context_info
+
+
+async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_path):
+    context_info = load("context_info").context_info
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    kind = type("Told", (Memory, Agent), {})
+    settings = {"system_prompt": "Be good.", "memory_dir": tmp_path}
+    reads = [call("read", n=n) for n in range(12)]
+    llm = ScriptedModel(*reads, "It is all read.")
+    agent = kind(llm=llm, tools=[read], context_budget=1_500, **settings)
+    await agent.query("Read it.")
+    request = agent.llm.requests[-1]
+    agent.log.pop()  # the end of the run
+    agent.log.pop()  # the answer
+    info = await context_info(agent)
+    hidden = info.pop("hidden")
+    assert sum(info.values()) == message_tokens(request.messages) + tool_tokens(request.tools)
+    assert hidden + info["results of read"] > 12 * 370
+    assert {*info} == {
+        *("system prompt", "tools", "memory", "user", "summary"),
+        *("replies", "calls", "results of read"),
+    }
+    assert all(info[kind] for kind in info.keys() - {"replies"})
