@@ -268,10 +268,10 @@ class MCPServer:
 
 def refuses_older(error: BaseException) -> bool:
     """Return True if a server knows only the newest protocol, which begins without `initialize`."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(refuses_older, error.exceptions))
+    inner = getattr(error, "exceptions", ())  # of a group
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
-    return getattr(error, "code", None) in (-32022, -32601)
+    refused = getattr(error, "code", None) in (-32022, -32601)
+    return refused or any(map(refuses_older, inner))
 
 
 class MCPTool(Tool):
