@@ -268,10 +268,9 @@ class MCPServer:
 
 def refuses_older(error: BaseException) -> bool:
     """Return True if a server knows only the newest protocol, which begins without `initialize`."""
-    inner = getattr(error, "exceptions", ())  # of a group
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
-    return refused or any(map(refuses_older, inner))
+    return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
 
 
 class MCPTool(Tool):
@@ -332,7 +331,7 @@ class MCPTools(Loop):
 
 @asynccontextmanager
 async def mcp_servers(
-    path: str | Path, text: str = "", *, auth: Mapping[str, object] = {}
+    path: str | Path, text: str = "", auth: Mapping[str, object] = {}
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
