@@ -208,7 +208,8 @@ def decided(judgment: Judgment, decision: Decision) -> Judgment:
 
 def allows_always(mark: AlwaysAllow, tool: Tool, named: Mapping[str, list[Any]]) -> bool:
     """Return True if a mark is about these arguments of a tool."""
-    if mark.tool != asdict(tool):
+    is_same_tool = mark.tool.items() <= asdict(tool).items()  # an older mark has fewer options
+    if not is_same_tool:
         return False
     if not mark.exact:
         return matches(Rule("allow", arguments=mark.arguments), tool.name, named)
