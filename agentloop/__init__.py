@@ -4,9 +4,10 @@ Everything public is here. The models that need httpx are loaded when they are f
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .agent import Agent
+from .common.prices import Price
 from .common.records import dump_record, load_record
 from .depends import Depends, current_agent, current_call
 from .errors import (
@@ -71,7 +72,6 @@ from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
-from .models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from .models.scripted import ScriptedModel, call, validate
 from .tools import Tool, tool
 
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "Agent",
@@ -117,11 +117,9 @@ __all__ = [
     "ModelError",
     "Offload",
     "Overloaded",
+    "Price",
     "RateLimited",
-    "RecordingModel",
     "Repetition",
-    "ReplayMismatch",
-    "ReplayModel",
     "Request",
     "RequestEvent",
     "Result",
@@ -165,8 +163,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
-    if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
-        return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
+        if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
+            return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from inspect import Parameter
 from textwrap import dedent
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, cast
@@ -37,10 +36,10 @@ class Arguments:
     """The arguments that a function takes: their schema, and the check of what a model sends.
 
     Each parameter is a property of the object that the model sends, unless it is injected. A single
-    parameter that is a pydantic model is the whole object.
+    parameter that is a pydantic model is the whole object. `types` go before annotations.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, types: Mapping[str, object] = {}) -> None:
         tool = name_of(function)
         self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
         parameters = signature_of(function).parameters
@@ -48,7 +47,9 @@ class Arguments:
         given = getattr(function, "keywords", ())  # those of a functools.partial
         hidden = {"self", *self.injected, *given}
         fields = {
-            name: field_type(tool, each) for name, each in parameters.items() if name not in hidden
+            name: types.get(name) or field_type(tool, each)
+            for name, each in parameters.items()
+            if name not in hidden
         }
         self._model_parameter = ""  # the parameter that takes the whole object
         try:
@@ -78,21 +79,6 @@ class Arguments:
         if self._model_parameter:
             return {self._model_parameter: value}
         return value
-
-
-_cached_arguments = cache(Arguments)
-
-
-def arguments_of(function: Function) -> Arguments:
-    """Return the arguments of a function.
-
-    Building a schema is slow, so those of module-level functions are cached. Nested functions are
-    not: a cache would keep what they close over alive.
-    """
-    code = getattr(function, "__code__", None)  # __qualname__ may be that of a wrapped function
-    if code and "." not in code.co_qualname:
-        return _cached_arguments(function)
-    return Arguments(function)
 
 
 def field_type(tool: str, parameter: Parameter) -> object:
@@ -140,8 +126,6 @@ def type_of(schema: Any) -> Any:
     match schema:
         case {"enum": choices}:
             return Literal[*choices]
-        case {"const": choice}:
-            return Literal[choice]
         case {"type": [*kinds]}:
             return Union[*(type_of({**schema, "type": kind}) for kind in kinds)]
         case {"type": "array"}:
@@ -205,8 +189,6 @@ def parse_arguments(text: str) -> JSON:
 
 def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
-    if error["type"] == "extra_forbidden":
-        return f"{where!r:.80}: there is no such argument"
     if error["type"] == "missing":
         return f"{where}: {error['msg']}"[:300]
     return f"{where}: {error['msg']} (got {error['input']!r:.40})"[:300]

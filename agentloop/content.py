@@ -11,7 +11,6 @@ from pydantic_core import from_json, to_json
 
 from .messages import FilePart, ImagePart, Part, TextPart, clean_text
 
-MAX_ATTACHMENTS = 20
 MAX_ATTACHED_BYTES = 20_000_000  # base64 makes 27 MB of them; a request may have 32 MB or more
 
 
@@ -29,14 +28,13 @@ def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
-    """Cut parts to `limit` characters of text, `MAX_ATTACHMENTS` and `MAX_ATTACHED_BYTES`.
+    """Cut parts to `limit` characters of text and `MAX_ATTACHED_BYTES`.
 
     The first text that does not fit loses its middle. What comes after it, and attachments that do
     not fit, are left out, and the last part says how many.
     """
     kept: list[Part] = []
     left_out = 0
-    attachments = 0
     bytes_left = MAX_ATTACHED_BYTES
     for part in parts:
         size = 0
@@ -45,11 +43,10 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
         if isinstance(part, TextPart) and limit > 0:
             kept.append(replace(part, text=clip(part.text, limit)))
             limit -= len(part.text)
-        elif isinstance(part, TextPart) or attachments == MAX_ATTACHMENTS or size > bytes_left:
+        elif isinstance(part, TextPart) or size > bytes_left:
             left_out += 1
         else:
             kept.append(part)
-            attachments += 1
             bytes_left -= size
     if left_out:
         kept.append(TextPart(f"[{left_out:,} more parts were left out: the result is too large.]"))
@@ -68,7 +65,7 @@ def as_text(value: object) -> str:
         json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
         return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
     except Exception:  # it contains itself, for example, or text that UTF-8 cannot carry
-        return _shown(repr, value)
+        return shown(repr, value)
 
 
 def clip(text: str, limit: int) -> str:
@@ -83,17 +80,19 @@ def clip(text: str, limit: int) -> str:
 def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> str:
     """Return the type of an exception and the first line of what it says, cut to 500 characters.
 
+    Of a group, these are those of each exception in it.
     `hide` takes secrets out of the text while it is whole: no pattern finds a part of one.
     """
     match error:
-        case BaseExceptionGroup(exceptions=[inner, *_]):
-            return describe_error(inner, hide)  # the group itself says nothing
+        case BaseExceptionGroup(exceptions=inner):  # the group itself says nothing
+            return "; ".join(describe_error(each, hide) for each in inner)[:500]
         case _:
-            said = hide(_shown(str, error)).strip().split("\n")[0]
+            said = hide(shown(str, error)).strip().split("\n")[0]
             return f"{type(error).__name__}: {said}".removesuffix(": ")[:500]
 
 
-def _shown(show: Callable[[object], str], value: object) -> str:
+def shown(show: Callable[[object], str], value: object) -> str:
+    """Return `show(value)`, or the type of the value if that fails."""
     try:
         return clean_text(show(value))
     except Exception:

@@ -12,22 +12,24 @@ Copy with: errors.py, messages.py, content.py, waiting.py.
 A dependency is a function: plain, async, a generator or an async generator. What follows its
 `yield` runs after the tool. When that failed or was cancelled, the error is raised at the `yield`:
 `async with` closes all the same, and so does `finally`. Its own parameters may be dependencies.
-Within one tool call each is called once, and they close last in, first out. Plain functions and
-generators run on the event loop, so they should not block.
+Within one tool call each is called once, and they close last in, first out.
+
+Plain functions and generators run where the tool runs, so that it can use a connection to SQLite
+that one of them opens. A `def` tool and its plain dependencies have one thread for each call. For
+an `async def` tool they run in the thread of the event loop, so they should not block there.
 """
 
 import inspect
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, Signature
-from traceback import walk_stack
 from typing import Any, get_args
 
 from .content import describe_error
 from .errors import ToolError
-from .waiting import uncancelled
+from .waiting import WorkThread, uncancelled
 
 Function = Callable[..., Any]
 Overrides = Mapping[Function, Function]
@@ -45,6 +47,7 @@ class Dependency:
 def Depends(function: Function) -> Any:
     """Mark a parameter: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`.
 
+    A plain function runs in the thread of its tool: that of the event loop for an `async def` tool.
     Raises TypeError if nothing gives a parameter of the function a value.
     """
     signature = signature_of(function)
@@ -70,14 +73,16 @@ def current_call() -> object:
 
 
 class Resolver(AsyncExitStack):
-    """The dependencies of one tool call: `async with Resolver(overrides) as r: ...`.
+    """The dependencies of one tool call: `async with Resolver(overrides, thread) as r: ...`.
 
-    `overrides` maps functions to those that take their place, wherever they are asked for.
+    `overrides` maps functions to those that take their place, wherever they are asked for. Plain
+    functions run in the `thread`.
     """
 
-    def __init__(self, overrides: Overrides) -> None:
+    def __init__(self, overrides: Overrides, thread: WorkThread) -> None:
         super().__init__()
         self.overrides = overrides
+        self.thread = thread
         self.values: dict[Function, object] = {}
 
     async def get(self, needs: Needs) -> dict[str, object]:
@@ -93,7 +98,8 @@ class Resolver(AsyncExitStack):
             wanted = Depends(self.overrides[wanted.function])
         function = wanted.function
         if function not in self.values:
-            self.values[function] = await self._open(function(**await self.get(wanted.needs)))
+            needed = await self.get(wanted.needs)
+            self.values[function] = await self._open(await self.thread.run(function, **needed))
         return self.values[function]
 
     async def _open(self, made: object) -> object:
@@ -105,20 +111,32 @@ class Resolver(AsyncExitStack):
         if inspect.isasyncgen(made):
             return await self.enter_async_context(asynccontextmanager(once)())
         if inspect.isgenerator(made):
-            return self.enter_context(contextmanager(once)())
+            manager = contextmanager(once)()
+            # before it is opened, for a cancel may leave it behind there
+            self.push_async_exit(partial(self.thread.run, manager.__exit__))
+            return await self.thread.run(manager.__enter__)
         return await made if inspect.isawaitable(made) else made
 
     async def __aexit__(self, *error: Any) -> None:
-        """Close the dependencies. They see the error of the tool, and cannot swallow it."""
+        """Close the dependencies. They see the error of the tool, and cannot swallow it.
+
+        If closing fails as well, both errors are raised, but for one that is raised `from` the
+        tool's own.
+        """
         try:
             with uncancelled():
                 await super().__aexit__(*error)
         except Exception as failure:
-            if any(error):
+            reason = error[1]
+            if reason is None:  # the model has to know that there may be effects
+                raise ToolError(
+                    f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
+                ) from failure
+            if failure.__cause__ is reason:
                 raise
-            raise ToolError(  # the model has to know that there may be effects
-                f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
-            ) from failure
+            raise BaseExceptionGroup("closing failed as well", [reason, failure]) from None
+        finally:
+            self.thread.close()
 
 
 def marked(parameters: Mapping[str, Parameter]) -> Needs:
@@ -143,16 +161,10 @@ def _mark(hint: object) -> Dependency | None:
 def signature_of(function: Function) -> Signature:
     """Return the signature of a function, with its annotations resolved.
 
-    Annotations may use the names of the function's module, and, if it is defined in a function or
-    a class, those that are there while it is defined.
+    Annotations that are texts (`from __future__ import annotations`) may use the names of the
+    function's module. NameError: they use others.
     """
-    place = getattr(function, "__qualname__", "")
-    around = (
-        frame.f_locals
-        for frame, _ in walk_stack(inspect.currentframe())
-        if place.startswith(frame.f_code.co_qualname + ".")
-    )
-    return inspect.signature(function, locals=ChainMap(*around), eval_str=True)
+    return inspect.signature(function, eval_str=True)
 
 
 def name_of(function: Function) -> str:

@@ -16,6 +16,7 @@ from .messages import (
     AssistantMessage,
     Message,
     Record,
+    RunEnd,
     SideRequest,
     Summary,
     ToolMessage,
@@ -160,13 +161,6 @@ class PruneEvent:
 
 
 @dataclass
-class ErrorEvent:
-    """A model request failed: the type and the text of the error."""
-
-    message: str
-
-
-@dataclass
 class FinalResponseEvent:
     """The run's answer. `stop_reason` is that of its Result."""
 
@@ -202,7 +196,6 @@ Event = (
     | ToolsChangedEvent
     | RequestEvent
     | PruneEvent
-    | ErrorEvent
     | SubAgentEvent
     | FinalResponseEvent
 )
@@ -226,3 +219,5 @@ def events_of(record: Record) -> Iterator[Event]:
         yield StepCompleteEvent(record.tool_call_id, status, (record.seconds or 0) * 1000)
     elif isinstance(record, UserMessage) and record.hidden:
         yield HiddenUserMessageEvent(record.text)
+    elif isinstance(record, RunEnd):
+        yield FinalResponseEvent(record.text, record.stop_reason)

@@ -10,22 +10,21 @@ the left and goes right, to `Loop`. A view or a result comes back to the left.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Field, PositiveInt, SkipValidation
+from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
-from .content import as_content, describe_error
+from .content import as_content, describe_error, shown
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, failed_attempt
+from .errors import RunStopped, ToolError, failed_attempt, urgency
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
     Extra,
     Message,
-    Part,
     Result,
     Stop,
     SystemMessage,
@@ -39,8 +38,8 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, newest_run, sealed, with_unique_ids
-from .waiting import logger, run_to_its_end, settle, was_cancelled, within
+from .transcript import CUT_OFF, is_complete, sealed, with_unique_ids
+from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -53,8 +52,7 @@ STOPS = {  # other stop reasons of a reply become "unknown:..."
     "length": "limit:length",
     "pause": "no_progress",
 }
-MAX_PAUSES = 10  # so many pauses in a row end a run
-MAX_CUT_OFF = 3  # so many replies in a row whose calls are cut off end a run
+MAX_INCOMPLETE = 5  # so many pauses in a row end a run, or replies whose calls are cut off
 
 
 @runtime_checkable
@@ -94,33 +92,42 @@ class Loop(Runs):
 
     llm: the model that answers.
     tools: what it may call, each made with `@tool`.
-    system_prompt: sent first with every request.
+    system_prompt: sent first with every request: a text, or a plain function that takes the agent
+        and returns the text. It is called once, before a run begins: its requests begin alike.
     max_iterations: how many turns (model calls) a run may take; then one more call sums up.
     tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
+    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own, which
+        may be `math.inf`.
     on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
         a ToolError, which the model always reads.
     """
 
-    llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
+    llm: ChatModel
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
-    system_prompt: str = ""
+    system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
     dependency_overrides: Overrides | None = None
     max_parallel: PositiveInt = 16
     max_result_chars: int = 100_000
+    tool_timeout: PositiveFloat | None = None
     on_tool_error: Literal["return", "raise"] = "return"
 
-    # without annotations, or these were settings
+    # without annotations: an agent has them from its first turn on, so that a fork stays small
     _offered = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # how many calls have begun
 
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
+
+    def __repr__(self) -> str:
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # its own repr may show a key
+        counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
+        return f"{type(self).__name__}({llm}, {counts})"
 
     # ---- the loop
 
@@ -157,10 +164,10 @@ class Loop(Runs):
                 raise Stop("max_iterations", await self._sum_up())
             except Stop as stop:
                 return self._end(await self._finish_stopped(stop))
-            except asyncio.CancelledError as cancel:
-                return self._end(self._interrupted(cancel))
+            except (Exception, asyncio.CancelledError) as error:
+                return self._end(self._interrupted(error))
 
-    async def query(self, prompt: str | Sequence[Part]) -> str:
+    async def query(self, prompt: Prompt) -> str:
         """Return the answer to a prompt, as text. RunStopped: the run ended without one."""
         result = await self.run(prompt)
         if result.stop_reason not in ANSWERED:
@@ -168,22 +175,29 @@ class Loop(Runs):
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an iterator over the events of a run, as they happen.
+        """Return an iterator over the events of a run, as they happen, and then its Result.
+
+            stream = agent.query_stream(prompt)
+            async for event in stream: ...
+            stream.result.stop_reason           # `result` is None until the run has ended
 
         Leaving the iteration cancels the run. No tool starts before its ToolCallEvent has been
-        dealt with: leaving there prevents it. Afterwards `result` of the iterator is the Result.
+        dealt with: leaving there prevents it.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
 
+    def answer(self, call_id: str, content: object) -> None:
+        """Give the result of a call that waits, such as one of an `external` tool.
+
+        Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
+        Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
+        """
+        call = self.waiting_call(call_id)
+        self.add(call.answer(as_content(content, self.max_result_chars)))
+
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return run_to_its_end(self.run(prompt), self.cancel_grace)
+        return run_to_its_end(lambda: self.run(prompt), self.cancel_grace)
 
     # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 
@@ -192,9 +206,10 @@ class Loop(Runs):
 
         Makes no request itself; calling it twice gives the same list.
         """
-        if not self.system_prompt:
+        text = self.system_text()
+        if text == "":
             return self.messages
-        return [SystemMessage(self.system_prompt), *self.messages]
+        return [SystemMessage(text), *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
         """Return the tools on offer in this turn."""
@@ -254,20 +269,25 @@ class Loop(Runs):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
+            if is_cancelled():  # something has swallowed that; the run may be over
+                raise asyncio.CancelledError
+            if tool.external:
+                raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
-            value = await within(tool.timeout, work, grace=self.cancel_grace)
+            timeout = tool.timeout or self.tool_timeout
+            value = await within(timeout, work, grace=self.cancel_grace)
             content = as_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
-            text = str(error)
+            text = shown(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             ends_run = isinstance(error, Exception) and self.on_tool_error == "raise"
             if was_cancelled(error) or ends_run:
                 raise
-            logger.info("tool %s failed", call.name, exc_info=True)
+            logger.warning("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
         return call.answer(as_content(text, 10_000), is_error=True)
 
@@ -284,6 +304,14 @@ class Loop(Runs):
         return result
 
     # ---- what mixins use
+
+    def system_text(self) -> str:
+        """Return the text of the system prompt. A function is called before a run begins."""
+        if isinstance(self.system_prompt, str):
+            return self.system_prompt
+        if self._active:
+            return self._active.system_text
+        return self.system_prompt(self)
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""
@@ -331,14 +359,11 @@ class Loop(Runs):
         for call in reply.tool_calls:
             self.record(call.answer(CUT_OFF, is_error=True, origin="cut_off"))
         reason = reply.stop_reason or ""
-        if reason == "pause":
-            most = MAX_PAUSES
-        elif reason == "length" and reply.tool_calls:
-            most = MAX_CUT_OFF
-        else:
-            most = 1
-        run = newest_run(self.log)
-        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
+        most = 1
+        if reason == "pause" or (reason == "length" and reply.tool_calls):
+            most = MAX_INCOMPLETE
+        requests = self.conversation.run_requests
+        reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
@@ -379,7 +404,13 @@ class Loop(Runs):
     async def _outcome(self, call: ToolCall) -> tuple[ToolMessage | None, BaseException | None]:
         """Run a call. Return its result, and the exception that ends the run, if any."""
         try:
-            return await self.call_tool(call), None
+            result = await self.call_tool(call)
+            if result.tool_call_id != call.id:
+                raise ValueError(
+                    f"call_tool({call.id!r}) returned a result of {result.tool_call_id!r}: "
+                    "make it with call.answer(...)"
+                )
+            return result, None
         except TaskComplete as done:
             return call.answer(done.text), done
         except Stop as stop:
@@ -413,12 +444,3 @@ class Loop(Runs):
             return later.result
         except asyncio.CancelledError as cancel:
             return self._interrupted(cancel)
-
-
-def urgency(error: BaseException) -> int:
-    """Return which of several exceptions ends the run: an error, a Stop, then a TaskComplete."""
-    if isinstance(error, TaskComplete):
-        return 2
-    if isinstance(error, Stop):
-        return 1
-    return 0

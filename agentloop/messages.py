@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
+from typing_extensions import TypeVar as DefaultTypeVar
 
 Data = TypeVar("Data")
+Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
 Extra = Mapping[str, Any] | None
 ToolChoice = str
@@ -187,6 +189,11 @@ class ToolCall(_Clean):
     name: str
     arguments: str = "{}"
 
+    def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.arguments), str):
+            raise TypeError(f"arguments is text, such as json.dumps({self.arguments!r:.80})")
+        _Clean.__post_init__(self)
+
     def answer(self, content: Content, **more: Any) -> ToolMessage:
         """Return a result of this call."""
         return ToolMessage(self.id, self.name, content, **more)
@@ -328,11 +335,12 @@ class RunStart(Mark):
 class RunEnd(Mark):
     """A run ended: `stop_reason` is that of its Result, or "cancelled", or "error" if it raised.
 
-    `error` is the type and the first line of the exception that it raised.
+    `error` is the type and the first line of the exception that it raised, `text` the answer.
     """
 
     stop_reason: str
     error: str = ""
+    text: str = field(default="", compare=False, repr=False)
 
 
 @frozen
@@ -408,29 +416,27 @@ Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 # ---- how a run ends
 
 
-@frozen
-class Result:
-    """How a run ended.
+@dataclass(frozen=True)  # slots and Generic fail together on 3.11
+class Result(Generic[Value]):
+    """How a run ended. `Result[City]` has a City as its `value`; `run_as(City, ...)` gives it.
 
     `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
-    "interrupted", "needs_approval", "refused", "no_progress", "context_overflow", "limit:<which>"
-    ("limit:length": the model's answer was cut off), or "unknown:<word>", the provider's own word
-    for a reason that we do not know. `value` is what a done tool handed over, `usage` is this run's
-    tokens, `pending` are the calls that somebody is asked for, else those without a result: `run()`
-    runs those that have not started.
+    "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
+    "refused", "no_progress", "context_overflow", "limit:<which>" ("limit:length": the model's
+    answer was cut off), or "unknown:<word>", the provider's own word for a reason that we do not
+    know. `value` is what a done tool handed over, `usage` is this run's tokens, `pending` are the
+    calls that somebody is asked for, else those without a result: `run()` runs those that have not
+    started.
     """
 
     text: str = ""
-    value: Any = None
+    value: Value = cast(Any, None)
     stop_reason: str = "completed"
     usage: Usage = Usage()
     pending: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.text or self.stop_reason != "needs_approval":
-            return self.text
-        waits = [f"{call.name}: agent.decide({call.id!r}, 'allow')" for call in self.pending]
-        return "\n".join(["(needs_approval)", *waits, "agent.run()"])
+        return self.text
 
 
 class Stop(Exception):

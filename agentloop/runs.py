@@ -16,7 +16,7 @@ from pydantic import NonNegativeFloat
 
 from .content import describe_error
 from .errors import AgentBusy
-from .events import Event, EventQueue, FinalResponseEvent, Listener, events_of
+from .events import Event, EventQueue, Listener, events_of
 from .messages import (
     AssistantMessage,
     Extra,
@@ -30,6 +30,7 @@ from .messages import (
     RunStart,
     Stop,
     SystemMessage,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
@@ -55,6 +56,7 @@ class ActiveRun:
     task: asyncio.Task[object]
     cancels: int  # how often the task was cancelled before the run began
     events: EventQueue | None  # to the reader of a stream
+    system_text: str  # the system prompt when the run began
     halted: bool = False  # no further call starts: an interrupt, an error, a Stop of a tool
     interrupt: str | None = None  # what the model is told, once an interrupt has cancelled the task
 
@@ -107,6 +109,10 @@ class Runs(Settings):
 
         run.task.get_loop().call_soon_threadsafe(cancel)
 
+    def system_text(self) -> str:
+        """Return the text of the system prompt, which is a setting of `Loop`."""
+        return ""
+
     # ---- what the log says
 
     @property
@@ -130,6 +136,31 @@ class Runs(Settings):
         A fork counts only its own requests.
         """
         return usage_of(self.conversation.requests)
+
+    @property
+    def pending(self) -> tuple[ToolCall, ...]:
+        """Return the calls that somebody is asked for; if there are none, those without a result.
+
+        They are there after a restart, too. A prompt closes them, and they do not run.
+        """
+        opened = self.conversation.open_calls
+        awaiting = [state for state in opened if state.state == "awaiting_approval"]
+        return tuple(state.asked for state in awaiting or opened)
+
+    def waiting_call(self, call_id: str) -> ToolCall:
+        """Return a call that waits for somebody, and can be decided or answered.
+
+        Raises ValueError that says why it does not wait, and AgentBusy while a run goes on.
+        """
+        self.refuse_if_busy()
+        state = self.conversation.states.get(call_id)
+        if state is None:
+            raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
+        if state.state == "sealed" and not state.start:
+            raise ValueError(f"a new prompt closed {call_id!r}: it did not run")
+        if not state.waits:
+            raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
+        return state.call
 
     @property
     def conversation(self) -> Conversation:
@@ -202,7 +233,7 @@ class Runs(Settings):
 
     def emit(self, event: Event) -> None:
         """Call the listeners with an event, and survive one that raises."""
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may remove itself
             try:
                 listener(event)
             except Exception:
@@ -251,7 +282,7 @@ class Runs(Settings):
             await asyncio.wait([before.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
         task = cast(asyncio.Task[object], asyncio.current_task())
-        self._active = ActiveRun(task, task.cancelling(), events)
+        self._active = ActiveRun(task, task.cancelling(), events, self.system_text())
         try:
             self._begin(prompt, extra)
             try:
@@ -259,7 +290,7 @@ class Runs(Settings):
             except asyncio.CancelledError:
                 self.record(RunEnd("cancelled"))
                 raise
-            except (Exception, KeyboardInterrupt, SystemExit) as error:
+            except BaseException as error:
                 if not isinstance(self.log[-1], RunEnd):  # else it is the end that was not saved
                     self.record(RunEnd("error", describe_error(error)))
                 raise
@@ -303,24 +334,23 @@ class Runs(Settings):
         last = self.messages[-1]
         return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
 
-    def _interrupted(self, cancel: asyncio.CancelledError) -> Result:
-        """Return the Result of a run that `interrupt` ended. Raise `cancel` if others cancelled."""
+    def _interrupted(self, error: BaseException) -> Result:
+        """Return the Result of a run that `interrupt` ended. Raise the error of any other run.
+
+        The error is the CancelledError of the interrupt, or what a model has made of it.
+        """
         run = self._active
         if not run or run.interrupt is None:
-            raise cancel
+            raise error
         run.task.uncancel()  # takes back the cancel of `interrupt`
         if run.is_cancelled():  # by somebody else, too
-            raise cancel
+            raise error
         self.tell(run.interrupt)
         return Result(stop_reason="interrupted")
 
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
-        opened = self.conversation.open_calls
-        awaiting = [state for state in opened if state.state == "awaiting_approval"]
-        pending = tuple(state.asked for state in awaiting or opened)
         usage = usage_of(self.conversation.run_requests)
-        result = replace(result, usage=usage, pending=pending)
-        self.record(RunEnd(result.stop_reason))
-        self.emit(FinalResponseEvent(result.text, result.stop_reason))
+        result = replace(result, usage=usage, pending=self.pending)
+        self.add(RunEnd(result.stop_reason, text=result.text))
         return result

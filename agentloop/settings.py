@@ -10,13 +10,17 @@ Copy with: nothing else.
 
     Loud(greeting="hey")
 
+A name with `_` is no setting but state of one agent: `_seen: list[str] = []` in a class gives each
+agent a copy of its own, and a fork begins with a new one.
+
 Defaults stay in the classes, so Python's own rule for inherited attributes says which one counts.
 Dataclasses would copy them from base to base, and a composed class would lose some.
 """
 
+from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
-from inspect import get_annotations
+from inspect import Parameter, Signature, get_annotations
 from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -26,6 +30,17 @@ class SettingError(TypeError, ValueError):
     """A setting is missing, unknown, or not what its annotation says."""
 
 
+class _SettingsSignature:
+    """Shows the settings of a class to `help` and `inspect.signature`."""
+
+    def __get__(self, instance: object, cls: type) -> Signature:
+        parameters = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
+            for name in settings_of(cls)
+        ]
+        return Signature(parameters)
+
+
 @dataclass_transform(kw_only_default=True, eq_default=False)
 class Settings:
     """Each annotated attribute of a subclass is a setting: a keyword of its constructor.
@@ -33,16 +48,24 @@ class Settings:
     Lists, dicts and sets that are defaults are copied for each instance. Raises SettingError.
     """
 
+    __signature__ = _SettingsSignature()
+
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        known = [name for base in cls.__mro__ for name in get_annotations(base)]
+        known = [name for base in cls.__mro__ for name in get_annotations(base) if name[0] != "_"]
         for name, value in vars(cls).items():
+            if name[0] == "_":
+                continue
             near = get_close_matches(name, known, 1, 0.8)
             if near and name not in known and not hasattr(value, "__get__"):
                 raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near[0]}?")
 
     def __init__(self, **settings: object) -> None:
-        vars(self).update(check_settings(type(self), settings))
+        cls: type = type(self)
+        vars(self).update(check_settings(cls, settings))
+        for name in _annotations(cls):
+            if name[0] == "_" and hasattr(cls, name):
+                setattr(self, name, deepcopy(getattr(cls, name)))
         self.__post_init__()
 
     def __post_init__(self) -> None:
@@ -64,16 +87,11 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         if near:
             remedy = f"do you mean {near[0]}?"
         raise SettingError(f"{cls.__name__}: {name}: {remedy}")
-    model = _model(cls)
     try:
-        return vars(model(**settings))
+        return vars(_model(cls)(**settings))
     except ValidationError as error:
         problem = error.errors()[0]  # its input may hold a key, so it is not shown
-    name = str(problem["loc"][0])
-    text = f"{cls.__name__}: {name}: {problem['msg']}"
-    for example in model.model_fields[name].examples or ():
-        text += f", such as {example}"
-    raise SettingError(text)
+    raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
 
 
 def settings_of(cls: type) -> list[str]:
@@ -85,8 +103,8 @@ def settings_of(cls: type) -> list[str]:
 def _model(cls: type) -> type[BaseModel]:
     """Build the pydantic model that checks the settings of a class."""
     fields = dict[str, Any]()
-    for name, kind in get_type_hints(cls, include_extras=True).items():
-        if get_origin(kind) is ClassVar:
+    for name, kind in _annotations(cls).items():
+        if name[0] == "_":
             continue
         fields[name] = (kind, ...)  # without a default it is required
         if hasattr(cls, name):
@@ -94,3 +112,10 @@ def _model(cls: type) -> type[BaseModel]:
             fields[name] = (kind, default)
     config = ConfigDict(strict=True, arbitrary_types_allowed=True, validate_default=True)
     return create_model(cls.__name__, __config__=config, **fields)
+
+
+@cache
+def _annotations(cls: type) -> dict[str, Any]:
+    """Return the annotations of a class and its bases, but for class variables."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: kind for name, kind in hints.items() if get_origin(kind) is not ClassVar}

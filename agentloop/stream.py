@@ -45,6 +45,8 @@ class EventStream:
         except asyncio.CancelledError:
             await self.aclose()
             raise
+        if self._ended:  # another task has closed this
+            raise StopAsyncIteration
         if event is not None:
             return event
         self._ended = True
@@ -56,6 +58,7 @@ class EventStream:
     async def aclose(self) -> None:
         """Cancel the run if it is still going, and wait until it has closed its log."""
         self._ended = True
+        self._queue.put_nowait(None)  # the reader may be another task, which waits
         if self._task and await cancel_and_wait([self._task], self._grace):
             raise asyncio.CancelledError
 

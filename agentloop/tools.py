@@ -7,7 +7,8 @@ Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. A plain `def` works as well: it runs in a thread.
+`await add(1, 2)` still calls the function. A plain `def` works as well: each call runs in a thread
+of its own, together with its plain dependencies.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import copy
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from .arguments import arguments_of, read_object, type_of
+from .arguments import Arguments, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
 from .messages import JSON, Extra, TaskComplete
-from .waiting import call_function
+from .waiting import WorkThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +41,7 @@ class Tool:
     """Something that the model may call. Other sources of tools than `@tool` derive from this.
 
     parameters: a JSON schema of type "object". These keywords are checked here: `type`, `enum`,
-        `const`, `required`, `properties`, `items`, `additionalProperties: false`. The others are
+        `required`, `properties`, `items`, `additionalProperties: false`. The others are
         the tool's own to check.
     ephemeral: how many newest results of this tool stay visible; 0 means all of them. Older ones
         go in batches: see `Ephemeral`.
@@ -48,6 +49,8 @@ class Tool:
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     read_only: has no side effects.
+    external: somebody else does the work: a person, a queue, a browser. Nothing runs here. The run
+        ends with "needs_answer", and `agent.answer` gives the result.
     extra: further fields of the tool for a provider, as its API has them, such as
         {"anthropic": {"input_examples": [{"city": "Bern"}]}}. The names of the providers are
         "openai", "anthropic", "google".
@@ -64,6 +67,7 @@ class Tool:
     parallel: bool = True
     idempotent: bool = False
     read_only: bool = False
+    external: bool = False
     extra: Extra = None
     __hash__ = object.__hash__
 
@@ -73,6 +77,9 @@ class Tool:
                 f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
                 'choose another one, such as @tool(name="search")'
             )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     def validate(self, arguments: str) -> JSON:
         """Return the arguments in the model's JSON text. ToolError says what is wrong with them."""
@@ -85,7 +92,11 @@ class Tool:
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool; calling it calls the function. `@tool` makes these."""
+    """A function as a tool; calling it calls the function. `@tool` makes these.
+
+    types: of parameters whose annotations do not say it, because the type is only known at run
+        time.
+    """
 
     def __init__(
         self,
@@ -93,13 +104,14 @@ class FunctionTool(Tool, Generic[P, R]):
         description: str | None = None,
         *,
         name: str | None = None,
+        types: Mapping[str, object] = {},
         **options: Any,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function, name = function, name or name_of(function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = arguments_of(function)
+        self.takes = takes = Arguments(function, types)
         super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -116,12 +128,16 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        async with Resolver(overrides) as resolver:
+        thread = WorkThread(here=inspect.iscoroutinefunction(self.function))
+        async with Resolver(overrides, thread) as resolver:
             injected = await resolver.get(self.takes.injected)
             try:
-                return await call_function(self.function, **args, **injected)
-            except TaskComplete as complete:  # no failure: dependencies are not to roll back
-                done = complete
+                result = await thread.run(self.function, **args, **injected)
+                return await result if inspect.isawaitable(result) else result
+            except* TaskComplete as group:  # no failure: dependencies are not to roll back
+                done = group.exceptions[0]
+                while isinstance(done, BaseExceptionGroup):
+                    done = done.exceptions[0]
         raise done
 
 
@@ -137,13 +153,14 @@ def tool(
     parallel: bool = True,
     idempotent: bool = False,
     read_only: bool = False,
+    external: bool = False,
     extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
 
     Without a description the docstring is it; the docstring also describes the parameters. The
-    other options are those of `Tool`.
+    other options are those of `Tool`. A plain `def` runs in a thread, an `async def` does not.
     """
     if callable(description):
         return FunctionTool(description)

@@ -12,9 +12,11 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 Params = ParamSpec("Params")
@@ -72,7 +74,7 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
         if cancelled or in_time:  # or the work has cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
-    for variable, value in context.items():  # as if this task had done the work
+    for variable, value in context.items():  # what the work has set is as if it had run here
         variable.set(value)
     if cancelled:
         cancel_this_task()
@@ -138,11 +140,20 @@ def uncancelled() -> Generator[None]:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def run_to_its_end(work: Coroutine[object, None, T], grace: float) -> T:
-    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop."""
+def run_to_its_end(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
+    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop.
+
+    RuntimeError: this is async code.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
     runner = asyncio.Runner()
     try:
-        return runner.run(work)
+        return runner.run(work())
     finally:
         loop = runner.get_loop()
         loop.run_until_complete(cancel_and_wait(asyncio.all_tasks(loop), grace))
@@ -163,51 +174,83 @@ def cancel_this_task() -> None:
     asyncio.get_running_loop().call_soon(again)
 
 
+def is_cancelled() -> bool:
+    """Return whether somebody cancelled this task, and it has not ended yet."""
+    task = asyncio.current_task()
+    return bool(task and task.cancelling())
+
+
 def was_cancelled(error: BaseException) -> bool:
     """Return whether somebody cancelled this task: its own code may raise CancelledError, too."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())
+    return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
 # ---- plain functions
 
 
 async def call_function(
-    function: Callable[..., object], /, *args: object, **kwargs: object
-) -> object:
-    """Call a function: await it if it is async, else run it in a thread of its own."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    result = await in_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
-
-
-async def in_thread(
-    function: Callable[Params, T], /, *args: Params.args, **kwargs: Params.kwargs
+    function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
-    """Run a function in a thread of its own, with this context's variables.
+    """Call a function: await it if it is async, else run it in a thread of its own."""
+    with closing(WorkThread(here=False)) as thread:
+        result = await thread.run(function, *args, **kwargs)
+        return cast(T, await result if inspect.isawaitable(result) else result)
 
-    A daemon thread: the threads of `asyncio.to_thread` keep the interpreter from exiting, and are
-    few enough that slow tools hold each other up.
+
+class WorkThread:
+    """A thread that calls functions in turn, until `close`. If it is `here`, the caller's does.
+
+    It is a daemon thread: those of `asyncio.to_thread` keep the interpreter from exiting, and are
+    few enough that slow tools hold each other up. Context variables have in it what they had in the
+    caller when it was first used.
+
+    A cancel leaves the thread behind with the function that it runs. What it is given later runs
+    after that, and nobody waits for it.
     """
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    context = copy_context()
-    ended_with = Future[T]()
 
-    def work() -> None:
+    def __init__(self, *, here: bool) -> None:
+        self._here = here
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_started = self._is_left = False
+
+    async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
+        """Call a function in the thread, or here if it is async."""
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        if self._here or is_async:
+            return function(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        ended_with: Future[T] = Future()
+
+        def job() -> None:
+            try:
+                ended_with.set_result(function(*args, **kwargs))
+            except BaseException as error:
+                ended_with.set_exception(error)
+            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ended.set)
+
+        if self._is_left:
+            self._jobs.put(job)
+            raise asyncio.CancelledError
+        self._jobs.put(job)
+        if not self._is_started:  # only now, so that tools begin in the order of their calls
+            self._is_started = True
+            work = partial(copy_context().run, self._work)
+            threading.Thread(target=work, name="tool thread", daemon=True).start()
         try:
-            ended_with.set_result(context.run(function, *args, **kwargs))
-        except BaseException as error:
-            ended_with.set_exception(error)
-        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(ended.set)
+            await ended.wait()
+        except asyncio.CancelledError:
+            if not ended_with.done():
+                self._is_left = True
+                raise
+            cancel_this_task()  # it has ended just now: its result first, then the cancel
+        return ended_with.result()
 
-    threading.Thread(target=work, name="tool thread", daemon=True).start()
-    try:
-        await ended.wait()
-    except asyncio.CancelledError:
-        if not ended_with.done():
-            raise
-        cancel_this_task()  # it has ended just now: its result first, then the cancel
-    return ended_with.result()
+    def close(self) -> None:
+        """Let the thread end after what it has been given."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while job := self._jobs.get():
+            job()

@@ -33,12 +33,11 @@ OWN = {
     "mixins/compaction.py": 1_800,
     "mixins/limits.py": 1_250,
     "mixins/ephemeral.py": 1_150,
-    "mixins/approval.py": 2_000,
+    "mixins/approval.py": 1_600,
     "mixins/hooks.py": 2_050,
     "mixins/channels.py": 1_150,
     "toolkits/files.py": 2_300,
     "toolkits/mcp.py": 2_000,
-    "toolkits/http.py": 1_900,
 }
 
 

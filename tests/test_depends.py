@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from typing_extensions import TypeAliasType
 
+from agentloop.content import describe_error
 from agentloop.depends import Depends
 from agentloop.errors import ToolError
 from agentloop.messages import TaskComplete
-from agentloop.tools import tool
+from agentloop.tools import Tool, tool
 from agentloop.waiting import cancel_and_wait
 
 
@@ -133,15 +138,12 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> Non
 Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 
-async def test_a_mark_with_local_names_in_an_optional_type_or_a_type_alias_injects() -> None:
-    def local() -> str:
-        return "local"
-
+async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:
     @tool
-    async def work(a: Annotated[str, Depends(local)] | None = None, b: Alias = "") -> Any:
+    async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
         return a, b
 
-    assert await work.execute({}) == ("local", "plain")
+    assert await work.execute({}) == ("plain", "plain")
     assert work.parameters["properties"] == {}
 
 
@@ -180,6 +182,37 @@ async def test_dependencies_see_why_a_tool_failed_and_do_not_hide_it(error: Exce
     with pytest.raises(type(error), match=str(error)):
         await save.execute({}, {})
     assert seen == [error]
+
+
+async def test_a_failure_to_close_is_told_beside_the_reason_why_the_tool_failed() -> None:
+    def get_db() -> Iterator[None]:
+        try:
+            yield
+        except LookupError:
+            raise ValueError("connection lost")  # noqa: B904
+
+    @tool
+    async def save(db: None = Depends(get_db)) -> None:
+        raise LookupError("not there")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await save.execute({}, {})
+    assert describe_error(caught.value) == "LookupError: not there; ValueError: connection lost"
+
+
+async def test_a_dependency_may_raise_another_error_from_that_of_the_tool() -> None:
+    def get_db() -> Iterator[None]:
+        try:
+            yield
+        except LookupError as error:
+            raise ToolError("There is no such row.") from error
+
+    @tool
+    async def save(db: None = Depends(get_db)) -> None:
+        raise LookupError("not there")
+
+    with pytest.raises(ToolError, match=r"^There is no such row\.$"):
+        await save.execute({}, {})
 
 
 async def test_the_end_of_a_task_is_no_failure_to_its_dependencies() -> None:
@@ -281,6 +314,38 @@ async def test_cancels_let_dependencies_close_and_keep_a_result(forever: bool) -
     assert held.is_closed
 
 
+async def test_a_cancel_that_meets_the_result_of_a_plain_tool_lets_dependencies_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tell(*args: Any) -> None:
+        call_soon(*args)
+        told.set()
+
+    held, told = Held(), threading.Event()
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
+
+    @tool
+    def work(_held: None = Depends(held.get)) -> str:
+        told.clear()
+        held.started.set()
+        return "result"
+
+    task = asyncio.create_task(work.execute({}))
+    while not held.started.is_set():
+        await asyncio.sleep(0)
+    assert told.wait(5)  # the thread has told the event loop, which does not know yet
+    cancel = asyncio.create_task(cancel_and_wait([task], 60))
+    await held.closing.wait()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    held.go_on.set()
+    await asyncio.wait([task, cancel])
+    assert task.result() == "result"
+    assert held.is_closed
+
+
 async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
     held = Held()
     task = held.use(forever=False)
@@ -289,3 +354,143 @@ async def test_dependencies_that_never_close_do_not_outlast_the_grace() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert not held.is_closed
+
+
+# ---- threads
+
+
+def database(file: Path, threads: list[int]) -> Callable[[], Iterator[sqlite3.Connection]]:
+    """A dependency that opens a database, and commits or rolls back and closes it afterwards."""
+
+    def get_db() -> Iterator[sqlite3.Connection]:
+        threads.append(threading.get_ident())
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("CREATE TABLE IF NOT EXISTS notes (text)")
+            with db:
+                yield db
+        threads.append(threading.get_ident())
+
+    return get_db
+
+
+def notes_in(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as db:
+        return [text for [text] in db.execute("SELECT text FROM notes")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_sqlite_connection_works_in_its_tool_and_is_committed_and_closed(
+    tmp_path: Path, is_async: bool
+) -> None:
+    threads: list[int] = []
+    get_db = database(tmp_path / "db", threads)
+
+    def get_cursor(db: sqlite3.Connection = Depends(get_db)) -> sqlite3.Cursor:
+        return db.cursor()
+
+    async def get_first() -> str:
+        return "first"
+
+    @tool
+    def add(
+        text: str,
+        db: Any = Depends(get_db),
+        cursor: Any = Depends(get_cursor),
+        first: str = Depends(get_first),
+    ) -> Any:
+        db.executemany("INSERT INTO notes VALUES (?)", [[first], [text]])
+        return [text for [text] in cursor.execute("SELECT text FROM notes")]
+
+    @tool
+    async def add_async(
+        text: str, db: Any = Depends(get_db), cursor: Any = Depends(get_cursor)
+    ) -> Any:
+        return add(text, db, cursor, "first")
+
+    made: Tool = add_async if is_async else add
+    assert await made.execute({"text": "second"}) == ["first", "second"]
+    assert notes_in(tmp_path / "db") == ["first", "second"]
+    [thread] = set(threads)
+    assert (thread == threading.get_ident()) == is_async
+
+
+async def test_a_plain_tool_that_fails_rolls_its_database_back(tmp_path: Path) -> None:
+    get_db = database(tmp_path / "db", [])
+
+    @tool
+    def add(db: Any = Depends(get_db)) -> None:
+        db.execute("INSERT INTO notes VALUES ('wrong')")
+        raise LookupError("not there")
+
+    with pytest.raises(LookupError):
+        await add.execute({})
+    assert notes_in(tmp_path / "db") == []
+
+
+async def test_a_plain_tool_that_is_left_behind_is_rolled_back_when_it_returns(
+    tmp_path: Path,
+) -> None:
+    threads: list[int] = []
+    get_db = database(tmp_path / "db", threads)
+    begun, release = threading.Event(), threading.Event()
+
+    @tool
+    def add(db: Any = Depends(get_db)) -> None:
+        db.execute("INSERT INTO notes VALUES ('late')")
+        begun.set()
+        release.wait(60)
+
+    task = asyncio.create_task(add.execute({}))
+    await asyncio.to_thread(begun.wait, 60)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    [thread] = [each for each in threading.enumerate() if each.ident == threads[0]]
+    release.set()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert notes_in(tmp_path / "db") == []
+
+
+async def test_a_database_that_opens_while_its_call_is_cancelled_is_closed() -> None:
+    opening, release, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def get_db() -> Iterator[None]:
+        opening.set()
+        release.wait(60)
+        try:
+            yield
+        finally:
+            closed.set()
+
+    @tool
+    def work(db: None = Depends(get_db)) -> None: ...
+
+    task = asyncio.create_task(work.execute({}))
+    await asyncio.to_thread(opening.wait, 60)
+    task.cancel()
+    await asyncio.wait([task])
+    release.set()
+    assert await asyncio.to_thread(closed.wait, 60)
+
+
+async def test_context_variables_go_into_the_thread_of_a_tool_whose_functions_share_them() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
+
+    async def first() -> None:
+        variable.set("first")
+
+    def second(_: None = Depends(first)) -> Iterator[str]:
+        token = variable.set(variable.get() + ", second")
+        yield variable.get()
+        variable.reset(token)
+
+    async def third(seen: str = Depends(second)) -> str:
+        return variable.get() + ", third"
+
+    @tool
+    def work(one: str = Depends(second), other: str = Depends(third)) -> list[str]:
+        return [one, other, variable.get()]
+
+    seen = await work.execute({})
+    assert seen == ["first, second", "first, third", "first, second"]

@@ -49,7 +49,7 @@ POINTS = r"""
 06c stock has found the eggs\nstock has found the flour
 06c tool 900\ntool 12\ntool KeyError: 'milk'
 07 the model may fill in: {"item": {"type": "string"}}
-07 the model is told: 'pantry': there is no such argument
+07 the model is told: pantry: Extra inputs are not permitted
 07 There are 12 eggs.
 07 There are 0 eggs.
 08 stock is about to run with {'item': 'eggs'}\nstock runs\nstock returned 12
@@ -79,9 +79,9 @@ POINTS = r"""
 14 !!  NO MODEL IS ASKED: what follows is a script
 14 scripted calls recipe {"dish":"pancakes"}
 14 No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour.
-15 > edit check.py == 10 == 5\nMay I edit?
-15 y/n: n\n  Denied: this edit was not approved
-15 y/n: y\n  Edited pancakes.py: 1 replaced.
+15 May I edit?\n    path: check.py\n    old_text: == 10
+15 y/n: n\n> edit check.py == 10 == 5\n  Denied: this call was not allowed
+15 y/n: y\n> edit pancakes.py // 4 // 2\n  Edited pancakes.py: 1 replaced.
 15 the check passes
 15 > bash git push --force\n  Not run: allowed are only
 16             for _ in range(self.max_iterations):\n
@@ -101,7 +101,7 @@ POINTS = r"""
 18 without it:\n   the answer: there are 12 eggs ****
 19 6 of 10: Answer yes or no.\n   wrong: Are the eggs enough for 28 pancakes? Yes.
 19 10 of 10: Look up what is there
-19 recorded: 10\nreplayed: 10\nreplayed with the other prompt: request 1 differs
+19 replayed: []\nreplayed with the other prompt: ['Answer yes or no.']
 """
 # A change of a lesson, what it prints then (the teacher's page has that if it is in ``), and what
 # it does not.

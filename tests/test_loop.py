@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import inspect
+import logging
 import math
 import threading
 import tracemalloc
@@ -9,6 +11,7 @@ from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +21,7 @@ from agentloop import (
     Depends,
     FinalResponseEvent,
     Loop,
+    Request,
     RequestEvent,
     RunStopped,
     ScriptedModel,
@@ -45,11 +49,13 @@ from agentloop import (
     tool,
     validate,
 )
+from agentloop.errors import failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
-from agentloop.transcript import OUTCOME_UNKNOWN
+from agentloop.settings import settings_of
+from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
 from agentloop.waiting import within
 
 EXITS = (KeyboardInterrupt, SystemExit)
@@ -82,6 +88,11 @@ async def cancelled(agent, begun):
     task.cancel()
     await asyncio.wait([task])
     return task
+
+
+def tool_threads():
+    """The threads that plain tools run in just now."""
+    return [each for each in threading.enumerate() if each.name == "tool thread"]
 
 
 def ids_in(agent):
@@ -184,15 +195,16 @@ class TestLoop:
         assert len(llm.requests) == 4
 
     @pytest.mark.parametrize("prompt", [None, "again"])
-    async def test_calls_that_are_cut_off_three_times_in_a_row_end_the_run(self, prompt):
+    async def test_calls_that_are_cut_off_five_times_in_a_row_end_the_run(self, prompt):
         cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
-        agent, llm = self.make(cut, cut, cut, cut, cut, "short", tools=[fail])
+        agent, llm = self.make(*9 * [cut], "short", tools=[fail])
         result = await agent.run("x")
         assert (result.stop_reason, result.text, result.pending) == ("limit:length", "So: ", ())
-        assert len(llm.requests) == 3
+        assert len(llm.requests) == 5
         assert not any(isinstance(record, ToolStart) for record in agent.log)
-        assert [m.text for m in agent.messages if isinstance(m, ToolMessage)] == 3 * [CUT_OFF]
-        assert (await agent.run(prompt)).text == "short", "the next run gives it three again"
+        results = [m for m in agent.messages if isinstance(m, ToolMessage)]
+        assert [(m.text, m.is_error) for m in results] == 5 * [(CUT_OFF, True)]
+        assert (await agent.run(prompt)).text == "short", "the next run gives it five again"
 
     @pytest.mark.parametrize(
         ("word", "reason"),
@@ -417,6 +429,7 @@ class TestLoop:
         try:
             before = tracemalloc.get_traced_memory()[0]
             forks = [template.fork() for _ in range(100)]
+            gc.collect()  # empties Python's free lists, too, which are no part of a fork
             each = (tracemalloc.get_traced_memory()[0] - before) / len(forks)
         finally:
             tracemalloc.stop()
@@ -500,6 +513,8 @@ class TestLoop:
         agent.log += [ToolStart("2"), ToolStart("3")]
         assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["idempotent", "waiting"]
+        answered = [r.tool_call_id for r in agent.log if isinstance(r, ToolMessage)]
+        assert sorted(answered) == ["1", "2", "3"], "also the one that may not run again"
         assert "may have had effects" in shown(llm.requests[0])[3]
 
     async def test_a_new_prompt_closes_open_calls_for_good(self):
@@ -528,8 +543,10 @@ class TestLoop:
 
     @pytest.mark.parametrize("timeout", [None, 30])
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_a_result_that_a_cancel_meets_on_its_way_is_kept(self, sync, timeout):
-        returned = threading.Event()
+    async def test_a_result_that_a_cancel_meets_on_its_way_is_kept(
+        self, sync, timeout, monkeypatch
+    ):
+        returned, told = threading.Event(), threading.Event()
 
         def pay_sync() -> str:
             returned.set()
@@ -538,22 +555,31 @@ class TestLoop:
         async def pay() -> str:
             return pay_sync()
 
+        def tell(*args):
+            call_soon(*args)
+            told.set()
+
+        loop = asyncio.get_running_loop()
+        call_soon = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
         made = tool("Pay", name="pay", timeout=timeout)(pay_sync if sync else pay)
         for turns in range(12):
             returned.clear()
+            told.clear()
             agent, _ = self.make(call("pay"), "ok", tools=[made])
             task = asyncio.create_task(agent.run("x"))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            for thread in threading.enumerate():
-                if thread.name.startswith("tool "):
-                    thread.join(5)
+            if tool_threads():
+                told.wait(5)  # the tool's thread has told the event loop, which does not know yet
             ended = returned.is_set()
             task.cancel()
             await asyncio.wait([task])
             ended = ended or (returned.is_set() and not sync)  # a thread may have gone on alone
             texts = [m.text for m in agent.messages if isinstance(m, ToolMessage)]
             assert not ended or texts == ["paid"], turns
+            for thread in tool_threads():
+                thread.join(5)
 
     async def test_of_two_calls_that_end_a_run_an_error_comes_before_an_answer(self):
         script = [call("finish", text="fine"), call("fail", how="no")]
@@ -588,6 +614,28 @@ class TestLoop:
 
         await within(30, work(), grace=1)
         assert mark.get() == "left"
+
+    async def test_a_cancel_that_meets_a_result_comes_at_the_next_wait_and_once(self):
+        async def save():
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "saved"
+
+        async def use():
+            seen.append(await within(30, save(), grace=1))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                seen.append(asyncio.current_task().cancelling())
+
+        seen, begun = [], asyncio.Event()
+        task = asyncio.create_task(use())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+        assert seen == ["saved", 1]
 
     async def test_a_tool_with_a_timeout_fails_and_ends_a_run_as_one_without(self):
         lost = tool("Look", name="look", timeout=30)(fail.function)
@@ -822,7 +870,7 @@ class TestLoop:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            ({"llm": "gpt-5"}, r"llm: .* ChatModel, such as ChatOpenAI\('gpt-5'\)$"),
+            ({"llm": "gpt-5"}, r"llm: .* ChatModel$"),
             ({"llm": ScriptedModel}, "ChatModel"),
             ({"max_iterations": 0}, "max_iterations"),
             ({"cancel_grace": math.nan}, "cancel_grace"),
@@ -877,10 +925,117 @@ class TestLoop:
         with pytest.raises(ValueError, match="max_iterations"):
             type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
 
-    def test_an_agent_is_hashable_and_its_repr_prints_nothing_of_it(self):
-        agent, _ = self.make(system_prompt="secret")
+    async def test_an_agent_is_hashable_and_its_repr_says_what_it_is_without_texts_and_keys(self):
+        class Mine:  # its own repr shows a key
+            model = "mine-1"
+
+            def __init__(self):
+                self.ainvoke = ScriptedModel("the answer").ainvoke
+
+            def __repr__(self):
+                return "Mine(api_key='secret')"
+
+        agent, _ = self.make(system_prompt="secret", tools=[add])
+        agent.llm = Mine()
+        await agent.run("secret")
         assert agent in {agent}
-        assert "secret" not in repr(agent)
+        name = type(agent).__name__
+        assert repr(agent) == f"{name}(Mine('mine-1'), 1 tools, {len(agent.messages)} messages)"
+
+    def test_help_and_the_signature_show_the_settings_and_their_defaults(self):
+        parameters = inspect.signature(self.agent_class).parameters
+        assert parameters["max_iterations"].default == 200
+        assert parameters["llm"].default is inspect.Parameter.empty
+        assert {*parameters} == {*settings_of(self.agent_class)}
+        assert all(each.kind is each.KEYWORD_ONLY for each in parameters.values())
+
+    async def test_private_state_is_fresh_for_each_agent_and_in_a_fork(self):
+        class Counting(self.agent_class):
+            _turns: int = 0
+            _seen: list[str] = []
+            _shared: ClassVar[list[str]] = []
+            _later: str
+            _tools: dict[str, int] = {}  # no mistyped `tools`
+            turns = 5  # no mistyped `_turns`
+
+            async def finish(self, result):
+                self._turns += 1
+                self._seen.append(result.text)
+                self._shared.append(result.text)
+                return await super().finish(result)
+
+        self.agent_class = Counting
+        (one, _), (two, _) = self.make("ok", "ok"), self.make("ok")
+        await one.run("x")
+        await one.run("y")
+        await two.run("z")
+        fork = one.fork()
+        states = [(each._turns, each._seen) for each in (one, two, fork)]
+        assert states == [(2, ["ok", "ok"]), (1, ["ok"]), (0, [])]
+        assert one._shared is fork._shared
+        assert not {"_turns", "_seen"} & {*settings_of(Counting)}
+        with pytest.raises(ValueError, match="_turns"):
+            self.make(_turns=3)
+
+    # ---- a system prompt by a function
+
+    async def test_a_system_prompt_may_be_a_function_that_is_called_once_a_run(self):
+        made = []
+
+        def prompt(agent):
+            made.append(agent)
+            return f"You have had {len(agent.messages)} messages."
+
+        script = call("add", a=1, b=1), "ok", "again", "twin"
+        agent, llm = self.make(*script, tools=[add], system_prompt=prompt)
+        await agent.run("x")
+        await agent.run("y")
+        firsts = [request.messages[0].text for request in llm.requests]
+        assert firsts[0] == firsts[1] == "You have had 0 messages.", "the prefix stays"
+        assert firsts[2] != firsts[1]
+        assert made == [agent, agent]
+        twin = agent.fork()
+        await twin.run("z")
+        assert made == [agent, agent, twin]
+        assert shown(llm.requests[-1])[0] != firsts[2]
+
+    async def test_a_system_prompt_may_be_a_method_and_may_be_empty(self):
+        class Speaking(self.agent_class):
+            def system_prompt(self):
+                return "Speak." if self.log else ""
+
+        self.agent_class = Speaking
+        agent, llm = self.make("one", "two")
+        await agent.run("x")
+        await agent.run("y")
+        assert [shown(request)[0] for request in llm.requests] == ["x", "Speak."]
+
+    async def test_a_system_prompt_function_that_returns_no_text_ends_the_run_with_an_error(self):
+        agent, llm = self.make("ok", system_prompt=lambda agent: None)
+        with pytest.raises(TypeError):
+            await agent.run("x")
+        assert (llm.requests, agent.running) == ([], False)
+        agent.system_prompt = "Hi."
+        assert (await agent.run("x")).text == "ok"
+
+    # ---- time
+
+    async def test_tool_timeout_is_the_timeout_of_each_tool_without_one_of_its_own(self):
+        @tool("Hang")
+        async def hang():
+            await asyncio.Event().wait()
+
+        @tool("Hang, at length", timeout=math.inf)
+        async def slow():
+            await asyncio.sleep(0.1)
+            return "done"
+
+        calls = [call("hang"), call("slow")]
+        agent, llm = self.make(calls, "ok", tools=[hang, slow], tool_timeout=0.02)
+        await agent.query("x")
+        hung, ended = shown(llm.requests[1])[-2:]
+        assert "not finished within 0.02 seconds" in hung
+        assert ended == "done"
 
     # ---- without an event loop
 
@@ -936,3 +1091,268 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+# ---- stops, timeouts, and what a model tells beside its reply
+
+
+async def test_a_stop_before_a_tool_begins_keeps_its_call_for_the_next_run():
+    class Asking(Loop):
+        allowed = False
+
+        async def call_tool(self, call):
+            if not self.allowed:
+                raise Stop("needs_approval", "May I?")
+            return await super().call_tool(call)
+
+    llm = ScriptedModel(call("add", a=1, b=1), "ok")
+    agent = Asking(llm=llm, tools=[add])
+    result = await agent.run("x")
+    assert (result.stop_reason, result.text) == ("needs_approval", "May I?")
+    assert [each.name for each in result.pending] == ["add"]
+    assert not any(isinstance(record, ToolMessage) for record in agent.log)
+    agent.allowed = True
+    assert (await agent.run()).text == "ok"
+    assert shown(llm.requests[1])[-1] == "2"
+
+
+async def test_a_stop_of_a_tool_that_has_begun_is_its_result():
+    @tool("Spend")
+    async def spend() -> None:
+        raise Stop("limit:cost", "too much")
+
+    agent = Loop(llm=ScriptedModel(call("spend")), tools=[spend])
+    result = await agent.run("x")
+    assert (result.stop_reason, result.pending) == ("limit:cost", ())
+    assert agent.messages[-1].text == "too much"
+    assert not agent.messages[-1].is_error
+
+
+@pytest.mark.parametrize(
+    ("then", "text", "is_error"),
+    [
+        ("wait", "TimeoutError: not finished within 0.01 seconds; it may have had effects", True),
+        ("return", "saved a part", False),
+        ("raise", "LookupError: not saved", True),
+    ],
+)
+async def test_a_tool_that_takes_too_long_fails_unless_it_says_more(then, text, is_error):
+    @tool("Save", timeout=0.01)
+    async def save() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if then == "raise":
+                raise LookupError("not saved") from None
+            if then == "wait":
+                raise
+        return "saved a part"
+
+    agent = Loop(llm=ScriptedModel(call("save"), "ok"), tools=[save])
+    assert await agent.query("x") == "ok"
+    assert (agent.messages[2].text, agent.messages[2].is_error) == (text, is_error)
+
+
+async def test_a_tool_with_a_timeout_may_cancel_itself():
+    @tool("Look", timeout=30)
+    async def look() -> str:
+        raise asyncio.CancelledError
+
+    agent = Loop(llm=ScriptedModel(call("look"), "ok"), tools=[look])
+    assert await agent.query("x") == "ok"
+    assert agent.messages[2].text == "CancelledError"
+
+
+async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
+    release = threading.Event()
+    work = tool("Work", name="work", timeout=0.01)(lambda: release.wait(60))
+    agent = Loop(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=60)
+    assert await asyncio.wait_for(agent.query("x"), 30) == "ok"
+    assert agent.messages[2].text.startswith("TimeoutError: not finished within 0.01 seconds")
+    release.set()
+
+
+@pytest.mark.parametrize(
+    ("purpose", "listeners", "streams"),
+    [("step", [], False), ("step", [print], True), ("compaction", [print], False)],
+)
+async def test_a_step_streams_if_somebody_listens(purpose, listeners, streams):
+    class Model:
+        model = "own"
+
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            seen.append(on_delta is not None)
+            return AssistantMessage("ok")
+
+    seen = []
+    agent = Loop(llm=Model(), listeners=listeners)
+    await agent.call_model(Request([UserMessage("x")], purpose=purpose))
+    assert seen == [streams]
+
+
+async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():
+    def fails_once(messages, tools):
+        failed_attempt.get()(SideRequest(Usage(5)))
+        return "ok"
+
+    llm = ScriptedModel(fails_once)
+    agent = Loop(llm=llm)
+    await agent.run("x")
+    await llm.ainvoke([UserMessage("y")])
+    assert agent.usage == Usage(5)
+
+
+# ---- what tools, mixins and models do wrong
+
+
+async def test_a_call_that_the_model_was_told_did_not_run_does_not_run_later():
+    class Stubborn(Loop):
+        async def call_tool(self, call):
+            while not release.is_set():
+                begun.set()
+                with suppress(asyncio.CancelledError):
+                    await release.wait()
+            return await super().call_tool(call)
+
+    ran, begun, release = [], asyncio.Event(), asyncio.Event()
+    work = tool("Work", name="work")(lambda: ran.append(1))
+    agent = Stubborn(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=0.01)
+    await cancelled(agent, begun)
+    assert agent.messages[-1].text == NEVER_STARTED
+    [behind] = asyncio.all_tasks() - {asyncio.current_task()}
+    release.set()
+    await asyncio.wait([behind])
+    assert ran == []
+    assert agent.messages[-1].text == NEVER_STARTED
+    assert await agent.query("go on") == "ok"
+
+
+async def test_a_mixin_that_returns_the_result_of_another_call_is_told_so():
+    class Mixing(Loop):
+        async def call_tool(self, call):
+            await super().call_tool(call)
+            return ToolCall("another", "add").answer("5")
+
+    agent = Mixing(llm=ScriptedModel(call("add", a=2, b=3)), tools=[add])
+    with pytest.raises(ValueError, match=r"a result of 'another': make it with call\.answer"):
+        await agent.run("x")
+    assert "a result of 'another'" in agent.messages[-1].text
+
+
+async def test_the_end_of_a_task_may_come_out_of_a_task_group():
+    ended = []
+
+    def get_db():
+        try:
+            yield
+        except BaseException:
+            ended.append("rolled back")
+            raise
+        ended.append("committed")
+
+    @tool("Finish")
+    async def finish_up(db=Depends(get_db)) -> None:
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            outer.create_task(asyncio.sleep(0))
+            inner.create_task(complete())
+
+    async def complete():
+        raise TaskComplete("fine")
+
+    result = await Loop(llm=ScriptedModel(call("finish_up")), tools=[finish_up]).run("x")
+    assert (result.stop_reason, result.text) == ("done", "fine")
+    assert ended == ["committed"]
+
+
+async def test_a_tool_error_without_a_text_is_named():
+    class Odd(ToolError):
+        def __str__(self):
+            raise ValueError("no text")
+
+    @tool("Look")
+    async def look() -> str:
+        raise Odd
+
+    llm = ScriptedModel(call("look"), "ok")
+    assert await Loop(llm=llm, tools=[look], on_tool_error="raise").query("x") == "ok"
+    assert shown(llm.requests[1])[-1] == "<Odd>"
+
+
+async def test_a_bug_in_a_tool_is_logged_with_its_traceback_and_a_tool_error_is_not(caplog):
+    @tool("Look")
+    async def look() -> str:
+        raise ToolError("Try Paris.")
+
+    llm = ScriptedModel([call("fail", how="a bug"), call("look")], "ok")
+    with caplog.at_level(logging.WARNING, "agentloop"):
+        await Loop(llm=llm, tools=[fail, look]).run("x")
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == ("WARNING", "tool fail failed")
+    assert "LookupError: a bug" in caplog.text
+
+
+async def test_a_run_has_an_end_whatever_its_model_raises():
+    class Odd(BaseException):
+        pass
+
+    agent = Loop(llm=ScriptedModel(Odd("no"), "ok"))
+    with pytest.raises(Odd):
+        await agent.run("x")
+    assert (agent.log[-1].stop_reason, agent.log[-1].error) == ("error", "Odd: no")
+    assert await agent.query("x") == "ok"
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+async def test_an_error_that_a_model_makes_of_an_interrupt_is_an_interrupt(interrupts):
+    begun = asyncio.Event()
+
+    async def aborts(messages, tools):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("aborted") from None
+
+    agent = Loop(llm=ScriptedModel(aborts, "ok"))
+    task = asyncio.create_task(agent.run("x"))
+    await begun.wait()
+    agent.interrupt("stop") if interrupts else task.cancel()
+    await asyncio.wait([task])
+    if interrupts:
+        assert task.result().stop_reason == "interrupted"
+        assert task.cancelling() == 0
+    else:
+        assert isinstance(task.exception(), RuntimeError)
+    assert await agent.query("go on") == "ok"
+
+
+async def test_a_reader_whose_stream_another_task_closes_comes_to_its_end():
+    async def stubborn(messages, tools):
+        while not release.is_set():
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+        return "late"
+
+    async def read():
+        return [event async for event in stream]
+
+    begun, release = asyncio.Event(), asyncio.Event()
+    stream = Loop(llm=ScriptedModel(stubborn), cancel_grace=0.01).query_stream("x")
+    reading = asyncio.create_task(read())
+    await begun.wait()
+    await stream.aclose()
+    assert await asyncio.wait_for(reading, 5) == []
+    release.set()
+
+
+async def test_a_listener_that_removes_itself_takes_no_event_from_others():
+    def once(event):
+        heard.append("once")
+        agent.listeners.remove(once)
+
+    heard, all_heard = [], []
+    agent = Loop(llm=ScriptedModel("ok"), listeners=[once, all_heard.append])
+    events = [event async for event in agent.query_stream("x")]
+    assert heard == ["once"]
+    assert all_heard == events

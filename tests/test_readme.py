@@ -31,14 +31,6 @@ PROGRAMS = [  # with what their last line prints
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ROWS = re.findall(r"^\| (`.*?) \| .* \|$", README, re.MULTILINE)
 LESSONS = len(list((ROOT / "examples" / "lessons").glob("[0-9]*.py")))
-DURABLE = """
-import asyncio
-{}
-DBOS(config={} | {{"log_level": "ERROR"}})
-DBOS.launch()
-print(asyncio.run(answer("Is it open?")))
-DBOS.destroy()
-"""
 
 
 def execute(program):
@@ -57,15 +49,6 @@ def test_the_models_take_their_keys_from_the_environment(monkeypatch):
     for key in re.findall(r"\w+_API_KEY", BLOCKS["models"]):
         monkeypatch.setenv(key, "k")
     execute(BLOCKS["models"])
-
-
-def test_the_durable_run_runs(tmp_path):
-    pytest.importorskip("dbos")
-    [config] = re.findall(r"`DBOS\(config=(.*?)\)`", README)
-    program = DURABLE.format(BLOCKS["durable"], config)
-    where = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
-    done = subprocess.run([sys.executable, "-c", program], **where, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("Yes.\n", "")
 
 
 def test_the_loop_is_the_one_that_ships():

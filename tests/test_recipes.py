@@ -7,10 +7,12 @@ import inspect
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,29 +29,47 @@ from agentloop import (
     ToolCall,
     Usage,
     UserMessage,
+    assert_prefix_stable,
     dump_record,
+    load_record,
     tool,
 )
-from agentloop.mixins.hooks import Hook
+from agentloop.common.store import read_log
+from agentloop.common.tokens import message_tokens
+from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
+from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
+from agentloop.mixins.approval import Approval
+from agentloop.mixins.hooks import Hooks, HookVerdict
+from agentloop.mixins.inbox import Inbox
+from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
+from tests.doubles.openai_double import calls
+from tests.doubles.wires import WIRES
+from tests.mixins import acting, bash
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
-LONGER = re.compile("azure|context_w|event_ch|fleet|from_bu|many_agents|openai|session|sqlite")
+LONGER = re.compile(
+    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+)
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
+agents_from_files: The letter is about tea. | Read it, and say
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
+approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
+ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
+ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
 context_window: the window is 4096 | hello
 dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
-event_channels: id: 0\nevent: RunStart\n | event: ToolResultEvent\n | event: TextEvent\n
-fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n
+event_channels: id: 0\nevent: RunStart\n | -- completed; a new | event: FinalResponseEvent\n
+fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
@@ -58,7 +78,13 @@ hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
+one_run: I may only look. | Mended. | There are: look.
+partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
+old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
+record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
+print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
+prune_by_kind: a [... 2,107 characters stood | tabs. This was | moved to found.txt, as its
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
@@ -70,11 +96,19 @@ sqlite_sessions: And twice that? 10 | sums:
 skills: Green: 70. | While the skill brew-tea is active
 sub_agent: research: read( | read: 9932 | seen: 67 | billed: 2960 tokens
 todo_list: [open] clean up\nDo it, | [dropped] clean up | Left: nothing
+tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
 SERVERS = {"event_channels", "fastapi_endpoint"}
-ELSEWHERE = {"azure_openai", "fleet", "notebook_cell", "test_my_agent"}  # what their own tests run
+ELSEWHERE = {
+    "azure_openai",
+    "durable_run",
+    "fleet",
+    "notebook_cell",
+    "sandbox",
+    "test_my_agent",
+}  # what their own tests run
 OFFLINE = """
 import runpy, sys
 
@@ -160,6 +194,14 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
 
 
+def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_path):
+    pytest.importorskip("dbos")
+    for _ in range(2):  # processes
+        done = python("-W", "error", "-c", OFFLINE, FOLDER / "durable_run.py", cwd=tmp_path)
+        said = done.stdout.partition("\n")[2]  # without the recipe's name
+        assert (said, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
+
+
 def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
     pytest.importorskip("dbos")
     pytest.importorskip("fastapi")
@@ -211,6 +253,109 @@ async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
     assert (reply.usage, reply.stop_reason, reply.tool_calls) == (Usage(120, 12), "end", ())
     said = [block.get("text") or block["type"] for block in reply.raw["content"]]
     assert said == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
+    recipe = load("approve_later")
+    asked = calls(("pay", {"to": "bert", "amount": 700}, "c1"), ("look", {}, "c2"))
+    look = tool("Look", name="look", read_only=True)(lambda: "seen")
+    async with wire.double([asked, "It waits.", "Noon.", "I see."]) as server:
+        llm = wire.model(server, max_retries=0)
+        clerk = recipe.Patient(llm=llm, tools=[recipe.pay, look])
+        assert await clerk.query("Pay Bert 700.") == "It waits."
+        assert [m.text for m in clerk.messages[2:4]] == [recipe.WAITS, "seen"]
+        assert await clerk.query("What time is it?") == "Noon."
+        [waiting] = [state for state in clerk.conversation.states.values() if state.ask]
+        await clerk.settle(waiting.call.id, allowed=allowed, note="Not today.")
+        with pytest.raises(ValueError, match="decided already"):
+            await clerk.settle(waiting.call.id, allowed=True)
+        assert (await clerk.run()).text == "I see.", "the model may say something to it"
+        assert server.refusals == []
+        outcome = "paid 700 to bert" if allowed else "was denied. Not today."
+        assert clerk.messages[-2].text.endswith(outcome)
+        assert sum("paid 700" in message.text for message in clerk.messages) == allowed
+
+
+NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-ui.com/concepts/events
+    "RUN_STARTED": {"threadId", "runId"},
+    "TEXT_MESSAGE_START": {"messageId", "role"},
+    "TEXT_MESSAGE_CONTENT": {"messageId", "delta"},
+    "TEXT_MESSAGE_END": {"messageId"},
+    "TOOL_CALL_START": {"toolCallId", "toolCallName"},
+    "TOOL_CALL_ARGS": {"toolCallId", "delta"},
+    "TOOL_CALL_END": {"toolCallId"},
+    "TOOL_CALL_RESULT": {"messageId", "toolCallId", "content", "role"},
+    "RUN_FINISHED": {"threadId", "runId", "result"},
+    "RUN_ERROR": {"message", "code"},
+}
+
+
+async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
+    recipe = load("ag_ui_stream")
+    add = tool("Add", name="add")(lambda: "5")
+    script = AssistantMessage("Let me see.", (call("add"),)), call("done", message="It is 5.")
+    agent = Agent(llm=ScriptedModel(*script), tools=[add], require_done_tool=True)
+
+    async def read(prompt):
+        lines = [line async for line in recipe.ag_ui_stream(agent, prompt)]
+        found = [json.loads(line.removeprefix("data: ").removesuffix("\n\n")) for line in lines]
+        assert all(NEEDED[each["type"]] == each.keys() - {"type"} for each in found)
+        return found
+
+    found = await read("2 + 3?")
+    of_call = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    text = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
+    told = [each["type"] for each in found]
+    once = [kind for at, kind in enumerate(told) if kind != told[at - 1]]
+    assert once == ["RUN_STARTED", *text, *of_call, *of_call, *text, "RUN_FINISHED"]
+    said = [each["delta"] for each in found if each["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(said) == "Let me see.It is 5."
+    assert all(said), "an empty delta is refused"
+    assert found[-1]["result"] == {"stopReason": "done"}
+    failed = await read("And now?")  # the script has ended
+    assert [each["type"] for each in failed] == ["RUN_STARTED", "RUN_ERROR"]
+    assert failed[-1]["code"] == "IndexError"
+
+
+@pytest.mark.parametrize("by_done_tool", [False, True])
+async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done_tool):
+    recipe = load("partial_output")
+    text = '{"customer": "Ada L", "lines": [{"item": "ink", "amount": 3}]}'
+
+    class Streaming(ScriptedModel):
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            reply = await super().ainvoke(messages, tools, tool_choice=tool_choice)
+            for piece in re.findall(".{1,5}", text):
+                delta = ToolCallDeltaEvent(piece, "done", "1") if by_done_tool else None
+                on_delta(delta or TextDeltaEvent(piece))
+            return reply
+
+    llm = Streaming(ToolCall("1", "done", text) if by_done_tool else text)
+    agent = Agent(llm=llm, output_type=recipe.Invoice)
+    shown = [value async for value in recipe.values(agent, "Read it.")]
+    assert shown[-1] == recipe.Invoice.model_validate_json(text)
+    assert [value.customer for value in shown][:3] == ["", "A", "Ada L"]
+    assert len(shown) > 5
+    wrong = Agent(llm=ScriptedModel(*["No."] * 4), output_type=recipe.Invoice)
+    assert [value async for value in recipe.values(wrong, "x")] == []
+
+
+async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends():
+    recipe = load("one_run")
+    llm = ScriptedModel(call("look", name="a"), Overloaded("529"), "ok", "ok")
+    agent = Agent(llm=llm, tools=[recipe.look, recipe.mend])
+    usual = [*agent.tools]
+    with pytest.raises(Overloaded), recipe.settings(agent, tools=[recipe.look], max_iterations=5):
+        await agent.run("x")
+    assert [[tool.name for tool in request.tools] for request in llm.requests] == [["look"]] * 2
+    assert ([*agent.tools], agent.max_iterations) == (usual, 200)
+    for wrong in ({"max_iterations": 0}, {"tools": [recipe.look] * 2}, {"max_iteration": 3}):
+        with pytest.raises(ValueError), recipe.settings(agent, **wrong):
+            raise AssertionError("it is not to begin")
+    await agent.run()
+    assert [tool.name for tool in llm.requests[-1].tools] == ["look", "mend"]
 
 
 async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
@@ -293,6 +438,98 @@ def test_slash_commands_act_on_the_conversation(capsys):
     assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
 
 
+def test_the_sandbox_lets_nothing_out():
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bwrap")
+    said = python(FOLDER / "sandbox.py").stdout
+    if "bwrap: " in said:
+        pytest.skip(said)
+    for word in ("'/home': No such file", "Read-only file system", "unreachable", "1\thello"):
+        assert word in said
+
+
+def test_slash_commands_come_from_markdown(tmp_path):
+    recipe = load("slash_commands")
+    head = "---\ndescription: Reviews\n---\n"
+    (tmp_path / "review.md").write_text(f"{head}Review $ARGUMENTS now.")
+    (tmp_path / "fix.md").write_text("Fix it.\n")
+    review, fix = (
+        recipe.SlashCommand("Reviews", "Review $ARGUMENTS now."),
+        recipe.SlashCommand("", "Fix it."),
+    )
+    commands = recipe.discover_commands(tmp_path)
+    assert commands == {"review": review, "fix": fix}
+    for line, prompt in {
+        "/review a.py  b.py ": "Review a.py  b.py now.",
+        "/review $ARGUMENTS": "Review $ARGUMENTS now.",
+        "/fix": "Fix it.",
+        "/fix a.py": "Fix it.\n\na.py",
+        "/tmp is full": "/tmp is full",
+        "fix it": "fix it",
+        "/": "/",
+    }.items():
+        assert recipe.expand(line, commands) == prompt
+
+
+async def test_the_task_tool_starts_what_is_defined_by_name():
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    small = ScriptedModel("read it", model="small")
+    definitions = [
+        recipe.AgentDefinition("reader", "Reads.", "You read.", [note], small),
+        recipe.AgentDefinition("helper", "Helps.", "You help."),
+    ]
+    template = Agent(llm=ScriptedModel("helped"), tools=[], system_prompt="Unused.")
+    tasks = [call("task", agent=name, prompt="go") for name in ("reader", "helper", "nobody")]
+    task = recipe.task_tool(definitions, template)
+    boss = Agent(llm=ScriptedModel(tasks, "done"), tools=[task])
+    await boss.query("x")
+    read, helped, unknown = [message.text for message in boss.messages[2:5]]
+    assert (read, helped) == ("read it", "helped")
+    assert "'reader' or 'helper'" in unknown
+    [request], [other] = small.requests, template.llm.requests
+    assert [m.text for m in request.messages] == ["You read.", "go"]
+    assert [m.text for m in other.messages] == ["You help.", "go"]
+    assert [[t.name for t in r.tools] for r in (request, other)] == [["note"], []]
+    assert "- reader: Reads.\n- helper: Helps." in task.description
+    assert task.parameters["properties"]["agent"]["enum"] == ["reader", "helper"]
+
+
+def test_definitions_come_from_markdown(tmp_path):
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    (tmp_path / "a.md").write_text(
+        "---\nname: reader\ndescription: >-\n  Reads: quickly,\n  and well.\n"
+        "tools:\n  - note\nmodel: small\ncolor: blue\n---\n\nYou read.\n\n---\nAlways.\n"
+    )
+    (tmp_path / "b.md").write_text("---\nname: 'b'\ndescription: B\ntools: []\n---\nYou are B.")
+    (tmp_path / "c.md").write_text("---\nname: c\ndescription: C\nmodel: inherit\n---\nYou are C.")
+    small = ScriptedModel()
+    text, does = "You read.\n\n---\nAlways.", "Reads: quickly, and well."
+    assert recipe.discover_agents(tmp_path, [note], {"small": small}) == [
+        recipe.AgentDefinition("reader", does, text, [note], small),
+        recipe.AgentDefinition("b", "B", "You are B.", []),
+        recipe.AgentDefinition("c", "C", "You are C.", None),
+    ]
+
+
+def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
+    recipe = load("agents_from_files")
+    note = tool("Note", name="note")(lambda: "noted")
+    with pytest.raises(FileNotFoundError):
+        recipe.discover_agents(tmp_path / "nowhere")
+    ab = "name: a\ndescription: b"
+    for head, words in {
+        "": "name is missing: write 'name: ...'",
+        "name: a": "description is missing",
+        f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. There are: note",
+        f"{ab}\nmodel: big": "model: There is no model 'big'. There are: inherit",
+    }.items():
+        (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
+        with pytest.raises(ValueError, match=f"broken.md: .*{words}"):
+            recipe.discover_agents(tmp_path, [note])
+
+
 async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_own():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
@@ -304,9 +541,11 @@ async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_o
         asked = ({"text": text} for text in ("Count", "Count", ""))
         good, failed, empty = [await client.post("/ask", json=each) for each in asked]
     assert good.headers["content-type"].startswith("text/event-stream")
-    told = [(name, data.get("content")) for name, data in sse(good.text)]
+    *events, end = sse(good.text)
+    told = [(name, data.get("content")) for name, data in events]
     text = ("TextDelta", "One "), ("TextDelta", "two.")
     assert told == [("StepStart", None), *text, ("FinalResponse", "One two.")]
+    assert end == ("Result", ["completed", None])
     assert sse(failed.text) == [("Error", {"error": "Overloaded"})]
     assert empty.status_code == 422
     assert seen(llm) == ["Count"]
@@ -421,12 +660,18 @@ def port():
 def test_a_client_gets_what_came_behind_its_last_event_id(tmp_path, port):
     with served(tmp_path, "More in February.", port) as client:
         assert client.post("/runs", json="How were sales?").json() == "completed"
-        for last, first in ((-1, "RunStart"), (0, "UserMessage"), (1, "TextEvent")):
+        followers = (
+            (0, "RunStart"),
+            (1, "UserMessage"),
+            (2, "TextEvent"),
+            (4, "FinalResponseEvent"),
+        )
+        for last, (number, kind) in enumerate(followers, -1):
             headers = {"Last-Event-ID": str(last)}
             with client.stream("GET", "/events", headers=headers) as answer:
                 lines = answer.iter_lines()
-                assert next(lines) == f"id: {last + 1}"
-                assert next(lines) == f"event: {first}"
+                assert next(lines) == f"id: {number}"
+                assert next(lines) == f"event: {kind}"
         assert client.get("/events?channel=nonsense").status_code == 422
 
 
@@ -515,6 +760,11 @@ def settings(**events):
     return json.dumps({"permissions": {}, "hooks": events})
 
 
+def no_if(matcher=""):
+    """A hook's function of a command that says no."""
+    return hooks_recipe.command([sys.executable, "-c", "exit(2)"], matcher)
+
+
 def test_a_settings_file_gives_hooks(tmp_path):
     path = tmp_path / "settings.json"
     groups = [
@@ -523,11 +773,78 @@ def test_a_settings_file_gives_hooks(tmp_path):
     ]
     start = [{"matcher": "startup", "hooks": [GOOD]}]
     path.write_text(settings(PreToolUse=groups, SessionStart=start))
-    assert hooks_recipe.load_hooks(path) == [
-        Hook("PreToolUse", "true", "Write|mcp__.*", 3),
-        Hook("PreToolUse", ["true", "-x"]),
-        Hook("SessionStart", "true", "startup"),
+    hooks = hooks_recipe.load_hooks(path)
+    assert [(hook.event, hook.matcher, hook.timeout) for hook in hooks] == [
+        ("PreToolUse", "", 3),  # the command's function has the matcher
+        ("PreToolUse", "", 10),
+        ("SessionStart", "startup", 10),
     ]
+
+
+@pytest.mark.parametrize(
+    ("matcher", "tool", "runs"),
+    [
+        ("", "bash", True),
+        ("bash", "bash", True),
+        ("Bash", "bash", True),
+        ("Write, Bash", "bash", True),
+        ("^(Bash|Edit)$", "bash", True),
+        ("WebFetch", "web_fetch", True),
+        ("mcp__memory__.*", "memory__create", True),
+        ("mcp__memory__create", "memory__create", True),
+        ("create$", "memory__create", True),
+        ("mcp__.*", "bash", False),
+        ("BASH", "bash", False),
+        ("Ba", "bash", False),
+    ],
+)
+def test_a_command_is_about_a_tool_by_its_name_of_claude_code_too(matcher, tool, runs):
+    data = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {}}
+    assert no_if(matcher)(data) == ({"decision": "deny", "reason": ""} if runs else None)
+
+
+def inner(**said):
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
+
+
+@pytest.mark.parametrize(
+    ("said", "flat"),
+    [
+        ({}, {}),
+        ({"decision": None}, {}),
+        ({"decision": "approve", "reason": "Yes."}, {"decision": "allow", "reason": "Yes."}),
+        (inner(permissionDecision="allow"), {"decision": "allow", "reason": ""}),
+        (inner(permissionDecision="defer"), {"decision": "deny", "reason": ""}),
+        (
+            {"decision": "block", "reason": "No.", **inner(permissionDecision="allow")},
+            {"decision": "deny", "reason": "No."},
+        ),
+        (
+            {"decision": "approve", "reason": "Yes."}
+            | inner(permissionDecision="deny", permissionDecisionReason="No."),
+            {"decision": "deny", "reason": "No."},
+        ),
+        (
+            {"reason": "No.", **inner(permissionDecision="deny")},
+            {"decision": "deny", "reason": "No."},
+        ),
+        ({"decision": "allow", "permissionDecision": "deny"}, {"decision": "deny", "reason": ""}),
+        (
+            {"decision": "allow", **inner(permissionDecision="ask")},
+            {"decision": "ask", "reason": ""},
+        ),
+        ({"continue": False, "reason": "No."}, {"decision": "deny", "reason": "No."}),
+        (
+            {"continue": False, **inner(**{"continue": True, "permissionDecision": "allow"})},
+            {"decision": "deny", "reason": ""},
+        ),
+        ({"continue": True}, {}),
+        (inner(updatedInput={"a": 1}), {"updatedInput": {"a": 1}}),
+        (inner(updatedInput=None, additionalContext="x"), {"additionalContext": "x"}),
+    ],
+)
+def test_what_a_command_prints_is_one_verdict_and_the_strictest_counts(said, flat):
+    assert hooks_recipe.flatten(said) == flat
 
 
 def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path, caplog):
@@ -536,7 +853,7 @@ def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path,
     other = [{"hooks": [{"type": "prompt", "prompt": "Is it fine?"}]}]
     events = {"PermissionRequest": good, "PreCompact": good, "ModelSwitched": other}
     path.write_text(settings(PreToolUse=good, **events))
-    assert hooks_recipe.load_hooks(path) == [Hook("PreToolUse", "true")]
+    assert [hook.event for hook in hooks_recipe.load_hooks(path)] == ["PreToolUse"]
     [warning] = caplog.messages
     assert warning.endswith(": PermissionRequest, PreCompact, ModelSwitched")
 
@@ -564,7 +881,176 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
     digest = sha256(path.read_bytes()).hexdigest()
     with pytest.raises(PermissionError, match=digest):
         hooks_recipe.load_hooks(path, trusted=[])
-    assert hooks_recipe.load_hooks(path, trusted=[digest]) == [Hook("Stop", "true")]
+    assert [hook.event for hook in hooks_recipe.load_hooks(path, trusted=[digest])] == ["Stop"]
     path.write_text(path.read_text().replace("true", "rm -r x"))
     with pytest.raises(PermissionError):
         hooks_recipe.load_hooks(path, trusted=[digest])
+
+
+# ---- old sessions
+
+DATA = ROOT / "tests" / "data"
+old_sessions = load("old_sessions")
+
+
+class Kept(Inbox, Hooks, Approval, Session, Agent):
+    """All that reads marks of an old session."""
+
+
+def converted(folder, *lines, name="s"):
+    """Write an old session, convert its folder, and return the new file."""
+    path = folder / f"{name}.jsonl"
+    if lines:
+        path.write_text("".join(line + "\n" for line in lines))
+    else:
+        shutil.copy(DATA / path.name, path)
+    with pytest.raises(ValueError, match="old_sessions"):
+        read_log(path)
+    old_sessions.convert_folder(folder)
+    return path
+
+
+def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
+    path = converted(tmp_path, name="session_v1")
+    assert path.read_bytes() == (DATA / "session_v2.jsonl").read_bytes()
+    old = tmp_path / "before_0.6" / path.name
+    assert old.read_bytes() == (DATA / path.name).read_bytes()
+    (tmp_path / "notes.jsonl").write_text("mine")
+    old_sessions.convert_folder(tmp_path)
+    said = ["session_v1.jsonl: converted", "notes.jsonl: left as it is"]
+    assert capsys.readouterr().out.splitlines() == [*said, "session_v1.jsonl: left as it is"]
+    assert old.read_bytes() == (DATA / path.name).read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["before_0.6", "notes.jsonl", "session_v1.jsonl"]
+
+
+def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
+    path = tmp_path / "s.jsonl"
+    agent = Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path)
+    before = b'{"type":"session","schema":1}\n{"type":"user","content":"x"}\n'
+    path.write_bytes(before)
+    old_sessions.convert_folder(tmp_path)
+    assert "s.jsonl: not converted: the session 's' is open elsewhere" in capsys.readouterr().out
+    assert path.read_bytes() == before
+    agent.close()
+
+
+def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path, capsys):
+    path = tmp_path / "s.jsonl"
+    lines = ['{"type":"session","schema":1}', "{broken", "[7]", '{"type":"user","content":"x"}']
+    path.write_text("\n".join([*lines, '{"type":"us']))
+    old_sessions.convert_folder(tmp_path)
+    assert path.read_text().splitlines()[1:] == lines[1:]
+    assert "the last line was cut off, 11 bytes" in capsys.readouterr().out
+
+
+async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
+    converted(tmp_path, name="gates_v04")
+    script = [bash("git status"), bash("rm -r folder x.pyc")]
+    agent, ran = acting(
+        *script,
+        kind=Kept,
+        session="gates_v04",
+        session_dir=tmp_path,
+        approval_mode="plan",
+    )
+    with agent:
+        marks = [record for record in agent.log if isinstance(record, HookVerdict)]
+        assert [(mark.event, mark.verdict) for mark in marks] == [
+            ("UserPromptSubmit", "none"),
+            ("PreToolUse", "deny"),
+            ("UserPromptSubmit", "deny"),
+            ("UserPromptSubmit", "none"),
+        ]
+        [pending] = (await agent.run()).pending  # the other was allowed then
+        assert pending.parsed == {"command": "y"}
+        agent.decide(pending.id, "allow")
+        [pending] = (await agent.run()).pending
+        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
+        assert ran == ["x", "y", "git status"]
+        assert "My key" not in str([request.messages for request in agent.llm.requests])
+
+
+async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_path):
+    converted(
+        tmp_path,
+        '{"type":"session","schema":1}',
+        '{"type":"user","content":"x"}',
+        '{"type":"sent","id":"0a","message":{"type":"user","content":"early"}}',
+        '{"type":"user","content":"early","sent":"0a"}',
+        '{"type":"sent","id":"0f","message":{"type":"user","content":"late","hidden":true}}',
+    )
+    for _ in range(2):
+        agent = Kept(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path)
+        messages = [(message.text, message.hidden) for message in agent.messages]
+        assert messages == [("x", False), ("early", False), ("late", True)]
+        agent.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ('{"type":"user","content":"x","hidden":true}', UserMessage("x", "note")),
+        ('{"type":"user","content":"x","hidden":true,"nudge":true}', UserMessage("x", "nudge")),
+        ('{"type":"user","content":"x","hidden":true,"reminder":0}', UserMessage("x", "reminder")),
+        ('{"type":"user","content":"x","sent":"ab"}', UserMessage("x", "sent", "ab")),
+        (
+            '{"type":"user","content":"x","hidden":true,"sent":"a"}',
+            UserMessage("x", "program", "a"),
+        ),
+        (
+            '{"type":"ask","call_id":"a","reason":"r","call":["pay",{"eur":5}],"at":1}',
+            Ask("a", "r", "pay", '{"eur":5}', at=1),
+        ),
+        (
+            '{"type":"decision","call_id":"a","allowed":true,"by":"anna","at":1}',
+            Decision("a", True, by="anna", at=1),
+        ),
+        ('{"type":"side_request","tool_calls":3,"at":1}', SideRequest(tool_calls=3, at=1)),
+        (
+            '{"type":"run_start","workflow_run":"w:1","system_prompt":"s","mine":2,"at":1}',
+            RunStart("s", workflow_run="w:1", extra={"mine": 2}, at=1),
+        ),
+        (
+            '{"type":"tool","tool_call_id":"a","tool_name":"t","content":"c","offloaded":"f"}',
+            ToolMessage("a", "t", "c", offloaded="f"),
+        ),
+        *(
+            (
+                f'{{"type":"tool","tool_call_id":"a","tool_name":"t","content":"{text}",'
+                '"is_error":true}',
+                ToolMessage("a", "t", text, True, origin=origin),
+            )
+            for text, origin in {
+                **old_sessions.TOOL_ORIGINS,
+                f"{old_sessions.DENIED} No.": "denied",
+                "Denied by the bank": "tool",
+            }.items()
+        ),
+    ],
+)
+def test_what_version_0_4_wrote_is_understood(line, record):
+    found = load_record(old_sessions.convert_line(line.encode()))
+    if not record.extra:
+        found = replace(found, extra=None)
+    assert found == record
+
+
+def test_what_is_pruned_by_kind_changes_at_its_marks_only():
+    module = load("prune_by_kind")
+    steps = [call("read", path=f"{n % 7}.txt") for n in range(30)]
+    agent = module.PruneByKind(llm=ScriptedModel(*steps, "Done."), tools=[module.read], room=6_000)
+    agent.run_sync("Read all.")
+    marks = [record for record in agent.log if isinstance(record, module.Shortened)]
+    assert 1 < len(marks) < 8
+    assert_prefix_stable(agent.llm.requests, breaks=len(marks))
+    assert "a line of it, " * 100 in seen(agent.llm)[-1]
+    assert all(message_tokens(each.messages) < 6_600 for each in agent.llm.requests)
+    twin = agent.fork()
+    assert asyncio.run(twin.context()) == asyncio.run(agent.context())
+
+
+def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
+    printed = load("print_a_run").Printed
+    agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
+    assert agent.run_sync("x").text == "fine"
+    assert "log_to failed" in caplog.text

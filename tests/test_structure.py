@@ -41,7 +41,7 @@ def test_a_part_imports_the_core_and_what_is_common_and_no_sibling(path):
         # alike (wire): in http.py a reader would meet both at once, and in each provider all of it
         allowed |= {"models.http", "models.wire"}
     if path.parent.name == "toolkits":
-        allowed.add("toolkits.environment")  # how the configs of HTTP tools and of MCP are read
+        allowed.add("toolkits.environment")  # how configs are read, and secrets hidden
     if path.name == "openai.py":
         allowed.add("models.responses")  # its second wire
     assert set(imports(path)) <= allowed

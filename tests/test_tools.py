@@ -6,10 +6,8 @@ import asyncio
 import contextvars
 import enum
 import functools
-import gc
 import json
 import threading
-import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,24 +101,6 @@ async def test_a_bare_decorator_takes_name_and_description_from_the_function() -
         "additionalProperties": False,
     }
     assert await add(1, b=2) == 3
-
-
-def _lookup(name: str) -> str:
-    return name
-
-
-def test_a_function_that_was_wrapped_for_one_request_goes_with_its_tool() -> None:
-    def request(tenant: str) -> weakref.ref[Any]:
-        @functools.wraps(_lookup)
-        def with_tenant(name: str) -> str:
-            return tenant + name
-
-        tool(with_tenant)
-        return weakref.ref(with_tenant)
-
-    gone = request("a")
-    gc.collect()
-    assert gone() is None
 
 
 def test_options_are_kept_and_have_defaults() -> None:
@@ -352,11 +332,11 @@ def test_each_wrong_field_gets_one_short_line() -> None:
         "limit: Input should be a valid integer, unable to parse string as an integer "
         "(got 'abcabcabcabcabcabcabcabcabcabcabcabcabc)",
         "tags.0: Input should be a valid string (got 1)",
-        "'lmit': there is no such argument",
-        "'zzz': there is no such argument",
+        "lmit: Extra inputs are not permitted (got 1)",
+        "zzz: Extra inputs are not permitted (got {})",
     ]
     text = problem(search, {f"argument number {i} " + "x" * 100: i for i in range(1000)})
-    assert (len(text.splitlines()), len(text) < 1200) == (10, True)
+    assert (len(text.splitlines()), len(text) < 2000) == (10, True)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +377,6 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do
         ({"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {}),
         ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}),
         ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}),
-        ({"properties": {"a": {"const": 1}}}, {"a": 2}),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": [1]}),
         ({"properties": {"a": {"type": "object", "required": ["b"]}}}, {"a": {}}),
         ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
@@ -540,15 +519,29 @@ def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
 
 @pytest.mark.parametrize(
     ("count", "size", "kept"),
-    [(20, 1_000, 20), (1_000, 1_000, 20), (5, 5_000_000, 4), (1, 20_000_001, 0)],
+    [
+        (1_000, 1_000, 1_000),
+        (5, 5_000_000, 4),
+        (1, 20_000_000, 1),
+        (1, 20_000_001, 0),
+    ],
 )
-def test_a_result_has_images_up_to_a_number_and_a_size(count: int, size: int, kept: int) -> None:
+def test_a_result_has_images_up_to_a_size(count: int, size: int, kept: int) -> None:
     images = [ImagePart(data=b"x" * size, media_type="image/png")] * count
     content = as_content([*images, "the end"], 100)
     assert [part for part in content if isinstance(part, ImagePart)] == images[:kept]
     left_out = f"[{count - kept} more parts were left out: the result is too large.]"
     texts = [part.text for part in content if isinstance(part, TextPart)]
     assert texts == (["the end", left_out] if kept < count else ["the end"])
+
+
+def test_an_image_in_its_url_weighs_as_much_and_a_text_that_fills_the_limit_is_the_last() -> None:
+    image = ImagePart(url="data:image/png;base64," + "x" * 20_000_000)
+    content = as_content(["x" * 10, image, "y"], 10)
+    assert content == (
+        TextPart("x" * 10),
+        TextPart("[2 more parts were left out: the result is too large.]"),
+    )
 
 
 keys = st.text() | st.integers() | st.tuples(st.integers()) | st.none()
@@ -578,6 +571,7 @@ def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: in
         (TimeoutError(), "TimeoutError"),
         (ValueError("first\nsecond"), "ValueError: first"),
         (ExceptionGroup("unhandled", [ValueError("inner")]), "ValueError: inner"),
+        (ExceptionGroup("two", [ValueError("x"), KeyError(1)]), "ValueError: x; KeyError: 1"),
         (type("Odd", (Exception,), {"exceptions": None})("x"), "Odd: x"),
         (Unshowable(), "Unshowable: <Unshowable>"),
         (KeyboardInterrupt(), "KeyboardInterrupt"),

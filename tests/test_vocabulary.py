@@ -125,6 +125,106 @@ async def main():
 
 asyncio.run(main())
 """
+TODOS = """
+import asyncio
+from bu_agent_sdk import Agent
+from bu_agent_sdk.agent import HiddenUserMessageEvent, FinalResponseEvent
+from bu_agent_sdk.llm import ChatOpenAI
+
+class Careful(Agent):
+    async def _get_incomplete_todos_prompt(self) -> str | None:
+        return "Is anything left to do?"
+
+async def main():
+    agent = Careful(ChatOpenAI(model="m"), [])
+    async for event in agent.query_stream("Tidy up."):
+        match event:
+            case HiddenUserMessageEvent(content=text) | FinalResponseEvent(content=text):
+                print(text)
+    print(await agent.query("Again."))
+
+asyncio.run(main())
+"""
+BY_HAND = """
+import asyncio
+from typing import Annotated
+from bu_agent_sdk.tools import Depends, Tool, tool
+
+def get_shelf() -> dict:
+    return {"cups": 3}
+
+@tool("How many there are", name="how_many", ephemeral=True)
+async def count(item: str, shelf: Annotated[dict, Depends(get_shelf)], more: int = 0) -> dict:
+    return {"count": shelf[item] + more}
+
+@tool("Ring")
+async def ring() -> None:
+    pass
+
+async def main():
+    print(await count.execute(item="cups"), await count.execute(item="cups", more=2))
+    print(await count.execute(_overrides={get_shelf: lambda: {"cups": 7}}, item="cups"))
+    print(repr(await ring.execute()), isinstance(ring, Tool))
+    print(await count.func("cups", {"cups": 1}))
+    one = count.definition
+    print(one.name, one.description, sorted(one.parameters["properties"]))
+    try:
+        await count.execute(thing="cups")
+    except Exception as error:
+        print("item" in str(error))
+
+asyncio.run(main())
+"""
+OWN_MODEL = """
+import asyncio
+from bu_agent_sdk import Agent
+from bu_agent_sdk.llm import (
+    BaseChatModel, ChatInvokeCompletion, ChatInvokeUsage, ContentImage, ContentText, Function,
+    ToolCall, ToolDefinition, UserMessage,
+)
+from bu_agent_sdk.llm.messages import ImageURL
+from bu_agent_sdk.agent.events import ToolCallEvent, ToolResultEvent
+from bu_agent_sdk.tools import tool
+
+class Parrot(BaseChatModel):
+    model = "parrot-1"
+    provider = name = "parrot"
+
+    async def ainvoke(self, messages, tools=None, tool_choice=None, **kwargs):
+        usage = ChatInvokeUsage(
+            prompt_tokens=10, prompt_cached_tokens=4, prompt_cache_creation_tokens=None,
+            prompt_image_tokens=None, completion_tokens=2, total_tokens=12,
+        )
+        if messages[-1].content == "look":
+            call = ToolCall(id="c1", function=Function(name=tools[0].name, arguments="{}"))
+            return ChatInvokeCompletion(tool_calls=[call], usage=usage)
+        return ChatInvokeCompletion(content="I see it.", usage=usage, stop_reason="stop")
+
+@tool("Take a picture")
+async def look() -> list:
+    shot = ContentImage(image_url=ImageURL(url="data:image/png;base64,aGk=", detail="low"))
+    return [ContentText(text="a page"), shot]
+
+async def main():
+    llm = Parrot()
+    agent = Agent(llm, [look], "Look around.", 5)
+    async for event in agent.query_stream("look"):
+        match event:
+            case ToolCallEvent(tool=name, display_name=shown):
+                print(name, repr(shown))
+            case ToolResultEvent(result=text, screenshot_base64=shot):
+                print(text, shot)
+    summary = await agent.get_usage()
+    stats = summary.by_model["parrot-1"]
+    print(summary.total_tokens, stats.invocations, stats.total_tokens, stats.prompt_tokens)
+    tools = [ToolDefinition(name="seek", description="Seek", parameters={"type": "object"})]
+    reply = await llm.ainvoke([UserMessage(content="look")], tools=tools)
+    print(reply.has_tool_calls, reply.tool_calls[0].function.name, reply.tool_calls[0].id)
+    print(await agent.query([ContentText(text="And"), ContentText(text="now?")]))
+    print([d.name for d in agent.tool_definitions])
+
+asyncio.run(main())
+"""
 THINKS = AssistantMessage("", (call("count", item="cups"),), thinking="Cups.")
 PAGES = [[call("page", number=1), call("page", number=2)], call("page", number=3), "All."]
 GONE = ServerError("gone", status=503)
@@ -145,6 +245,22 @@ PROGRAMS = {
         PAGES,
         "begins 1|ends 1|begins 2|ends 2|begins 3|ends 3|All.|"
         "Read all.|[An older|[An older|page 3: t",
+    ),
+    "to-dos": (
+        TODOS,
+        ["Done.", "No, nothing.", "Done.", "Nothing."],
+        "Is anything left to do?|No, nothing.|Nothing.",
+    ),
+    "by hand": (
+        BY_HAND,
+        [],
+        """{"count":3} {"count":5}|{"count":7}|'' True|{'count': 1}|"""
+        "how_many How many there are ['item', 'more']|True",
+    ),
+    "a model of one's own": (
+        OWN_MODEL,
+        [],
+        "look ''|a page aGk=|24 2 24 20|True seek c1|I see it.|['look']",
     ),
     "last words": (
         LAST_WORDS,

@@ -23,7 +23,6 @@ from .. import (
     CompactionConfig,
     Cost,
     ImagePart,
-    Memory,
     ModelError,
     Request,
     Result,
@@ -48,6 +47,7 @@ from ..toolkits.mcp import MCPTools, mcp_servers
 from ..toolkits.shell import MAX_TIMEOUT, Shell
 from ..toolkits.skills import Skills
 from ..transcript import is_own, newest_prompt, newest_run, view
+from .remembering import Remembering
 from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 
 SYSTEM_PROMPT = (
@@ -61,7 +61,7 @@ GO_ON = "The run was cut off. Enter goes on with it."
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
 
 
-class CodingAgent(Skills, Approval, Session, Cost, Memory, MCPTools, Agent):
+class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
     """An agent that asks before it acts. What it said before an answer was cut off is kept."""
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -178,14 +178,19 @@ class Chat:
     async def reply(self, prompt: str | None) -> Result | None:
         """Answer a prompt, and show the answer as it comes. None goes on with a cut-off run.
 
-        Return None if the model failed. Raises OSError if the session cannot be kept.
+        If the model has asked something (`ask_user`), the prompt is the answer. Return None if the
+        model failed. Raises OSError if the session cannot be kept.
         """
+        questions = [call for call in self.agent.pending if call.name == "ask_user"]
+        if prompt and questions:
+            self.agent.answer(questions[0].id, prompt)
+            prompt = None
         try:
             result = await self.agent.run(prompt and self.with_images(prompt))
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
-        if result.stop_reason not in ("completed", "done"):
+        if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {result.stop_reason}.")
         return result
 

@@ -5,12 +5,13 @@ Copy with: mixins/approval.py.
 
 import re
 from collections.abc import Mapping, Sequence
+from glob import escape
 from typing import NamedTuple
 
 from ..messages import ToolCall
 from ..mixins.approval import PLAIN
 
-EDITS = ("write", "edit")
+EDITS = ("write", "edit", "multi_edit")
 RUN_OTHERS = frozenset(  # programs whose arguments may name another program
     [
         *("bash", "sh", "zsh", "dash", "ksh", "fish", "busybox", "cmd", "powershell", "pwsh"),
@@ -23,15 +24,11 @@ RUN_OTHERS = frozenset(  # programs whose arguments may name another program
 
 
 class Always(NamedTuple):
-    """What "always" allows: how to say it, the tools, and which of their calls.
-
-    exact: the arguments are the very texts, and no globs.
-    """
+    """What "always" allows: how to say it, the tools, and globs for arguments of their calls."""
 
     said: str
     tools: Sequence[str]
     arguments: Mapping[str, str] | None = None
-    exact: bool = False
 
 
 def always_for(call: ToolCall) -> Always:
@@ -50,4 +47,4 @@ def always_for(call: ToolCall) -> Always:
     name = re.sub(r"(?<=\w)[\d.]*(\.exe)?$", "", program.split("/")[-1].lower())  # python3.11
     if more and is_spelled_out and name not in RUN_OTHERS and PLAIN.fullmatch(command):
         return Always(f"{program} *", ["bash"], {"command": f"{program} *"})
-    return Always("this command", ["bash"], {"command": command}, exact=True)
+    return Always("this command", ["bash"], {"command": escape(command)})

@@ -159,7 +159,7 @@ class Screen(Drawn):
             return True
         if word in ("a", "always"):
             for tool in always.tools:
-                self.agent.allow_always(tool, always.arguments, exact=always.exact)
+                self.agent.allow_always(tool, always.arguments)
             return True
         self.note(f"Denied: {answer}")
         return False if word in NO else answer

@@ -74,22 +74,23 @@ import json
 import sys
 
 
-class CodingAgent(Session, Cost, Agent):
+class CodingAgent(Approval, Session, Cost, Agent):
     """The agent of the demo. session="NAME" keeps its conversation."""
 
     system_prompt = """\\
 {}"""
 
 
-def is_allowed(tool_name, arguments):
-    print(f"May it call {{tool_name}}?", json.dumps(arguments, indent=2))
+def is_allowed(call, reason):
+    print(f"May it call {{call.name}}?", json.dumps(call.parsed, indent=2))
     return input("[y/N] > ").strip().lower() == "y"
 
 
 def main():
     here = Path.cwd()
-    files, commands = Workspace(here, approve=is_allowed), Shell(here, approve=is_allowed)
-    agent = CodingAgent(llm=ChatOpenAI("gpt-5-mini"), tools=[*files.tools, *commands.tools])
+    tools = [*Workspace(here).tools, *Shell(here).tools]
+    llm = ChatOpenAI("gpt-5-mini")
+    agent = CodingAgent(llm=llm, tools=tools, approval_callback=is_allowed)
     answer = agent.run_sync(" ".join(sys.argv[1:]) or input("> ")).text
     print("".join(c for c in answer if c.isprintable() or c == "\\n"))
 
@@ -97,7 +98,15 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-PARTS = ["agent", "session", "cost", "files", "shell", "openai"]  # what CodingAgent is made of
+PARTS = [
+    "agent",
+    "approval",
+    "session",
+    "cost",
+    "files",
+    "shell",
+    "openai",
+]  # what CodingAgent is made of
 SECONDS = 60  # longer than anything here takes
 SIGKILL = 9  # Windows has no such signal, and ends a process at once for any number
 

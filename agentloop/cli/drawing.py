@@ -16,6 +16,7 @@ from rich.text import Text
 
 from .. import ToolCall, events
 from ..messages import JSON
+from ..toolkits.ask import question_text
 from .agent import Chat
 from .always import EDITS, Always, always_for
 from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
@@ -55,6 +56,8 @@ class Drawn(Chat):
                 self.text = ""
             case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
                 self.hear(event.content)
+            case events.ToolCallEvent("ask_user"):
+                self.markdown(question_text(event.args))
             case events.ToolCallEvent():
                 self.output = ""
                 what = arguments_of(event.args)

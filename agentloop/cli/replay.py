@@ -10,7 +10,7 @@ from .. import AssistantMessage, ToolCallEvent, Usage, UserMessage
 from ..common.store import read_log
 from ..events import events_of
 from ..messages import Record, RunEnd
-from .terminal import BOLD, DIM, Shown, Terminal, plain
+from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 from .view import path_of
 
 
@@ -31,6 +31,8 @@ def show(terminal: Terminal, log: Sequence[Record]) -> None:
         if isinstance(record, UserMessage):
             terminal.say(f"\n> {record.text}", BOLD)
         elif isinstance(record, RunEnd):
+            if record.stop_reason == "error":
+                terminal.say(f"\nTurn {turn + 1} failed.", RED)
             terminal.say(f"The run ended: {record.stop_reason} {plain(record.error)}".rstrip(), DIM)
         elif isinstance(record, AssistantMessage):
             turn += 1

@@ -11,9 +11,11 @@ Copy with: the core.
 
 A gate overrides `judge` and calls `super()`, so gates work in any order: the strictest verdict
 counts, and of two equally strict ones the first. A gate that changes calls does so before it calls
-`super()`. One that judges them does so after it, and then sees the call that will run.
+`super()`. One that judges them does so after it, and then sees the call that will run. One that
+raises denies the call.
 """
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,8 +29,10 @@ from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
 from ..transcript import denied
+from ..waiting import logger, was_cancelled
 
 CHANGED = "It was changed after it had been judged."
+FAILED = "It could not be judged."
 
 
 class Verdict(IntEnum):
@@ -88,7 +92,13 @@ class Gate(Loop):
             judgment = Judgment(call)
             with suppress(ToolError):  # some servers send the arguments as a JSON string, '"{}"'
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
-            judgments[call.id] = await self.judge(judgment)
+            try:
+                judgments[call.id] = await self.judge(judgment)
+            except (Exception, CancelledError) as error:
+                if isinstance(error, Stop) or was_cancelled(error):
+                    raise
+                logger.exception("a gate failed, which denies the call")
+                judgments[call.id] = judgment.or_stricter(Verdict.BROKEN, FAILED)
         self._judgments = judgments
         if any(judgment.waits for judgment in judgments.values()):
             raise Stop("needs_approval")

@@ -1,6 +1,6 @@
 """Records as lines of JSON: `dump_record` writes a line, and `load_record` reads it back.
 
-Copy with: messages.py, common/legacy.py.
+Copy with: messages.py.
 
 A saved log is a list of such lines. Fields and record types that this version does not know survive
 the round trip.
@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_type_hints
 
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from ..messages import (
@@ -32,7 +33,6 @@ from ..messages import (
     Usage,
     UserMessage,
 )
-from .legacy import modernize
 
 PARTS = {"tool_calls": ToolCall, "citations": Citation}  # of an assistant message
 
@@ -61,12 +61,11 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Return the record (or part) that `to_dict` was given, whichever version wrote it.
+    """Return the record (or part) that `to_dict` was given; one of an unknown type is `Unknown`.
 
-    A record of an unknown type becomes `Unknown`. Raises KeyError or TypeError for other data.
+    Raises KeyError, TypeError or ValueError for other data.
     """
     if cls is None:
-        data = modernize(data)
         cls = class_of(data["type"])
     if cls is Unknown:
         return Unknown(data)
@@ -74,18 +73,19 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     extra = JSON()
     for name, value in data.items():
         if name in fields_of(cls):
-            known[name] = _read_field(cls, name, value)
-        elif name != "type":  # until version 0.4 what is in `extra` stood among the fields
+            field = _read_field(cls, name, value)
+            known[name] = adapter_of(cls, name).validate_python(field, strict=True)
+        elif name != "type":  # a field of a later version
             extra[name] = value
     if extra:
-        known["extra"] = extra
+        known["extra"] = {**(data.get("extra") or {}), **extra}
     return cls(**known)
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
     """Read a field that is no plain JSON. Marks of others have fields of JSON types only."""
     if cls is AssistantMessage and name in PARTS:
-        return [from_dict(each, PARTS[name]) for each in value]
+        return tuple(from_dict(each, PARTS[name]) for each in value)
     if cls in (AssistantMessage, Summary, SideRequest) and name == "usage":
         return from_dict(value, Usage)
     if cls in (ImagePart, FilePart) and name == "data":
@@ -105,7 +105,7 @@ def dump_record(record: Record | Message) -> bytes:
 def load_record(line: str | bytes) -> Any:
     """Return the record that a line holds; one of an unknown type comes back as `Unknown`, whole.
 
-    ValueError: the line is no JSON object, or a record with a field missing.
+    ValueError: the line is no JSON object, or a record with a field missing or of a wrong type.
     """
     try:
         return from_dict(from_json(line))
@@ -140,3 +140,9 @@ def class_of(tag: object) -> Any:
 def fields_of(cls: type) -> dict[str, object]:
     """Return the fields of a record's class with their defaults."""
     return {each.name: each.default for each in fields(cls)}
+
+
+@cache
+def adapter_of(cls: type, name: str) -> TypeAdapter[Any]:
+    """Return what checks the type of a field."""
+    return TypeAdapter(get_type_hints(cls)[name])

@@ -20,8 +20,7 @@ from ..waiting import logger
 from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-HEADER = b'{"type":"session","schema":1}'
-IS_HEADER = re.compile(rb'{"type": ?"session", ?"schema": ?1[,}]')
+HEADER = b'{"type":"session","schema":2}'  # one more when an old record would be misread
 # CON and its like are devices on Windows, whatever their ending.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -54,13 +53,9 @@ class SessionFile(FileIO):
 
     fsync: let `sync` wait for the disk. Otherwise a power cut may lose the newest lines.
     new: raise FileExistsError if the file is there.
-
-    Raises ValueError if the path is there and is no regular file.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        if not new:
-            refuse_special_file(path)
         for folder in path.parents[::-1]:  # with parents=True, only the last one is private
             folder.mkdir(0o700, exist_ok=True)
         super().__init__(
@@ -84,7 +79,7 @@ class SessionFile(FileIO):
 
     def append(self, line: bytes) -> None:
         """Add a line, which from then on survives a kill. OSError: it is not added; try again."""
-        fd = self.fileno()
+        fd = self._check()
         if self._torn:
             os.ftruncate(fd, self._end)
         self._torn, data = True, line + b"\n"
@@ -94,41 +89,52 @@ class SessionFile(FileIO):
 
     def sync(self) -> None:
         """Wait until all lines survive a power cut. OSError: they do not, or the file is gone."""
-        os.stat(self.path)
+        fd = self._check()
         if self.fsync:
-            os.fsync(self.fileno())
+            os.fsync(fd)
+
+    def close(self) -> None:
+        """Close the file, and unlock it: a child process that was forked may have it, too."""
+        if sys.platform != "win32" and not self.closed:
+            fcntl.flock(self.fileno(), fcntl.LOCK_UN)
+        super().close()
+
+    def _check(self) -> int:
+        """Return the file descriptor. ValueError: it is closed; OSError: its path has another."""
+        if self.closed:
+            raise ValueError(
+                f"the session {self.path.stem!r} is closed: make an agent with its name again"
+            )
+        fd = self.fileno()
+        if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
+            raise OSError(
+                f"{self.path} was replaced while it was open, and what follows would be lost: "
+                "close() the agent, and make one with this session again"
+            )
+        return fd
 
     def __del__(self) -> None:
-        self.close()
+        super().close()  # the lock goes with the last process that has the file
 
 
 def read_lines(path: Path) -> list[bytes]:
     """Return the lines of a session file, its header first, without a torn last line.
 
-    Raises ValueError if it is no session, or if a newer version has made it.
+    Raises ValueError if it is no session, or if another version has made it.
     """
-    refuse_special_file(path)
     with path.open("rb") as file:
-        start = file.read(60)
-        if not (IS_HEADER.match(start) or HEADER.startswith(start)):  # a header may be torn
+        start = file.read(len(HEADER))
+        if not HEADER.startswith(start):  # a header may be torn
             raise ValueError(
-                f"{path} begins with {start!r:.60}, so it is no session of schema 1: a newer "
-                "version of agentloop may have made it"
+                f"{path} begins with {start!r}, so it is no session of schema 2. Version 0.5.0 and "
+                "older ones wrote schema 1: convert the folder with examples/recipes/"
+                "old_sessions.py. A newer version may have made a higher one"
             )
         file.seek(0)
         lines = [*file]
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
     return lines
-
-
-def refuse_special_file(path: Path) -> None:
-    """Raise ValueError if the path is a link, a device or a pipe, which may lead or last anywhere.
-
-    A path where nothing is passes.
-    """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise ValueError(f"{path} is no session: a session is a regular file, and no link to one")
 
 
 def read_log(path: str | Path) -> list[Record]:
@@ -144,7 +150,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
-        if IS_HEADER.match(line):
+        if line.startswith(HEADER):
             continue
         try:
             record = load_record(line)

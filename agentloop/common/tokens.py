@@ -24,8 +24,10 @@ def count_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)  # rounded up
 
 
-def message_tokens(message: Message) -> int:
-    """Estimate the tokens of one message, its calls and attachments included."""
+def message_tokens(message: Message | Iterable[Message]) -> int:
+    """Estimate the tokens of one message or of several, their calls and attachments included."""
+    if not isinstance(message, Message):
+        return sum(map(message_tokens, message))
     tokens = MESSAGE_OVERHEAD + count_tokens(message.text)
     if not isinstance(message.content, str):
         tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)

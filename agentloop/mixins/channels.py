@@ -8,73 +8,52 @@ Copy with: the core.
         print(entry.number, entry.kind, entry.item)
     stop = agent.on("ToolResultEvent", lambda entry: print(entry.item.result))
 
-An item is an event, or a mark of the log such as `RunStart`. Its number is its place in the log, so
-it is the same after a restart. An event that leaves no record (a delta, say) has the number of the
-record before it. A subscription with `since` begins with what the log holds behind that number.
+An item is an event, or a mark of the log such as `RunStart`. Entries are made from the records of
+the log, so a replay is what was seen live: the number of an entry is its place among them, also
+after a restart. An event that leaves no record (a delta, say) has the number of the entry before it
+and is only for those who listen at the time. A slow reader misses none but such events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
-
-from pydantic import PositiveInt
+from typing import Any, Literal, Self, get_args
 
 from ..events import (
-    ErrorEvent,
+    CompactionEvent,
+    Delta,
     Event,
-    FinalResponseEvent,
-    HiddenUserMessageEvent,
-    StepCompleteEvent,
+    PruneEvent,
+    RequestEvent,
     StepStartEvent,
-    TextDeltaEvent,
-    TextEvent,
-    ThinkingDeltaEvent,
-    ThinkingEvent,
-    ToolCallDeltaEvent,
+    SubAgentEvent,
     ToolCallEvent,
-    ToolResultEvent,
+    ToolsChangedEvent,
+    UsageEvent,
     events_of,
 )
-from ..loop import Loop, Request
+from ..loop import Loop
 from ..messages import (
     Ask,
     AssistantMessage,
     Decision,
+    Mark,
     Record,
     RunStart,
-    Stop,
     ToolMessage,
     Unknown,
     UserMessage,
 )
-from ..waiting import logger
+from ..transcript import Fold, Records
+from ..waiting import within
 
-Channel: TypeAlias = Literal["progress", "control", "monitor"]
-PROGRESS = (
-    RunStart,
-    UserMessage,
-    HiddenUserMessageEvent,
-    TextDeltaEvent,
-    TextEvent,
-    ThinkingDeltaEvent,
-    ThinkingEvent,
-    StepStartEvent,
-    StepCompleteEvent,
-    ToolCallDeltaEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-    FinalResponseEvent,
-)
-
-
-@dataclass(slots=True)
-class MissedEvent:
-    """The reader was slow: `entries` were dropped. `subscribe(since=entry.number)` replays them."""
-
-    entries: int
+Channel = Literal["progress", "control", "monitor"]
+UNRECORDED = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +61,11 @@ class Entry:
     """One item of a channel."""
 
     number: int
-    item: Event | Record | MissedEvent
+    item: Event | Record
 
     @property
     def kind(self) -> str:
         """Return the name of the item's type."""
-        if isinstance(self.item, Unknown):
-            return str(self.item.data["type"])
         return type(self.item).__name__
 
     @property
@@ -99,129 +76,143 @@ class Entry:
         """
         if isinstance(self.item, Ask | Decision):
             return "control"
-        if isinstance(self.item, PROGRESS):
+        if isinstance(self.item, RunStart):
             return "progress"
-        return "monitor"
+        if isinstance(self.item, Mark | Unknown | UsageEvent | UNRECORDED):
+            return "monitor"
+        return "progress"
 
 
-@dataclass(eq=False)
+OnEntry = Callable[[Entry], object]
+
+
+class Entries(Fold):
+    """The entries that the records of a log make."""
+
+    def __init__(self, log: Records = ()) -> None:
+        super().__init__(log)
+        self.entries: list[Entry] = []
+        self._steps = 0
+
+    def take(self, at: int, record: Any) -> None:
+        items: list[Any] = [*events_of(record)]
+        if isinstance(record, AssistantMessage):
+            for call in record.tool_calls:
+                self._steps += 1
+                items.append(StepStartEvent(call.id, call.name, self._steps))
+                items.append(ToolCallEvent(call.name, call.parsed or {}, call.id))
+        elif not isinstance(record, ToolMessage):  # of a result, its events alone are entries
+            items.insert(0, record)
+        for item in items:
+            self.entries.append(Entry(len(self.entries), item))
+
+
 class Subscription:
     """The entries that one reader wants: an async iterator that goes on until `close()`.
 
-    If there is a `handler`, it gets each entry at once instead.
+    `names` are channels and kinds. If there is a `handler`, it gets each entry instead.
     """
 
-    agent: Loop
-    channels: Collection[str]
-    kinds: Collection[str]
-    size: int = 0
-    handler: Callable[[Entry], object] | None = None
+    def __init__(
+        self,
+        agent: Loop,
+        names: Collection[str],
+        since: int | None,
+        handler: OnEntry | None,
+    ) -> None:
+        classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
+        known = {*get_args(Channel), *(each.__name__ for each in classes)}
+        for name in names:
+            if name not in known:
+                raise ValueError(f"there is no {name!r}: choose from {', '.join(sorted(known))}")
+        self._agent = agent
+        self._names = names
+        self._handler = handler
+        self._log = agent.fold(Entries)
+        self._next = len(self._log.entries) if since is None else since + 1
+        self._passing = deque[Entry](maxlen=1000)  # of events that leave no record
+        self._news = asyncio.Event()
+        self._closed = False
+        self._turn = asyncio.Lock()
+        agent.listeners = [*agent.listeners, self]
 
-    def __post_init__(self) -> None:
-        self.agent.listeners = [*self.agent.listeners, self]
-        self._entries = asyncio.Queue[Entry | None]()
-        self._missed = MissedEvent(0)
+    def __call__(self, event: Event | None = None) -> None:
+        """Let the reader or the handler have an event, and what records are new."""
+        if isinstance(event, Delta | UNRECORDED):
+            self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
+        self._news.set()
+        while self._handler and (entry := self._take()):
+            work = self._handler(entry)
+            if inspect.isawaitable(work):
+                self._newest = asyncio.create_task(self._finish(work))
 
-    def __call__(self, item: Event | Record) -> None:
-        """Take what has just happened. If the queue is full, count it as missed."""
-        entry = Entry(len(self.agent.log) - 1, item)
-        if not self._wants(entry):
-            return
-        if self.handler:
-            try:
-                self.handler(entry)
-            except Exception:
-                logger.exception("a handler failed on %s", entry.kind)
-        elif self._entries.qsize() < self.size:
-            self._entries.put_nowait(entry)
-            self._missed = MissedEvent(0)
-        else:
-            if not self._missed.entries:
-                self._entries.put_nowait(Entry(entry.number - 1, self._missed))
-            self._missed.entries += 1
+    async def _finish(self, work: Awaitable[object]) -> None:
+        """Await an async handler, after the entries before."""
+        async with self._turn:
+            await within(60.0, work, grace=self._agent.cancel_grace)
 
-    def _wants(self, entry: Entry) -> bool:
-        if self.kinds and entry.kind not in self.kinds:
-            return False
-        return not self.channels or entry.channel in self.channels
-
-    def replay(self, since: int) -> None:
-        """Begin with what the log holds behind the number `since`."""
-        for number, record in enumerate(self.agent.log):
-            if number <= since:
-                continue
-            items: list[Event | Record] = [*events_of(record)]
-            if is_item(record):
-                items.insert(0, record)
-            for item in items:
-                entry = Entry(number, item)
-                if self._wants(entry):
-                    self._entries.put_nowait(entry)
+    def _take(self) -> Entry | None:
+        """Return the next entry that is wanted, or None."""
+        log = self._agent.fold(Entries)
+        if log is not self._log:  # another history: its entries begin anew
+            self._log, self._next = log, 0
+        while True:
+            if self._passing and self._passing[0].number < self._next:
+                entry = self._passing.popleft()
+            elif self._next < len(log.entries):
+                entry = log.entries[self._next]
+                self._next += 1
+            else:
+                return None
+            if not self._names or entry.channel in self._names or entry.kind in self._names:
+                return entry
 
     def close(self) -> None:
         """Take no further entry; the reader gets those that wait, and then the end."""
-        self.agent.listeners = [each for each in self.agent.listeners if each is not self]
-        self._entries.put_nowait(None)
+        self._agent.listeners = [each for each in self._agent.listeners if each is not self]
+        self._closed = True
+        self._news.set()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Entry:
-        entry = await self._entries.get()
-        if entry is None:
-            self._entries.put_nowait(None)  # for the next call
-            raise StopAsyncIteration
-        return entry
-
-
-def is_item(record: Record) -> bool:
-    """Return True if a record is an item itself. Events alone tell of replies and results."""
-    return not isinstance(record, AssistantMessage | ToolMessage)
+        while True:
+            if entry := self._take():
+                return entry
+            if self._closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
 
 
 class Channels(Loop):
-    """Gives each subscriber the entries that it asks for; their numbers survive a restart.
-
-    channel_size: how many entries wait for a slow reader before it misses some.
-    """
-
-    channel_size: PositiveInt = 1000
+    """Gives each subscriber the entries that it asks for; their numbers survive a restart."""
 
     def record(self, record: Record) -> None:
         super().record(record)
-        if is_item(record):
-            for listener in self.listeners:
-                if isinstance(listener, Subscription):
-                    listener(record)
+        for listener in self.listeners:
+            if isinstance(listener, Subscription):
+                # later, as a mixin to the left may still have to write the record
+                with suppress(RuntimeError):  # no event loop runs here: the next event tells of it
+                    asyncio.get_running_loop().call_soon(listener)
 
-    async def call_model(self, request: Request) -> AssistantMessage:
-        try:
-            return await super().call_model(request)
-        except Stop:
-            raise
-        except Exception as error:
-            self.emit(ErrorEvent(f"{type(error).__name__}: {error}"))
-            raise
+    def subscribe(self, *names: str, since: int | None = None) -> Subscription:
+        """Return an async iterator over the entries of these channels or kinds, or over all.
 
-    def subscribe(
-        self, *channels: Channel, since: int | None = None, kinds: Collection[str] = ()
-    ) -> Subscription:
-        """Return an async iterator over the entries of these channels, and of these kinds.
-
-        Without channels it has all channels, and without kinds all kinds. It has what happens from
-        now on, in this run and the next; with `since`, first what the log holds behind that number.
+        It has what happens from now on, in this run and the next; with `since`, first what the log
+        holds behind that number. ValueError: there is no such channel or kind.
         """
-        new = Subscription(self, channels, kinds, self.channel_size)
-        if since is not None:
-            new.replay(since)
-        return new
+        return Subscription(self, names, since, None)
 
-    def on(self, kind: str, handler: Callable[[Entry], object]) -> Callable[[], None]:
-        """Call `handler` with each entry of a kind, such as "ToolResultEvent".
+    def on(self, name: str, handler: OnEntry) -> Callable[[], None]:
+        """Call `handler` with each entry of a kind, such as "ToolResultEvent", or of a channel.
 
-        Return a function that unsubscribes. An error of the handler is logged, and stops nothing.
+        Return a function that unsubscribes. An async handler is awaited beside the run, entry after
+        entry, each for a minute at most. An error of the handler is logged, and stops nothing.
+        ValueError: there is no such channel or kind.
         """
-        return Subscription(self, (), (kind,), handler=handler).close
+        return Subscription(self, (name,), None, handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; subscriptions stay with this agent."""

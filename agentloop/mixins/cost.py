@@ -9,8 +9,8 @@ Copy with: the core, common/prices.py.
 
 All is added up from the log when it is asked for, so a session knows it after a restart. Without
 `prices`, those of the optional package genai-prices are used, in US dollars; nothing is downloaded.
-A request whose price is not known costs None, not zero, and so does every sum that it is a part of.
-Its tokens are counted all the same.
+A local model costs nothing then. A request whose price is not known costs None, not zero, and so
+does every sum that it is a part of. Its tokens are counted all the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..common.prices import Prices, cost_of, price_of
-from ..loop import Loop
+from ..common.prices import Priced, cost_of
 from ..messages import Usage
 from ..transcript import RequestRecord, usage_of
 
@@ -32,15 +31,8 @@ class Bill(NamedTuple):
     cost: float | None
 
 
-class Cost(Loop):
-    """Adds up tokens and money; `limit_price=prices` lets `Limits` count the same.
-
-    prices: a `Price` by model name, or a function of (model, Usage) that returns money, or None
-        where it knows no price. Without it, the package genai-prices is asked, if it is installed;
-        a model at a local address has no price then, unless you pass `prices=genai_price`.
-    """
-
-    prices: Prices | None = None
+class Cost(Priced):
+    """Adds up tokens and money. `Limits` goes by the same `prices`."""
 
     @property
     def cost(self) -> float | None:
@@ -66,5 +58,5 @@ class Cost(Loop):
         return {name: self._bill(requests) for name, requests in by_model.items()}
 
     def _bill(self, requests: Sequence[RequestRecord]) -> Bill:
-        cost = cost_of(requests, price_of(self.prices, self.llm))
+        cost = cost_of(requests, self.price)
         return Bill(len(requests), usage_of(requests), cost)

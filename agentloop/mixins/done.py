@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic_core import from_json
 
@@ -27,7 +27,10 @@ from ..content import as_text
 from ..errors import ToolError
 from ..loop import ChatModel, Loop, Request
 from ..messages import JSON, AssistantMessage, Result, TaskComplete
-from ..tools import FunctionTool, Tool, tool
+from ..runs import Prompt
+from ..tools import FunctionTool, Tool
+
+Wanted = TypeVar("Wanted")
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
 DONE_NUDGE = "You have not finished: go on with the task, or call the {tool} tool if it is done."
@@ -48,13 +51,22 @@ class DoneTool(Loop):
 
     require_done_tool: plain text is no answer. If False, it ends a run as usual.
     output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...). Checkers
-        learn it from an annotation: `city: City = result.value`.
+        learn it from `await agent.run_as(City, prompt)`, or from `city: City = result.value`.
     done_nudge: what the model reads after plain text; `{tool}` stands for the done tool's name.
     """
 
     require_done_tool: bool = True
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
+
+    async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
+        """Run a prompt with this `output_type`. The value is None if the run has no answer."""
+        self.refuse_if_busy()
+        usual, self.output_type = self.output_type, output_type
+        try:
+            return await self.run(prompt)
+        finally:
+            self.output_type = usual
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
@@ -99,9 +111,9 @@ def done_tool(output_type: Any = None) -> Tool:
     def hand_over(result: object) -> None:
         raise TaskComplete(as_text(result), result)
 
-    hand_over.__annotations__["result"] = output_type
     function: Callable[..., None] = done if output_type is None else hand_over
-    return tool(DONE_DESCRIPTION, name="done", read_only=True)(function)
+    types = {"result": output_type}
+    return FunctionTool(function, DONE_DESCRIPTION, name="done", types=types, read_only=True)
 
 
 def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:

@@ -1,4 +1,4 @@
-"""Runs your functions and commands at certain points: before and after tools, prompts, answers.
+"""Runs your functions at certain points: before and after tools, prompts, answers.
 
 Copy with: the core, common/gate.py, common/subagents.py.
 
@@ -11,9 +11,9 @@ Copy with: the core, common/gate.py, common/subagents.py.
     agent = MyAgent(llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash")])
     await agent.fire_hooks("SessionEnd", {})               # when you are done: nobody else knows
 
-Events have the names that people know from Claude Code, and commands get and print its JSON: see
-`Hook`; a recipe, claude_code_hooks.py, reads its settings. These are the places of a middleware,
-here and as a seam (a method that you override):
+Events have the names that people know from Claude Code. A recipe, claude_code_hooks.py, reads its
+settings and runs the commands in them. These are the places of a middleware, here and as a seam (a
+method that you override):
 
     | before the agent | SessionStart, UserPromptSubmit | `context`    |
     | after the agent  | Stop, SessionEnd               | `finish`     |
@@ -31,14 +31,13 @@ nothing. What hooks said of an event, and why one failed, is a mark in the log: 
 import json
 import os
 import re
-import subprocess
 from asyncio import CancelledError
 from collections.abc import Sequence
 from copy import deepcopy
 from operator import attrgetter
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, Field, PositiveFloat, dataclasses
+from pydantic import BaseModel, PositiveFloat, dataclasses
 from pydantic_core import from_json, to_json
 
 from ..common.gate import Gate, Judgment, Verdict
@@ -60,7 +59,7 @@ from ..messages import (
     frozen,
 )
 from ..transcript import Fold, is_own
-from ..waiting import call_function, in_thread, logger, was_cancelled, within
+from ..waiting import call_function, logger, was_cancelled, within
 
 HookEvent = Literal[
     "SessionStart",
@@ -83,31 +82,23 @@ EXACT_NAMES = re.compile(
 VERDICTS = {  # any other word is a "deny"
     "": Verdict.NONE,
     "allow": Verdict.ALLOW,
-    "approve": Verdict.ALLOW,  # of older scripts
     "ask": Verdict.ASK,
 }
 
 
 @dataclasses.dataclass
 class Hook:
-    """What runs at an event: a function, async or not, or a command.
+    """A function that runs at an event, async or not.
 
-    A command is a list of arguments, or a line for the shell. It reads JSON, as the dict that a
-    function gets: `hook_event_name`, `session_id`, `cwd`, and by event `tool_name`, `tool_input`,
-    `tool_use_id`, `tool_response`, `prompt` and more. It prints such a dict, or nothing, as a
-    function returns one or None. Other text is a failure, but context at SessionStart and
-    UserPromptSubmit. Each key is optional, and may be within "hookSpecificOutput":
+    It gets a dict: `hook_event_name`, `session_id`, `cwd`, and by event `tool_name`, `tool_input`,
+    `tool_use_id`, `tool_response`, `prompt` and more. It returns None, or a dict of these keys,
+    each of them optional:
 
-    decision, or permissionDecision: "allow", "ask" or "deny". "block" means "deny", and at Stop
-        that the run goes on. If there are several of these, the strictest counts.
-    reason, or permissionDecisionReason: what the model reads of a "deny".
-    updatedInput: the arguments to call the tool with, an object. null changes nothing. A function
+    decision: "allow", "ask" or "deny". "block" means "deny", and at Stop that the run goes on.
+    reason: what the model reads of a "deny".
+    updatedInput: the arguments to call the tool with, an object. None changes nothing. The function
         may change `tool_input` in place as well.
     additionalContext: what the model is told in any case, from its next request on.
-    continue: False is a "deny", too.
-
-    Exit code 2 is a "deny" with the error output as its reason. Other codes are failures. If your
-    commands use CLAUDE_PROJECT_DIR, put it into the environment.
 
     matcher: a tool's name, a list as in "write|edit" or "write, edit", or a regular expression for
         a part of the name: see `fires_for`. "" and "*" are all tools.
@@ -115,22 +106,18 @@ class Hook:
     """
 
     event: HookEvent
-    command: Function | Sequence[str] | str
+    function: Function
     matcher: str = ""
     timeout: PositiveFloat = 10.0
 
 
-class Said(BaseModel, strict=True):
-    """What a hook returns or prints. The keys are those of Claude Code, and others are ignored."""
+class Said(BaseModel, strict=True, extra="forbid"):
+    """What a hook returns."""
 
     decision: str = ""
-    permissionDecision: str = ""
-    reason: str | None = None
-    permissionDecisionReason: str | None = None
+    reason: str = ""
     updatedInput: JSON | None = None
-    additionalContext: str | None = None
-    goes_on: bool = Field(default=True, alias="continue")
-    hookSpecificOutput: Self | None = None
+    additionalContext: str = ""
 
 
 class Answer(NamedTuple):
@@ -316,7 +303,7 @@ async def ask_hook(hook: Hook, data: JSON) -> Answer:
     try:
         said = None
         if is_about(hook, data):
-            said = await within(hook.timeout, run_hook(hook, own), grace=0)
+            said = await within(hook.timeout, call_function(hook.function, own), grace=0)
         changed: object = own.get("tool_input")
         if changed is None:  # the function took it out
             changed = given
@@ -333,63 +320,21 @@ async def ask_hook(hook: Hook, data: JSON) -> Answer:
 def is_about(hook: Hook, data: JSON) -> bool:
     """Return True if a hook's matcher is about what has happened."""
     names = [data[key] for key in MATCHED if key in data]
-    if not names:
-        return True
-    # "bash", "web_fetch" and "memory__create" of a server are "Bash", "WebFetch" and
-    # "mcp__memory__create" in Claude Code, and so in its settings.
-    name = names[0]
-    names += [name.title().replace("_", "")]
-    if "__" in name:
-        names += [f"mcp__{name}"]
-    return any(fires_for(hook.matcher, each) for each in names)
-
-
-async def run_hook(hook: Hook, data: JSON) -> object:
-    """Run a hook; return what it returns or prints.
-
-    Raises what its function raises, or why its command failed.
-    """
-    if callable(hook.command):
-        return await call_function(hook.command, data)
-    done = await in_thread(
-        subprocess.run,
-        hook.command,
-        shell=isinstance(hook.command, str),
-        input=json.dumps(data),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=hook.timeout,
-    )
-    if done.returncode == 2:
-        return {"decision": "deny", "reason": done.stderr.strip()}
-    done.check_returncode()
-    text = done.stdout.strip()
-    if text[:1] != "{" and hook.event in ("SessionStart", "UserPromptSubmit"):
-        return {"additionalContext": text}  # as Claude Code takes it
-    return json.loads(text or "null")
+    return not names or fires_for(hook.matcher, names[0])
 
 
 def read_answer(said: object, tool_input: object) -> Answer:
-    """Read what a hook says. The strictest of its verdicts counts, with the reason beside it.
+    """Read what a hook says.
 
     Raises ValueError if it is not of the form that `Hook` describes, or if the arguments are no
     JSON.
     """
-    outer = Said.model_validate({} if said is None else said)
-    strictest, reason, context = Verdict.NONE, "", ""
-    for part in (outer, outer.hookSpecificOutput or Said()):
-        words = part.decision, part.permissionDecision
-        verdict = max(VERDICTS.get(word, Verdict.DENY) for word in words)
-        if not part.goes_on:
-            verdict = Verdict.DENY
-        if verdict > strictest:
-            strictest = verdict
-            reason = part.permissionDecisionReason or part.reason or outer.reason or ""
-        if part.updatedInput is not None:
-            tool_input = part.updatedInput
-        context = part.additionalContext or context
+    answer = Said.model_validate({} if said is None else said)
+    if answer.updatedInput is not None:
+        tool_input = answer.updatedInput
     tool_input = from_json(to_json(tool_input), allow_inf_nan=False)
-    return Answer(strictest, reason, tool_input, context)
+    verdict = VERDICTS.get(answer.decision, Verdict.DENY)
+    return Answer(verdict, answer.reason, tool_input, answer.additionalContext)
 
 
 def is_same(one: object, other: object) -> bool:

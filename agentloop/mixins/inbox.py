@@ -4,6 +4,7 @@ Copy with: the core.
 
     agent.send("Leave the tests as they are.")            # from anywhere, any thread
     MyAgent(..., reminders=[every(10, "Keep the list of open points up to date.")])
+    MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
 A message waits in the log itself, so it is as safe as the log is: with a session it survives a kill
 from the moment `send` returns. A message that comes too late for a run begins the next one.
@@ -11,10 +12,10 @@ from the moment `send` returns. A message that comes too late for a run begins t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from threading import RLock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import PositiveInt
 
@@ -43,10 +44,14 @@ class Sent(Mark):
 
 
 class Reminder(NamedTuple):
-    """Says `text` to the model every `n_turns` model calls."""
+    """Says `text` to the model every `n_turns` model calls.
+
+    A plain function takes the agent and returns the text, or "" to say nothing now. The log knows
+    it by its name, so two functions need two names.
+    """
 
     n_turns: PositiveInt
-    text: str
+    text: str | Callable[[Any], str]
 
 
 every = Reminder  # every(10, "text") comes after every 10 model calls
@@ -55,7 +60,7 @@ every = Reminder  # every(10, "text") comes after every 10 model calls
 class Inbox(Loop):
     """Steers a run with messages from outside, and with reminders that come again and again.
 
-    reminders: each made with `every(n_turns, text)`.
+    reminders: each made with `every(n_turns, text)`, or `every(n_turns, function)`.
     """
 
     reminders: Sequence[Reminder] = ()
@@ -83,9 +88,12 @@ class Inbox(Loop):
 
     async def context(self) -> list[Message]:
         self._deliver()
-        for reminder in self.reminders:
-            if self.fold(TurnsWithout, reminder.text).turns >= reminder.n_turns:
-                self.tell(reminder.text, "reminder")
+        for n_turns, text in self.reminders:
+            name = str(getattr(text, "__qualname__", text))
+            if self.fold(TurnsWithout, name).turns >= n_turns:
+                words = text(self) if callable(text) else text
+                if words:
+                    self.add(UserMessage(words, "reminder", name))
         return await super().context()
 
     def record(self, record: Record) -> None:
@@ -125,5 +133,5 @@ class TurnsWithout(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, AssistantMessage):
             self.turns += 1
-        elif isinstance(record, UserMessage) and record.text == self._reminder:
+        elif isinstance(record, UserMessage) and self._reminder in (record.text, record.sent_id):
             self.turns = 0

@@ -17,13 +17,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import PositiveFloat, PositiveInt
 
-from ..common.prices import PriceOf, Prices, cost_of, price_of
-from ..loop import Loop, Request
+from ..common.prices import Priced, PriceOf, cost_of
+from ..loop import Request
 from ..messages import (
     AssistantMessage,
     Fork,
@@ -36,6 +35,7 @@ from ..messages import (
     Summary,
     ToolCall,
     ToolMessage,
+    Usage,
 )
 from ..transcript import Fold, Records, RequestRecord, is_request, sealed
 from ..waiting import within
@@ -43,6 +43,10 @@ from ..waiting import within
 Outcome = TypeVar("Outcome")
 
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
+NO_PRICE = (
+    "max_cost: the price of {0!r} is not known. Install genai-prices, or set "
+    "prices={{{0!r}: Price(input=..., output=...)}}, which is money for a million tokens"
+)
 REPORT = (
     "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
     "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
@@ -50,17 +54,18 @@ REPORT = (
 IN_A_TURN = ("seconds", "tokens", "cost")
 
 
-class Limits(Loop):
+class Limits(Priced):
     """Ends a run that has reached a limit before its next request or call; None is no limit.
 
     max_requests: model requests, side requests included.
     max_tokens: input and output tokens of all requests together.
-    max_cost: money, in the currency of `limit_price`: US dollars without it.
+    max_cost: money, in the currency of `prices`: US dollars without them. If the price of the model
+        is not known, that is an error before the first request; if that of a sub-agent is not
+        known, the run ends after its request.
     max_seconds: seconds since the run began. A request or a call that is under way is stopped then.
     max_tool_calls: calls that run. Further calls do not run, and the model reads why. Calls that an
         earlier run left open are not counted.
     max_tool_failures: failures of one tool in a row, in the order of their results.
-    limit_price: prices, as `Cost` takes them. If a price is not known, `max_cost` ends the run.
     limit_exempt: names of tools whose calls do not count. They run even if a limit other than
         `max_seconds` is reached, as a done tool has to.
     """
@@ -71,10 +76,12 @@ class Limits(Loop):
     max_seconds: PositiveFloat | None = None
     max_tool_calls: PositiveInt | None = None
     max_tool_failures: PositiveInt | None = None
-    limit_price: Prices | None = None
     limit_exempt: Sequence[str] = ("done",)
 
     async def call_model(self, request: Request) -> AssistantMessage:
+        model = (request.model or self.llm).model
+        if self.max_cost and self.price(model, Usage()) is None:
+            raise ValueError(NO_PRICE.format(model))
         kind = self._reached()
         if kind:
             raise self._stop(kind)
@@ -110,14 +117,9 @@ class Limits(Loop):
         if (failed or isinstance(record, Summary)) and self.running and (kind := self._reached()):
             raise self._stop(kind)
 
-    @cached_property
-    def _price(self) -> PriceOf:
-        """Return the function that knows the prices: always the same one, as a fold goes by it."""
-        return price_of(self.limit_price, self.llm)
-
     def _spent(self) -> dict[str, Any]:
         """Return what this run has used; its cost only if `max_cost` asks for it."""
-        price = self._price if self.max_cost else None
+        price = self.price if self.max_cost else None
         return self.fold(Spent, price, *self.limit_exempt).used
 
     async def _in_time(self, work: Awaitable[Outcome]) -> Outcome | None:
@@ -160,7 +162,7 @@ class Spent(Fold):
         self._begin(time.time())
 
     def _begin(self, start: float) -> None:
-        self._start = start
+        self._start = time.monotonic() - (time.time() - start)  # the clock may be set meanwhile
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
         self._failures = Counter[str]()  # in a row, by tool
@@ -169,7 +171,7 @@ class Spent(Fold):
     def used(self) -> dict[str, Any]:
         """Return what was used, by the names of the limits. A cost of None is not known."""
         return {
-            "seconds": time.time() - self._start,
+            "seconds": time.monotonic() - self._start,
             "tokens": self._tokens,
             "cost": self._cost,
             "requests": self._requests,
@@ -197,7 +199,7 @@ class Spent(Fold):
         self._requests += 1
         if request.usage:
             self._tokens += request.usage.total_tokens
-        cost = cost_of([request], self._price)
+        cost = self._price and cost_of([request], self._price)
         if self._cost is None or cost is None:
             self._cost = None
         else:

@@ -52,7 +52,7 @@ class Memory(Loop):
 
     async def context(self) -> list[Message]:
         messages = await super().context()
-        after_system = 1 if self.system_prompt else 0
+        after_system = 1 if self.system_text() else 0
         return [*messages[:after_system], *self._memory, *messages[after_system:]]
 
     def _read_files(self) -> list[UserMessage]:

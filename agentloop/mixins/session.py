@@ -77,7 +77,7 @@ class Session(Loop):
         if isinstance(record, RunStart):
             tools = [[each.name, each.description, each.parameters] for each in self.toolset()]
             record = replace(
-                record, session=self.session, system_prompt=self.system_prompt, tools=tools
+                record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
         line = dump_record(record)  # first: what cannot be written is in no log
         if isinstance(record, Reset):  # the line first: if the disk is full, the log stays

@@ -28,8 +28,9 @@ from ..messages import (
     Usage,
 )
 from ..tools import Tool
-from .http import Accumulator, HTTPModel
+from .http import HTTPModel
 from .wire import (
+    Accumulator,
     as_dict,
     as_dicts,
     attachment,

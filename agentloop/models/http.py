@@ -19,11 +19,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from ..errors import (
     AuthenticationFailed,
@@ -38,10 +38,10 @@ from ..errors import (
     ServerError,
     failed_attempt,
 )
-from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
-from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice, clean_text
+from ..events import OnDelta
+from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
-from .wire import EventParser, as_dict, parse_json, plain_text
+from .wire import Accumulator, EventParser, as_dict, parse_json, plain_text, retry_after, storable
 
 if TYPE_CHECKING:
     import httpx  # it takes 60 ms to import, so whoever makes no request goes without
@@ -50,8 +50,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentloop")
 
 LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
-LONGEST_ASKED = 86_400.0  # seconds: what is more counts as a day
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
+KEEP_ALIVE = 60.0  # seconds that an idle connection stays open
+MOST_IDLE = 20  # connections to a server
+CONNECTING = 50  # connections to a server that are made at the same time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 EMPTY_ACCOUNT = "insufficient_quota|spend_limit"  # OpenAI, Anthropic: a 429 that does not pass
 # identity: a few kilobytes of a compressed reply can hold gigabytes
@@ -102,69 +104,16 @@ def error_class(status: Any, text: str) -> type[ModelError]:
     return ServerError
 
 
-def retry_after(headers: Mapping[str, str], body: str) -> float | None:
-    """Return the seconds to wait that an answer asks for, or None.
-
-    They are in its header or, at Google, in its body.
-    Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
-    """
-    found = re.match(r"(\d+(\.\d+)?)", headers.get("retry-after", ""))
-    if not found:
-        found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)', body)
-    if not found:
-        return None
-    return min(float(found[1]), LONGEST_ASKED)
-
-
-# ---- streams
-
-
-@dataclass
-class Accumulator(ABC):
-    """Puts one streamed reply together, and shows its pieces to a listener."""
-
-    on_delta: OnDelta | None = None
-    shown: bool = False
-    """True once text or thinking was shown: there is no other attempt then."""
-    complete: bool = False
-    """True once the reply's end was seen."""
-    body: bytearray = field(default_factory=bytearray)
-    """The bytes of this attempt's answer, streamed or not."""
-    data: JSON = field(default_factory=JSON)
-    """The reply as far as it has come."""
-
-    @abstractmethod
-    def add(self, event: JSON) -> None:
-        """Add the next event, and show what is in it."""
-
-    def reply(self) -> JSON:
-        """Return the reply as `HTTPModel.read` takes it."""
-        return self.data
-
-    def text(self, piece: str) -> None:
-        """Show a piece of the answer."""
-        if piece and self.on_delta:
-            self.shown = True
-            self.on_delta(TextDeltaEvent(clean_text(piece)))
-
-    def thinking(self, piece: str) -> None:
-        """Show a piece of the thinking."""
-        if piece and self.on_delta:
-            self.shown = True
-            self.on_delta(ThinkingDeltaEvent(clean_text(piece)))
-
-    def call(self, piece: str, tool: str, call_id: str) -> None:
-        """Show a piece of a call's arguments."""
-        if piece and self.on_delta:
-            self.on_delta(ToolCallDeltaEvent(clean_text(piece), tool, call_id))
-
-
-def _storable(message: AssistantMessage) -> AssistantMessage:
-    """Replace what JSON cannot hold again in `raw`, half a character, say. Raises ValueError."""
-    if not message.raw:
-        return message
-    text = clean_text(json.dumps(message.raw, ensure_ascii=False))
-    return replace(message, raw=from_json(text))
+def cause_of(error: BaseException) -> BaseException:
+    """Return what the operating system said, if that is behind an error, else the error."""
+    found: BaseException | None = error
+    while found:
+        if isinstance(found, OSError) and found.errno:
+            return found
+        # a group if a name has several addresses
+        several: Sequence[BaseException] = getattr(found, "exceptions", ())
+        found = next(iter(several), None) or found.__cause__ or found.__context__
+    return error
 
 
 # ---- connections
@@ -198,19 +147,66 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
         proxy = None
     return httpx.AsyncHTTPTransport(
         verify=_ssl_context(),
-        limits=httpx.Limits(keepalive_expiry=60),
+        limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
         proxy=proxy and re.sub("^(?!.*://)", "http://", proxy),
     )
 
 
-Pool: TypeAlias = "dict[tuple[str, bytes], list[httpx.AsyncHTTPTransport]]"  # by scheme and host
+class Server:
+    """The connections to one server, in one event loop.
+
+    A transport is for one request at a time: httpx is slow at many in one, and its own pool loses
+    the places of requests that are cancelled (https://github.com/encode/httpcore/issues/1093).
+    """
+
+    def __init__(self) -> None:
+        self.idle: dict[httpx.AsyncHTTPTransport, asyncio.TimerHandle] = {}
+        self.turns = asyncio.Semaphore(CONNECTING)
+
+    def take(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
+        """Return the newest idle transport, or a new one. It connects when it has its turn."""
+        if not self.idle:
+            request.extensions["trace"] = self._wait_for_turn
+            return _new_transport(request.url)
+        transport, timer = self.idle.popitem()
+        timer.cancel()
+        return transport
+
+    async def keep(self, transport: httpx.AsyncHTTPTransport) -> None:
+        """Keep a transport for later requests, or close it if enough are idle."""
+        if len(self.idle) >= MOST_IDLE:
+            await transport.aclose()
+            return
+        loop = asyncio.get_running_loop()
+        self.idle[transport] = loop.call_later(KEEP_ALIVE, self._expire, transport)
+
+    def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
+        del self.idle[transport]
+        self.closing = asyncio.create_task(transport.aclose())
+
+    async def _wait_for_turn(self, event: str, info: object) -> None:
+        """Let few connect at once, so that a burst does not time out: httpx tells each step."""
+        if event == "connection.connect_tcp.started":
+            await self.turns.acquire()
+        elif event.startswith("connection.connect_tcp."):  # complete, failed
+            self.turns.release()
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        while self.idle:
+            transport, timer = self.idle.popitem()
+            timer.cancel()
+            await transport.aclose()
+
+
+Pool = dict[tuple[str, bytes], Server]  # by scheme and host
 # All models share these. If each model had a pool, one that is forgotten in a circle of references
 # would be collected with its connections still open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
 
 
 async def _keep_pool() -> AsyncGenerator[Pool, None]:
-    """Yield one event loop's idle transports, and close them when it ends.
+    """Yield one event loop's servers, and close their connections when it ends.
 
     An event loop closes its open async generators before it ends.
     """
@@ -220,13 +216,12 @@ async def _keep_pool() -> AsyncGenerator[Pool, None]:
             yield pool
     finally:
         del _pools[asyncio.get_running_loop()]
-        for idle in pool.values():
-            for transport in idle:
-                await transport.aclose()
+        for server in pool.values():
+            await server.close()
 
 
 async def _pool() -> Pool:
-    """Return this event loop's idle transports, by server."""
+    """Return this event loop's servers."""
     return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_pool()))
 
 
@@ -460,9 +455,9 @@ class HTTPModel(ABC):
         if not isinstance(error, httpx.HTTPError):
             return None
         host = request.url.netloc.decode()
-        reason = f"{type(error).__name__}: {error}"
-        # with SSL one listens, but its certificate is wrong, say
-        if request.url.host in LOOPBACK and re.match("ConnectError: (?!.SSL)", reason):
+        cause = cause_of(error)
+        reason = f"{type(error).__name__}: {cause}"
+        if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server listens there: start one (`ollama serve`?) or set base_url="
             return NoServer(f"{host}: {hint}")
         return ConnectionFailed(self._hide(f"{host}: {reason}")[:500])
@@ -470,11 +465,8 @@ class HTTPModel(ABC):
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         """Send the request once, and read the reply. Raises ModelError."""
         request = self._build_request(content, bool(parts.on_delta))
-        idle = (await _pool()).setdefault((request.url.scheme, request.url.netloc), [])
-        # one transport for one request at a time: httpx is slow at many in one
-        if not self.client and not idle:
-            idle.append(_new_transport(request.url))
-        transport: Any = self.client or idle.pop()
+        server = (await _pool()).setdefault((request.url.scheme, request.url.netloc), Server())
+        transport: Any = None if self.client else server.take(request)
         response = None
         try:
             if self.client:
@@ -482,16 +474,18 @@ class HTTPModel(ABC):
             else:
                 response = await transport.handle_async_request(request)
             async with aclosing(response):
-                return _storable(self.read(await self._receive(response, parts)))
+                return storable(self.read(await self._receive(response, parts)))
         except BaseException as error:
+            if transport and not isinstance(error, Exception):
+                await transport.aclose()  # a connection that was cancelled is never used again
             self._account(error, response, parts)
             known = self._translate(error, request, response, parts)
             if known:
                 raise known from None
             raise
         finally:
-            if not self.client:
-                idle.append(transport)
+            if transport:
+                await server.keep(transport)
             if self.dump:
                 sent = content.decode(errors="replace")
                 received = parts.body.decode(errors="replace")
@@ -543,9 +537,8 @@ class HTTPModel(ABC):
 
     async def aclose(self) -> None:
         """Close this event loop's idle connections. The end of the event loop does so, too."""
-        for idle in [*(await _pool()).values()]:
-            while idle:
-                await idle.pop().aclose()
+        for server in [*(await _pool()).values()]:
+            await server.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -28,7 +28,7 @@ from ..messages import (
     ToolMessage,
 )
 from ..tools import Tool
-from .http import Accumulator, HTTPModel
+from .http import HTTPModel
 from .responses import (
     ResponsesEvents,
     join_details,
@@ -39,6 +39,7 @@ from .responses import (
     write_part,
 )
 from .wire import (
+    Accumulator,
     as_dict,
     as_dicts,
     declare,

@@ -29,8 +29,8 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from .http import Accumulator
 from .wire import (
+    Accumulator,
     as_dict,
     as_dicts,
     attachment,

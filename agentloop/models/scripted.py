@@ -86,15 +86,23 @@ class ScriptedModel:
 
 
 def _message(reply: Any, number: int) -> AssistantMessage:
-    if isinstance(reply, BaseException):
-        raise reply
-    if isinstance(reply, AssistantMessage):
-        return reply
-    if isinstance(reply, str):
-        return AssistantMessage(reply)
-    if isinstance(reply, ToolCall):
-        reply = [reply]
-    named = (replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(reply))
+    match reply:
+        case BaseException():
+            raise reply
+        case AssistantMessage():
+            return reply
+        case str():
+            return AssistantMessage(reply)
+        case ToolCall():
+            calls = [reply]
+        case [str(), *_]:
+            raise TypeError(
+                "a list is one reply of several calls; several replies are several arguments, such "
+                "as ScriptedModel('Hello.', 'Bye.')"
+            )
+        case _:
+            calls = reply
+    named = [replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(calls)]
     return AssistantMessage(tool_calls=tuple(named))
 
 

@@ -1,6 +1,6 @@
 """What the JSON of all wires has in common: turns, parts, names, schemas, counts, events.
 
-Copy with: errors.py, tools.py and what they name.
+Copy with: errors.py, events.py, tools.py and what they name.
 
 Nothing here sends. http.py is how a request travels; this is how one is written, and a reply read.
 """
@@ -11,13 +11,18 @@ import base64
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from ..errors import BadRequest, BadResponse
+from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
 from ..messages import (
     JSON,
     AssistantMessage,
@@ -34,6 +39,8 @@ from ..messages import (
     clean_text,
 )
 from ..tools import Tool
+
+LONGEST_ASKED = 86_400.0  # seconds: what is more counts as a day
 
 # ---- JSON from outside, where anything may be anything
 
@@ -291,3 +298,68 @@ class EventParser:
             elif self._data and not line.strip():
                 yield self._data
                 self._data = b""
+
+
+# ---- streams
+
+
+@dataclass
+class Accumulator(ABC):
+    """Puts one streamed reply together, and shows its pieces to a listener."""
+
+    on_delta: OnDelta | None = None
+    shown: bool = False
+    """True once text or thinking was shown: there is no other attempt then."""
+    complete: bool = False
+    """True once the reply's end was seen."""
+    body: bytearray = field(default_factory=bytearray)
+    """The bytes of this attempt's answer, streamed or not."""
+    data: JSON = field(default_factory=JSON)
+    """The reply as far as it has come."""
+
+    @abstractmethod
+    def add(self, event: JSON) -> None:
+        """Add the next event, and show what is in it."""
+
+    def reply(self) -> JSON:
+        """Return the reply as `HTTPModel.read` takes it."""
+        return self.data
+
+    def text(self, piece: str) -> None:
+        """Show a piece of the answer."""
+        if piece and self.on_delta:
+            self.shown = True
+            self.on_delta(TextDeltaEvent(clean_text(piece)))
+
+    def thinking(self, piece: str) -> None:
+        """Show a piece of the thinking."""
+        if piece and self.on_delta:
+            self.shown = True
+            self.on_delta(ThinkingDeltaEvent(clean_text(piece)))
+
+    def call(self, piece: str, tool: str, call_id: str) -> None:
+        """Show a piece of a call's arguments."""
+        if piece and self.on_delta:
+            self.on_delta(ToolCallDeltaEvent(clean_text(piece), tool, call_id))
+
+
+def retry_after(headers: Mapping[str, str], body: str) -> float | None:
+    """Return the seconds to wait that an answer asks for, or None.
+
+    They are in its header or, at Google, in its body.
+    Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
+    """
+    found = re.match(r"(\d+(\.\d+)?)", headers.get("retry-after", ""))
+    if not found:
+        found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)', body)
+    if not found:
+        return None
+    return min(float(found[1]), LONGEST_ASKED)
+
+
+def storable(message: AssistantMessage) -> AssistantMessage:
+    """Replace what JSON cannot hold again in `raw`, half a character, say. Raises ValueError."""
+    if not message.raw:
+        return message
+    text = clean_text(json.dumps(message.raw, ensure_ascii=False))
+    return replace(message, raw=from_json(text))

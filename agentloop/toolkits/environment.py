@@ -55,19 +55,6 @@ def fill_in(text: str) -> tuple[str, Secrets]:
     return filled, Secrets(secrets)
 
 
-def texts_in(value: Any) -> list[str]:
-    """Return the texts of which a value consists."""
-    # {"a": ["me", 7]} -> ["me", "7"]
-    if value.__class__ is dict:
-        value = list(value.values())
-    elif value.__class__ not in (list, tuple):
-        return [str(value).strip()]
-    texts = list[str]()
-    for item in value:
-        texts += texts_in(item)
-    return texts
-
-
 def texts_in_url(url: str) -> set[str]:
     """Return the texts of a URL but its host, and its `user:password` as a header has it."""
     address = urlsplit(url)

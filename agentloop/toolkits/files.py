@@ -1,6 +1,6 @@
-"""Tools for the files of one folder: read, glob, grep, write, edit. No path leads out of it.
+"""Tools for the files of one folder, out of which no path leads: read, glob, grep, write, edit.
 
-Copy with: common/approve.py and what it names.
+Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
@@ -18,13 +18,13 @@ import shutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 
-from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import in_thread
+from ..waiting import call_function
 
 RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
 MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
@@ -36,38 +36,63 @@ SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"
 GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores blanks, dots and a ":stream"
 
 
+@dataclass
+class Edit:
+    """One replacement in a text."""
+
+    old_text: str
+    new_text: str
+    replace_all: bool = False
+
+    def make(self, text: str, path: str) -> tuple[str, int]:
+        """Return the text with the replacement made, and in how many places. `path` is its file's.
+
+        Raises ToolError unless the old text is there, and only once.
+        """
+        if not self.old_text:
+            raise ToolError(
+                "old_text is empty: take a line that is there, or make a file with write."
+            )
+        line_end = "\n"
+        if text.count("\r\n") * 2 > text.count("\n"):
+            line_end = "\r\n"  # `read` shows none: the model writes "\n"
+        old = re.sub("\r?\n", line_end, self.old_text)
+        new = re.sub("\r?\n", line_end, self.new_text)
+        places = text.count(old)
+        if not places:
+            raise ToolError(
+                f"{old!r:.200} is not in {path} as it is. Read the file and copy what is there, "
+                "white space too."
+            )
+        if places > 1 and not self.replace_all:
+            raise ToolError(
+                f"{old!r:.200} is in {path} {places} times: take in more of the lines around it, "
+                "or set replace_all."
+            )
+        return text.replace(old, new), places
+
+
 class Workspace:
     """A folder, and the tools that work in it.
 
     root: the folder. It has to exist.
-    approve: called with a tool's name and its arguments before `write` and `edit`; plain (it runs
-        in a thread) or async. `path` is the file that would change: not a link that leads to it.
-        Anything but True denies, and so do an error and no answer in time.
-    approve_timeout: how many seconds it may take.
 
-    A model that can only call these tools reads and changes nothing outside of the folder. (A hard
-    link into it can be read; a write gives the name a file of its own.) It reads what is in `.git`
-    and changes nothing there: git runs the programs that its configuration and its hooks name. A
-    tool that runs programs (`Shell`) is not held back by any of this.
+    The folder is a boundary: a model that can only call these tools reads and changes nothing
+    outside of it. (A hard link into it can be read; a write gives the name a file of its own.) It
+    reads what is in `.git` and changes nothing there: git runs the programs that its configuration
+    and its hooks name. A tool that runs programs is not held back by any of this: `Shell` is no
+    boundary.
     """
 
-    def __init__(
-        self,
-        root: str | Path = ".",
-        *,
-        approve: Approve = None,
-        approve_timeout: float = 300.0,
-    ) -> None:
+    def __init__(self, root: str | Path = ".") -> None:
         self.root = Path(root).resolve()
         os.listdir(self.root)  # raises now if it is no folder
-        self.approve = approve
-        self.approve_timeout = approve_timeout
         self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
 
     @property
     def tools(self) -> list[Tool]:
         """Return all tools of this folder."""
-        return [self.read, self.glob, self.grep, self.write, self.edit]
+        return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
     @tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
@@ -149,7 +174,7 @@ class Workspace:
             data = content.encode()
             if before and self.seen.get(target) != hash(before):
                 raise ToolError(f"{path} exists, and is not as you last read it: read it first.")
-            await self._change("write", target, before, data, content=content)
+            self._change(target, before, data)
             done = "Overwrote" if before else "Created"
             return f"{done} {self._name(target)}: {len(data):,} bytes."
 
@@ -163,33 +188,30 @@ class Workspace:
             new_text: What to put in its place.
             replace_all: Replace it wherever it is.
         """
-        if not old_text:
-            raise ToolError(
-                "old_text is empty: take a line that is there, or make a file with write."
-            )
+        return self._edit(path, [Edit(old_text, new_text, replace_all)])
+
+    @tool(parallel=False)
+    async def multi_edit(self, path: str, edits: list[Edit]) -> str:
+        """Make several edits in one file: all of them, or none if one fails.
+
+        Args:
+            path: The file, relative to the workspace root.
+            edits: As for `edit`. They are made in this order, each in the text that the last left.
+        """
+        return self._edit(path, edits)
+
+    def _edit(self, path: str, edits: list[Edit]) -> str:
+        """Make edits in a file, all of them or none."""
         with self._at(path) as target:
             before = self._load(target)
             text = before.decode(errors="surrogateescape")  # other bytes stay what they are
-            line_end = "\n"
-            if text.count("\r\n") * 2 > text.count("\n"):
-                line_end = "\r\n"  # `read` shows none: the model writes "\n"
-            old = re.sub("\r?\n", line_end, old_text)
-            new = re.sub("\r?\n", line_end, new_text)
-            places = text.count(old)
-            if not places:
-                raise ToolError(
-                    f"old_text is not in {path} as it is. Read the file and copy what is there, "
-                    "white space too."
-                )
-            if places > 1 and not replace_all:
-                raise ToolError(
-                    f"old_text is in {path} {places} times: take in more of the lines around it, "
-                    "or set replace_all."
-                )
-            data = text.replace(old, new).encode(errors="surrogateescape")
-            arguments = {"old_text": old_text, "new_text": new_text, "replace_all": replace_all}
-            await self._change("edit", target, before, data, **arguments)
-            return f"Edited {self._name(target)}: {places} replaced."
+            replaced = 0
+            for each in edits:
+                text, places = each.make(text, path)
+                replaced += places
+            data = text.encode(errors="surrogateescape")
+            self._change(target, before, data)
+            return f"Edited {self._name(target)}: {replaced} replaced."
 
     @contextmanager
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
@@ -232,23 +254,17 @@ class Workspace:
             raise ToolError(f"{name} is a binary file of {size:,} bytes.")
         return data
 
-    async def _change(
-        self, tool: str, target: Path, before: bytes, data: bytes, **arguments: object
-    ) -> None:
-        """Ask for approval, then replace a file as a whole, if it still holds `before`.
+    def _change(self, target: Path, before: bytes, data: bytes) -> None:
+        """Replace a file, which holds `before`, as a whole.
 
-        Nothing is awaited after the answer: no cancel and no other call of this event loop comes
-        between. `arguments` are the tool's, as somebody is asked with them.
+        Nothing is awaited between the reading and this: no cancel and no other call of this event
+        loop comes between.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
             raise ToolError(f"{name} is git's own: it can be read, and not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
-        arguments = {"path": name, **arguments}
-        await check_approval(self.approve, tool, arguments, seconds=self.approve_timeout)
-        if os.path.realpath(target) != str(target) or self._load(target) != before:
-            raise ToolError(f"{name} has just changed on disk: read it again.")
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
         try:
@@ -269,7 +285,7 @@ class Workspace:
             command = [sys.executable, "-I", "-S", "-Xutf8", "-c", SEARCH, arguments]
             process = Popen(command, cwd=self.root, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         try:
-            output, _ = await in_thread(process.communicate)
+            output, _ = await call_function(process.communicate)
         finally:
             process.kill()
         lines = re.findall(r"[^\r\n]+", output.decode(errors="replace"))

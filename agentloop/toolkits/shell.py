@@ -1,11 +1,14 @@
-"""A tool that runs shell commands: bash. It is not a sandbox.
+"""Tools that run shell commands, here or in a container: bash, bash_output, bash_kill.
 
-Copy with: common/approve.py and what it names.
+Copy with: tools.py and what it names.
 
-    agent = Agent(llm=..., tools=Shell("project").tools)
+    shell = Shell("project")
+    shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
+    agent = Agent(llm=..., tools=shell.tools)
 
-What keeps a command from doing harm is a container or a user account without rights. What is in
-here keeps an agent from hanging, from filling the memory, and from seeing your keys by accident.
+A Shell is no boundary by itself. What keeps a command from doing harm is the container that
+`command` leads into, or a user account without rights. What is in here keeps an agent from hanging,
+from filling the memory, and from seeing your keys by accident.
 """
 
 from __future__ import annotations
@@ -23,18 +26,31 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from threading import Lock
 
-from ..common.approve import Approve, check_approval
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import in_thread, within
+from ..waiting import call_function, within
 
-MAX_OUTPUT = (
-    30_000  # bytes of a command's output that are kept: one half from its start, one its end
-)
+HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
+FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
 DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
+
+# What the shell reads from its standard input: a command, and what stands around it. A watchdog,
+# which is no child of the shell, kills the group when that input ends: when this program closes it,
+# or is killed itself, and in a container too. At the end the folder is told, between two marks, in
+# one write. A command that prints its traps prints no mark, because of the "" in it. The braces
+# make all of it one command: the shell has read it when it goes on to another input.
+SCRIPT = """{{
+exec 3<&0 8>&1 </dev/null
+( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
+exec 3<&-
+cd {folder} 2>/dev/null || cd {root} || exit
+trap 'cd -P . && printf %s :""{mark}"$PWD":""{mark} >&8' EXIT
+eval {command}
+}}
+"""
 
 PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # no ; | & $ ( ) < > and no second line
 SECRET_NAME = re.compile(
@@ -50,87 +66,137 @@ SECRET_VALUE = re.compile(
 class Shell:
     """A shell that starts in a folder, and stays in the one that a command changed to.
 
-    It is not a sandbox: a command can do what your user can, which includes files outside of the
-    folder, the network, and (from /proc, on Linux) the environment of the program itself.
+    It is no boundary: a command can do what your user can, which includes files outside of the
+    folder, the network, and (from /proc, on Linux) the environment of the program itself. With a
+    `command` that leads into a container, the container is the boundary.
 
     root: the folder where it starts. A folder outside of it is not kept for the next command.
+    command: the shell and what leads to it, such as ["docker", "exec", "-i", name, "bash"], or
+        bwrap, podman, ssh. Its standard input has to reach the shell (`-i`): commands come that
+        way, and its end kills what still runs there. `root` is then a folder of that place, and
+        `env` reaches no further than this command: docker exec has -e for its own. None is the bash
+        or sh of this machine.
     allow: what may run; None is everything. A command of plain words has to match one of these
         patterns as a whole (*, ?, [abc]): "pwd", "ls *", "wc *". One with anything else in it, such
         as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns are no
         sandbox: they choose a program, and it does whatever its options can. "sort *" (-o) and
         "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
         program. So put a * only behind a program that can do no more than read and print.
-    approve: called with the tool's name and its exact arguments before each command; plain (it runs
-        in a thread) or async. Anything but True denies, and so do an error and no answer in time.
-    approve_timeout: how many seconds it may take.
     env: variables to add. The others are this program's, without those that look like secrets.
-    on_output: gets each piece of a command's output as it comes, in a thread.
+    on_output: gets each piece of a command's output as it comes, in a thread; of one in the
+        background it gets none.
 
-    The folder is kept in the Shell: give agents that work side by side one each. If this program is
-    killed, a command that is running goes on.
+    The folder is kept in the Shell: give agents that work side by side one each. Commands in the
+    background end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and after an
+    hour. If this program is killed, what it has started is killed, too.
     """
 
     def __init__(
         self,
         root: str | Path = ".",
         *,
+        command: Sequence[str] | None = None,
         allow: Sequence[str] | None = None,
-        approve: Approve = None,
-        approve_timeout: float = 300.0,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
-        self.root = self.cwd = Path(root).resolve()
-        os.listdir(self.root)  # raises now if it is no folder
+        self.root = Path("/", root)
+        if not command:
+            self.root = Path(root).resolve()
+            os.listdir(self.root)  # raises now if it is no folder
+        self.cwd = self.root
         if isinstance(allow, str):
             raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
+        self.command = command
         self.allow = allow
-        self.approve = approve
-        self.approve_timeout = approve_timeout
         self.env = dict(env or {})
         self.on_output = on_output
+        self.background = dict[str, Running]()  # by the ids that the model knows
 
     @property
     def tools(self) -> list[Tool]:
-        """Return the tool `bash`, at work in this shell."""
-        return [self.bash]
+        """Return the tools, at work in this shell. `[shell.bash]` is the one that is needed."""
+        return [self.bash, self.bash_output, self.bash_kill]
 
     @tool(parallel=False)
-    async def bash(self, command: str, timeout: float = 120.0) -> str:
+    async def bash(self, command: str, timeout: float = 120.0, background: bool = False) -> str:
         """Run a shell command and return what it prints. There is no input: use options like -y.
 
-        The next command starts in the folder where this one ended. Variables do not last, and
-        nothing runs on in the background. Long output loses its middle. This is not a sandbox: a
-        command acts on the real system, with the rights of the user who runs this program.
+        The next command starts in the folder where this one ended. Variables do not last, and what
+        a command leaves running is killed with it. Long output loses its middle. Do not take this
+        for a sandbox: a command acts on the real system, with the rights of the user who runs it.
 
         Args:
             command: The command, as for bash -c.
             timeout: After so many seconds it is killed.
+            background: Go on at once, while it runs, for an hour at most: for servers and long
+                builds. `bash_output` has what it prints.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
-        arguments = {"command": command, "timeout": timeout}
-        await check_approval(self.approve, "bash", arguments, seconds=self.approve_timeout)
-        with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-            folder = Path(temporary, "folder")
-            output, code = await self._run(command, timeout, folder)
-            with suppress(OSError, ValueError):
-                here = Path(os.fsdecode(folder.read_bytes()).rstrip("\r\n"))
-                if here.is_relative_to(self.root):
-                    self.cwd = here
-                else:
-                    output += f"\n[The next command starts in {self.cwd} again, not in {here}.]"
+        output = Output(None if background else self.on_output)
+        if background:
+            id = secrets.token_hex(3)
+            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output))
+            self.background[id] = task, output
+            return f"Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
+        code = await self._run(command, timeout, output)
+        text = (output.take() or "[No output.]") + describe_end(code, timeout)
         if code is None:
-            raise ToolError(f"{output}\n[Killed: not finished after {timeout:g} seconds.]")
-        if code > 0:
-            output += f"\n[Exit code {code}.]"
-        elif code < 0:
-            output += f"\n[Killed by signal {-code}.]"
-        return output
+            raise ToolError(text)
+        here = Path(output.folder or self.cwd)
+        if here.is_relative_to(self.root):
+            self.cwd = here
+        else:
+            text += f"\n[The next command starts in {self.cwd} again, not in {here}.]"
+        return text
+
+    @tool(read_only=True)
+    async def bash_output(self, id: str, wait: float = 0.0) -> str:
+        """Return what a command in the background has printed since you last asked.
+
+        Args:
+            id: Its id, as `bash` returned it.
+            wait: Wait up to so many seconds for its end, instead of asking again and again.
+        """
+        task, output = self._find(id)
+        if not task.done():
+            await asyncio.wait([task], timeout=min(wait, MAX_TIMEOUT))
+        text = output.take() or "[Nothing new.]"
+        if not task.done():
+            return f"{text}\n[It is still running.]"
+        self.background.pop(id, None)
+        if task.cancelled():
+            return f"{text}\n[Killed.]"
+        return text + (describe_end(task.result(), MAX_TIMEOUT) or "\n[It has ended.]")
+
+    @tool
+    async def bash_kill(self, id: str) -> str:
+        """Kill a command in the background, and return what it has printed since you last asked.
+
+        Args:
+            id: Its id, as `bash` returned it.
+        """
+        task, _ = self._find(id)
+        task.cancel()
+        return await self.bash_output(id, 2 * DRAIN_SECONDS)
+
+    def close(self) -> None:
+        """Kill the commands that run in the background."""
+        for task, _ in self.background.values():
+            task.cancel()
+
+    def _find(self, id: str) -> Running:
+        """Return a command in the background. Raises ToolError if there is none with this id."""
+        if id not in self.background:
+            raise ToolError(f"There is no {id!r:.80} in the background, or its end was read.")
+        return self.background[id]
 
     def check(self, command: str) -> None:
         """Raise ToolError unless the patterns allow a command."""
+        if "\0" in command:
+            raise ToolError("Not run: a shell would leave out the NUL.")
         if self.allow is None or command in self.allow:
             return
         if PLAIN_COMMAND.fullmatch(command):
@@ -139,20 +205,24 @@ class Shell:
                     return
         raise ToolError(f"Not run: allowed are only {[*self.allow]}, a * being plain words.")
 
-    async def _run(self, command: str, timeout: float, folder: Path) -> tuple[str, int | None]:
-        """Run a command; return what it prints and its exit code, or None if its time was over.
+    async def _run(self, command: str, timeout: float, output: Output) -> int | None:
+        """Run a command; return its exit code, or None if its time was over.
 
-        What it leaves running is killed. `folder` is the file that gets the folder where it ended.
+        What it leaves running is killed.
         """
         reading_end, writing_end = os.pipe()
-        mark = secrets.token_bytes(16)
-        reading = asyncio.ensure_future(
-            in_thread(_head_and_tail, reading_end, mark, self.on_output)
-        )
+        reading = asyncio.ensure_future(call_function(output.read, reading_end))
         process = code = None
         try:
-            process = self._start(command, folder, writing_end)
-            code = await within(timeout, in_thread(process.wait), grace=1.0)
+            script = SCRIPT.format(
+                folder=shlex.quote(self.cwd.as_posix()),
+                root=shlex.quote(self.root.as_posix()),
+                mark=output.mark.decode()[1:],
+                command=shlex.quote(command),
+            ).encode()
+            process = self._start(writing_end)
+            work = call_function(_feed, process, script)
+            code = await within(timeout, work, grace=1.0)
         except TimeoutError:
             pass  # there is no exit code
         except (OSError, ValueError) as error:
@@ -160,27 +230,18 @@ class Shell:
         finally:
             if process:
                 _kill_group(process)
-            with open(writing_end, "wb") as pipe:
-                pipe.write(mark)
-        return await within(DRAIN_SECONDS, reading, grace=0), code
+            with suppress(OSError), open(writing_end, "wb") as pipe:
+                pipe.write(2 * output.mark)  # it has been read to its end if there were two
+            await within(DRAIN_SECONDS, reading, grace=0)
+        return code
 
-    def _start(self, command: str, folder: Path, output: int) -> subprocess.Popen[bytes]:
-        """Start a command that writes to the file descriptor `output`."""
-        if not self.cwd.is_dir():
-            self.cwd = self.root
-        program = shutil.which("bash") or shutil.which("sh")
-        arguments: str | list[str] = command  # Windows without a bash: for the shell that is there
-        if program:
-            write_folder = f"pwd -P > {shlex.quote(str(folder))}"
-            # a command's own EXIT trap takes the place of this one
-            script = f'trap {shlex.quote(write_folder)} EXIT; eval "$1"'
-            arguments = [program, "-c", script, "bash", command]
+    def _start(self, output: int) -> subprocess.Popen[bytes]:
+        """Start a shell that writes to the file descriptor `output`, and waits for its script."""
         return subprocess.Popen(
-            arguments,
-            shell=not program,
-            cwd=self.cwd,
+            self.command or [shutil.which("bash") or "sh"],
+            bufsize=0,
             env=clean_environment() | self.env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -196,33 +257,74 @@ def clean_environment() -> dict[str, str]:
     }
 
 
-def _head_and_tail(pipe: int, mark: bytes, tell: Callable[[str], None] | None) -> str:
-    """Read a pipe up to a mark; return the head and the tail of what came before it.
+class Output:
+    """What a command prints: its start and its end, if it is long.
 
-    It does not read up to the pipe's end: a process that escaped may hold the pipe open.
+    mark: what stands before and behind the folder where the command ended.
+    folder: that folder, or "" if the command was killed.
     """
-    data = bytearray()
-    half = MAX_OUTPUT // 2
-    left_out = 0
-    end = -1
-    with open(pipe, "rb", buffering=0) as stream:
-        while end < 0:
-            piece = stream.read(1 << 16)
-            if tell:
-                tell(piece.removesuffix(mark).decode(errors="replace"))
-            data += piece
-            end = data.find(mark)
-            if end >= 0:
-                del data[end:]
-            too_many = len(data) - MAX_OUTPUT
-            if too_many > 0:
-                del data[half : half + too_many]
-                left_out += too_many
-    note = b""
-    if left_out:
-        note = f"\n[... {left_out:,} bytes are left out ...]\n".encode()
-    text = (data[:half] + note + data[half:]).decode(errors="replace").rstrip()
-    return text or "[No output.]"
+
+    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+        self.tell = tell
+        self.mark = f":{secrets.token_hex(16)}".encode()
+        self.folder = ""
+        self.data = bytearray()
+        self.left_out = 0  # bytes, from the middle of the data
+        self.lock = Lock()  # for both: one thread reads, another takes
+
+    def read(self, pipe: int) -> None:
+        """Read a pipe up to the second mark.
+
+        It does not read up to the pipe's end: a process that escaped may hold the pipe open.
+        """
+        ending = list[bytearray]()
+        with open(pipe, "rb", buffering=0) as stream:
+            while len(ending) < 2:
+                piece = stream.read(1 << 16)
+                if self.tell:
+                    self.tell(piece.partition(self.mark)[0].decode(errors="replace"))
+                with self.lock:
+                    self.data += piece
+                    printed, *ending = self.data.split(self.mark)
+                    if len(ending) >= 2:
+                        self.data = printed
+                    too_many = len(self.data) - 2 * HALF
+                    if too_many > 0:
+                        del self.data[HALF : HALF + too_many]
+                        self.left_out += too_many
+        self.folder = ending[0].decode(errors="surrogateescape")
+
+    def take(self) -> str:
+        """Return what was printed since this was last called."""
+        note = b""
+        with self.lock:
+            if self.left_out:
+                note = f"\n[... {self.left_out:,} bytes are left out ...]\n".encode()
+            text = self.data[:HALF] + note + self.data[HALF:]
+            self.data.clear()
+            self.left_out = 0
+        return text.decode(errors="replace").rstrip()
+
+
+Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
+
+
+def describe_end(code: int | None, seconds: float) -> str:
+    """Return what the model reads of an exit code; of 0 nothing. None: the time was over."""
+    if code is None:
+        return f"\n[Killed: not finished after {seconds:g} seconds.]"
+    if code < 0:
+        return f"\n[Killed by signal {-code}.]"
+    return f"\n[Exit code {code}.]" if code else ""
+
+
+def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
+    """Give a shell its script. Return its exit code when it has ended."""
+    with process:  # closes its input then
+        if process.stdin:
+            with suppress(OSError):  # it does not read
+                process.stdin.write(script)
+        return process.wait()
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

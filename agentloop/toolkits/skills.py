@@ -1,58 +1,52 @@
-"""Skills: folders of instructions that a model loads when a task needs them; and slash commands.
+"""Skills: folders of instructions that a model loads when a task needs them.
 
-Copy with: the core, common/front_matter.py.
+Copy with: the core.
 
     class MyAgent(Skills, Agent): ...
 
     agent = MyAgent(llm=..., tools=[...], skills=discover_skills("skills"))
 
-A skill is a folder with a SKILL.md: front matter (name, description, allowed-tools), then the
-instructions. Other files in it are read when they are needed. A slash command is a markdown file
-with a prompt: "/review a.py" is the text of review.md, with a.py in the place of $ARGUMENTS.
+A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. Other
+files in it are read when they are needed. `allowed-tools` denies nothing here, as programs do not
+agree what it says: a recipe, examples/recipes/skills.py, denies the other tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..arguments import parse_arguments
-from ..common.front_matter import EACH_NAME, read_folder
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import (
-    JSON,
-    AssistantMessage,
-    Message,
-    Record,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from ..messages import JSON
 from ..tools import Tool
-from ..transcript import Fold, Records, denied
-from ..waiting import in_thread
+from ..waiting import call_function
 
 SKILL = (
     "Read the instructions for one kind of task. Before you begin a task that fits one of these, "
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
-NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
-ARGUMENTS = "$ARGUMENTS"
+
+# Front matter: the part of YAML that such files use. These are quoted values, lists, and values of
+# several lines.
+HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
+# A key, and its value with the indented lines, the lines of a list and the empty ones below it.
+FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
 
 
 @dataclass(frozen=True)
 class Skill:
     """Instructions for one kind of task: a folder with a SKILL.md.
 
-    allowed_tools: the tools that may be called while it is active; None means all.
+    fields: all of its front matter.
     """
 
     name: str
     description: str
     folder: Path
-    allowed_tools: tuple[str, ...] | None = None
+    fields: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
@@ -62,39 +56,43 @@ def discover_skills(folder: str | Path) -> list[Skill]:
     """
     found = list[Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
-        allowed_tools = None
-        for key in ("allowed-tools", "allowed_tools"):
-            if key in head:
-                allowed_tools = tuple(EACH_NAME.findall(head[key]))
-        found.append(Skill(head["name"], head["description"], path.parent, allowed_tools))
+        found.append(Skill(head["name"], head["description"], path.parent, head))
     return found
+
+
+def read_folder(
+    folder: str | Path, pattern: str, *required: str
+) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """Read the files of a folder that match; give each file, its fields, and the text below them.
+
+    Fields are `key: value` lines between two `---` at the beginning. A value of several lines
+    becomes one line. Raises ValueError with the file, the key and what to do if a required field
+    is missing, and FileNotFoundError if there is no such folder.
+    """
+    for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
+        head, text = "", path.read_text("utf-8-sig")
+        if found := HEAD.match(text):
+            head, text = found[1], text[found.end() :]
+        fields = dict[str, str]()
+        for key, value in FIELD.findall(head):
+            fields[key] = " ".join(value.split()).strip("'\"")
+        for key in required:
+            if not fields.get(key):
+                raise ValueError(f"{path}: {key} is missing: write '{key}: ...' between two ---")
+        yield path, fields, text.strip()
 
 
 class Skills(Loop):
     """Offers skills: the model sees their list, loads one with `skill`, and reads its files.
 
-    A skill is active until another one is loaded or the next prompt comes. The tools on offer stay
-    the same, for the provider's cache: calls of tools that it does not allow are denied.
-
     skills: as `discover_skills` returns them.
-    skill_exempt: tools that are never denied, such as a done tool.
     """
 
     skills: Sequence[Skill] = ()
-    skill_exempt: Sequence[str] = ("done",)
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
         return [*tools, SkillTool(self.skills)] if self.skills else tools
-
-    async def call_tool(self, call: ToolCall) -> ToolMessage:
-        active = self.fold(ActiveSkill).name
-        for skill in self.skills:
-            if skill.name == active and skill.allowed_tools is not None:
-                allowed = [*skill.allowed_tools, "skill", *self.skill_exempt]
-                if call.name.lower() not in [name.lower() for name in allowed]:
-                    return denied(call, NOT_ALLOWED.format(active, ", ".join(allowed)))
-        return await super().call_tool(call)
 
 
 class SkillTool(Tool):
@@ -115,7 +113,7 @@ class SkillTool(Tool):
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
-        return await in_thread(file.read_text, "utf-8-sig", "replace")
+        return await call_function(file.read_text, "utf-8-sig", "replace")
 
 
 def find(folder: Path, path: str) -> Path:
@@ -127,63 +125,3 @@ def find(folder: Path, path: str) -> Path:
             "links stay in it."
         )
     return found
-
-
-class ActiveSkill(Fold):
-    """The `name` of the skill that was read last since the newest prompt, or ""."""
-
-    def __init__(self, log: Records = ()) -> None:
-        super().__init__(log)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.name = ""
-        self._asked_for = dict[str, str]()  # arguments, by call id
-
-    def take(self, at: int, record: Record | Message) -> None:
-        if isinstance(record, UserMessage) and record.origin == "user":
-            self._begin()
-        elif isinstance(record, AssistantMessage):
-            for call in record.tool_calls:
-                if call.name == "skill":
-                    self._asked_for[call.id] = call.arguments
-        elif isinstance(record, ToolMessage) and not record.is_error:
-            arguments = self._asked_for.get(record.tool_call_id)
-            if arguments is not None:
-                self.name = parse_arguments(arguments).get("name", self.name)
-
-
-# ---- slash commands
-
-
-@dataclass(frozen=True)
-class SlashCommand:
-    """A prompt that a user types as "/name arguments". $ARGUMENTS is the place of the arguments."""
-
-    description: str
-    text: str
-
-
-def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
-    """Read the slash commands in a folder: "review" is review.md.
-
-    Its front matter may have a `description`, which lists of commands show.
-    """
-    commands = dict[str, SlashCommand]()
-    for path, head, text in read_folder(folder, "*.md"):
-        commands[path.stem] = SlashCommand(head.get("description", ""), text)
-    return commands
-
-
-def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
-    """Return the prompt that "/name arguments" stands for, and any other line as it is.
-
-    A text without $ARGUMENTS has the arguments at its end.
-    """
-    name, _, arguments = line.partition(" ")
-    if not name.startswith("/") or name[1:] not in commands:
-        return line
-    text = commands[name[1:]].text
-    if ARGUMENTS not in text:
-        text += f"\n\n{ARGUMENTS}"
-    return text.replace(ARGUMENTS, arguments.strip()).strip()

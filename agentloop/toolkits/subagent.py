@@ -1,6 +1,6 @@
 """Sub-agents as tools: they work with a log of their own, and what they use counts as it happens.
 
-Copy with: the core, common/front_matter.py, common/subagents.py.
+Copy with: the core, common/subagents.py.
 
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and say where.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
@@ -10,37 +10,33 @@ sub-agent passes through its parent's `call_model`: limits are asked before it. 
 records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
 its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them, and nobody
 but an `approval_callback` of its own can answer what it asks.
+
+    class Boss(SubAgents, Agent):      # without `SubAgents` it is 4 at once, and 3 levels
+        sub_agents_at_once = 8
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
-from ..common.front_matter import EACH_NAME, read_folder
+from pydantic import PositiveInt
+
 from ..common.subagents import FiresHooks
-from ..depends import Depends, Overrides, current_agent, current_call
+from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import Event, SubAgentEvent
-from ..loop import ChatModel, Loop, Request
-from ..messages import JSON, AssistantMessage, SideRequest, ToolCall
+from ..loop import Loop, Request
+from ..messages import AssistantMessage, SideRequest, ToolCall
 from ..runs import ANSWERED
-from ..tools import NO_OVERRIDES, Tool, find_tool, tool
-
-SIDE_BY_SIDE = 4  # sub-agents of one agent that run at a time
-DEEPEST = 3  # levels of sub-agents below the first agent
-TASK = "Give a task to a sub-agent, which sees nothing but the prompt. There are:"
+from ..tools import Tool, tool
 
 Parent = Annotated[Loop, Depends(current_agent)]
 Call = Annotated[ToolCall, Depends(current_call)]
-
-
-# ---- tools
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
@@ -52,77 +48,15 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
     return tool(description, name=name)(ask)
 
 
-@dataclass(frozen=True)
-class AgentDefinition:
-    """A sub-agent for `task_tool`. Without tools, or a model, it has those of the template."""
+class SubAgents(Loop):
+    """Says how many sub-agents there may be; agents without this mixin have its defaults.
 
-    name: str
-    description: str
-    system_prompt: str
-    tools: Sequence[Tool] | None = None
-    model: ChatModel | None = None
-
-
-def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
-    """Make the tool `task`. It starts the sub-agent that it names: a fork of the template."""
-    agents = dict[str, Loop]()
-    description = TASK
-    for each in definitions:
-        agents[each.name] = template.fork(
-            system_prompt=each.system_prompt,
-            tools=template.tools if each.tools is None else each.tools,
-            llm=each.model or template.llm,
-        )
-        description += f"\n- {each.name}: {each.description}"
-    return TaskTool(agents, description)
-
-
-class TaskTool(Tool):
-    """A tool that gives a prompt to the one of its agents that the model names."""
-
-    def __init__(self, agents: Mapping[str, Loop], description: str) -> None:
-        names = {"type": "string", "enum": [*agents]}
-        properties = {"agent": names, "prompt": {"type": "string"}}
-        parameters = {"type": "object", "properties": properties, "required": [*properties]}
-        super().__init__("task", description, parameters)
-        self.agents = agents
-
-    async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> str:
-        name = args["agent"]
-        parent = overrides[current_agent]()
-        call = overrides[current_call]()
-        return await run_sub_agent(self.agents[name], args["prompt"], name, parent, call)
-
-
-def discover_agents(
-    folder: str | Path, tools: Sequence[Tool] = (), models: Mapping[str, ChatModel] = {}
-) -> list[AgentDefinition]:
-    """Read the sub-agents in a folder: markdown files, with front matter above a system prompt.
-
-    It has name, description and, where they differ from the template's, `tools: read, grep` (of
-    these tools) and `model: small` (of these models). Raises ValueError with the file, the key and
-    what to do.
+    sub_agents_at_once: how many sub-agents of this agent run at a time.
+    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be.
     """
-    found = list[AgentDefinition]()
-    known_models = {"inherit": None, **models}
-    for path, head, text in read_folder(folder, "*.md", "name", "description"):
-        model = head.get("model", "inherit")
-        if model not in known_models:
-            names = ", ".join(known_models)
-            raise ValueError(f"{path}: model: There is no model {model!r}. There are: {names}.")
-        own_tools = None
-        if "tools" in head:
-            try:
-                own_tools = [find_tool(name, tools) for name in EACH_NAME.findall(head["tools"])]
-            except ToolError as error:
-                raise ValueError(f"{path}: tools: {error}") from None
-        found.append(
-            AgentDefinition(head["name"], head["description"], text, own_tools, known_models[model])
-        )
-    return found
 
-
-# ---- a run of a sub-agent
+    sub_agents_at_once: PositiveInt = 4
+    sub_agents_deep: PositiveInt = 3
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
@@ -130,8 +64,9 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     depth = 1
     if isinstance(parent, SubAgent):
         depth = parent.depth + 1
-    if depth > DEEPEST:
-        raise ToolError(f"Sub-agents are {DEEPEST} deep already: do it yourself.")
+    caps = parent if isinstance(parent, SubAgents) else SubAgents
+    if depth > caps.sub_agents_deep:
+        raise ToolError(f"Sub-agents are {caps.sub_agents_deep} deep already: do it yourself.")
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -143,7 +78,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
         at=0, cls=sub_agent_class(type(agent)), parent=parent, depth=depth, listeners=listeners
     )
     hooks = parent if isinstance(parent, FiresHooks) else None
-    async with _slots.setdefault(id(parent), asyncio.Semaphore(SIDE_BY_SIDE)):
+    async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         result = await child.run(prompt)

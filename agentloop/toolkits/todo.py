@@ -19,7 +19,7 @@ from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Mark, Message, Record, Result, RunStart, ToolMessage, UserMessage
 from ..tools import Tool, tool
-from ..transcript import Fold, Records
+from ..transcript import Fold
 
 STILL_OPEN = "Your list still has:\n{}\nDo it, or drop it and say why."
 OPEN_ITEM = re.compile(r"(?m)^\[(?:open|in_progress)\].*")  # a line of what `todos` returns
@@ -80,7 +80,7 @@ class Todo(Loop):
 
 
 class TodoList(Fold):
-    """The newest list in a log.
+    """The newest list in a log: `agent.fold(TodoList).left`.
 
     left: what is open on it, or in progress, a line each.
     steps: how many tools have run since the model wrote it, or was told something.
@@ -108,8 +108,3 @@ class TodoList(Fold):
                 self.is_of_this_run = True
         elif isinstance(record, ToolMessage):
             self.steps += 1
-
-
-def open_items(log: Records) -> str:
-    """Return what is open, or in progress, on the newest list in a log, a line each."""
-    return TodoList(log).catch_up().left

@@ -4,9 +4,10 @@ A parameter marked with `Depends(function)` is not part of the schema. The funct
 before the tool and its value is handed in; a model that names the parameter gets an error.
 `dependency_overrides` puts another function in its place, above all in tests.
 
-A dependency runs on the thread of the event loop, and so does an `async def` tool. A `def` tool
-runs in a thread of its own. So a dependency should not block, and what it opens for a `def` tool
-has to be usable from another thread (for SQLite: `check_same_thread=False`, or an `async def`).
+A `def` dependency runs where its tool runs. For a `def` tool this is a thread that the call has for
+itself: dependencies are opened there, used and closed, so a connection to SQLite works. For an
+`async def` tool it is the thread of the event loop, where nothing should block. An `async def`
+dependency always runs there.
 
 Task: let `open_pantry` yield the pantry, and print when it is opened and when it is closed. It is
 closed after each call, also after a second one for milk, which fails: print what the model is

@@ -1,8 +1,8 @@
 """Problem: an agent that works on your files can do harm.
 
 `Workspace` gives it the files of one folder and no others, `Shell` the commands that you allow.
-Before each write `approve` is called with exactly what is about to happen. Anything but True means
-no, and the model reads that. This is all of a coding agent; `agentloop` is a larger one.
+`Approval` asks the person before each call that may change something. Anything but True means no,
+and the model reads that. This is all of a coding agent; `agentloop` is a larger one.
 
 The model is a script here, and so is the person who is asked: put `input()` in place of
 `next(PERSON)`, a model of lesson 14 in place of the script, and your folder in place of this one.
@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from agentloop import Agent, ScriptedModel, TextEvent, ToolCallEvent, ToolResultEvent, call
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 
@@ -36,9 +37,13 @@ SCRIPT = [
 PERSON = iter(["n", "y"])
 
 
-def approve(name, arguments):
-    print(f"May I {name}?")
-    for argument, value in arguments.items():
+class CodingAgent(Approval, Agent):
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` has a list of its own
+
+
+def approve(call, reason):
+    print(f"May I {call.name}?")
+    for argument, value in call.parsed.items():
         print(f"    {argument}: {value}")
     answer = next(PERSON)
     print(f"y/n: {answer}")
@@ -59,9 +64,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for name, text in PROJECT.items():
             Path(folder, name).write_text(text, encoding="utf-8")
-        agent = Agent(
+        agent = CodingAgent(
             llm=ScriptedModel(*SCRIPT),
-            tools=[*Workspace(folder, approve=approve).tools, *Shell(folder, allow=[CHECK]).tools],
+            tools=[*Workspace(folder).tools, *Shell(folder, allow=[CHECK]).tools],
+            approval_callback=approve,
             system_prompt="You are a careful programmer. Run the check before and after a change.",
             listeners=[tell],
         )

@@ -1,12 +1,13 @@
 """Event channels over HTTP: server-sent events that a browser reads, and takes up where it was.
 
-One wants it between an agent and a web page. Each event's id is its record's place in the log, so a
-browser's `EventSource`, which sends the last id by itself, misses nothing across a lost connection,
-nor across a restart of the server. `uvicorn event_channels:app` serves it at localhost:8000.
+One wants it between an agent and a web page. Each event's id is its place among those that the log
+tells again, so a browser's `EventSource`, which sends the last id by itself, misses nothing across
+a lost connection, nor across a restart of the server: a page that was cut off in the middle of a
+run still comes to "done". `uvicorn event_channels:app` serves it at localhost:8000.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from typing import Annotated
 
@@ -60,7 +61,7 @@ async def events(
     return StreamingResponse(lines(channel, last_event_id), media_type="text/event-stream")
 
 
-async def lines(channel: Channel, since: int) -> AsyncIterator[bytes]:
+async def lines(channel: Channel, since: int) -> AsyncGenerator[bytes]:
     """What the channel has behind a number, and then what happens, until the client leaves."""
     with closing(agent.subscribe(channel, since=since)) as entries:
         async for entry in entries:
@@ -69,10 +70,20 @@ async def lines(channel: Channel, since: int) -> AsyncIterator[bytes]:
 
 
 async def main() -> None:
-    print(await run("How were sales?"))
-    told = lines("progress", since=-1)
-    for _ in range(5):
-        print((await anext(told)).decode(), end="")
+    before = lines("progress", since=-1)
+    running = asyncio.create_task(run("How were sales?"))
+    seen = -1
+    while seen < 3:  # then the connection is lost
+        event = (await anext(before)).decode()
+        seen = int(event.split()[1])
+        print(event, end="")
+    await before.aclose()
+    print(f"-- {await running}; a new connection with Last-Event-ID {seen}")
+    after = lines("progress", since=seen)
+    while "FinalResponseEvent" not in event:
+        event = (await anext(after)).decode()
+        print(event, end="")
+    await after.aclose()
 
 
 if __name__ == "__main__":

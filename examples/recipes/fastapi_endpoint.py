@@ -1,8 +1,8 @@
 """A FastAPI endpoint: an agent's run as server-sent events.
 
 One wants it to put an agent behind HTTP. Each request runs a fork of one template, so requests run
-side by side; a client that goes away cancels its run. `uvicorn fastapi_endpoint:app` serves it, and
-`python fastapi_endpoint.py` asks it once, without a server. For conversations see session_pool.py.
+side by side; a client that goes away cancels its run. `uvicorn fastapi_endpoint:app` serves it;
+without a server, `python fastapi_endpoint.py` asks it once. For conversations: session_pool.py.
 """
 
 import asyncio
@@ -39,6 +39,8 @@ async def lines(agent: Agent, prompt: str) -> AsyncIterator[bytes]:
                 if isinstance(event, TOLD):
                     name = type(event).__name__.removesuffix("Event")
                     yield b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(event))
+            if end := stream.result:  # the Result; an `output_type` makes its value
+                yield b"event: Result\ndata: %s\n\n" % to_json([end.stop_reason, end.value])
         except ModelError as error:  # status 200 is sent already
             yield b"event: Error\ndata: %s\n\n" % to_json({"error": type(error).__name__})
 

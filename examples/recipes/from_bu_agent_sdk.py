@@ -5,15 +5,142 @@ all of them to `from from_bu_agent_sdk import ...`. README.md lists what differs
 """
 
 import asyncio
+import json
+import sys
+from base64 import b64encode
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import agentloop
 from agentloop import *  # noqa: F403
-from agentloop import CompactionConfig, Cost, FinalResponseEvent, ScriptedModel, ToolCallEvent, call
+from agentloop import CompactionConfig, Cost, FinalResponseEvent, ImagePart, ScriptedModel, call
+from agentloop.content import as_content
+from agentloop.messages import Mark, frozen
+from agentloop.tools import FunctionTool
+from agentloop.transcript import newest_run
 
 BaseChatModel, BaseMessage = agentloop.ChatModel, agentloop.Message
-AgentEvent, ContentText = agentloop.events.Event, agentloop.TextPart
+AgentEvent = agentloop.events.Event
 ModelProviderError, ModelRateLimitError = agentloop.ModelError, agentloop.RateLimited
+
+
+# ---- content, calls and replies
+
+
+class ImageURL(NamedTuple):
+    url: str
+    detail: str = "auto"
+    media_type: str = "image/png"
+
+
+class Function(NamedTuple):
+    arguments: str
+    name: str
+
+
+class ChatInvokeUsage(NamedTuple):
+    prompt_tokens: int
+    prompt_cached_tokens: int | None = 0
+    prompt_cache_creation_tokens: int | None = 0
+    prompt_image_tokens: int | None = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+def ContentText(text, type="text"):
+    return agentloop.TextPart(text)
+
+
+def ContentImage(image_url, type="image_url"):
+    return ImagePart(image_url.url, media_type=image_url.media_type)
+
+
+def ToolCall(id, function, type="function"):
+    return agentloop.ToolCall(id, function.name, function.arguments)
+
+
+def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None, **_):
+    """What a model of one's own answers with."""
+    if usage is not None:
+        usage = agentloop.Usage(
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            cached_input_tokens=usage.prompt_cached_tokens or 0,
+            cache_write_tokens=usage.prompt_cache_creation_tokens or 0,
+        )
+    return agentloop.AssistantMessage(content, tool_calls, thinking, usage)
+
+
+# Programs read these from the calls and replies of any model, so they are set in the classes.
+agentloop.ToolCall.function = property(lambda call: Function(call.arguments, call.name))
+agentloop.AssistantMessage.has_tool_calls = property(lambda reply: bool(reply.tool_calls))
+ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
+
+
+# ---- tools
+
+
+def ToolDefinition(name, description, parameters, strict=True):
+    return agentloop.Tool(name, description, parameters)
+
+
+class Tool(FunctionTool):
+    """A tool that one calls by hand as well: `await tools[0].execute(path="notes.txt")`."""
+
+    @property
+    def func(self):
+        return self.function
+
+    @property
+    def definition(self):
+        return ToolDefinition(self.name, self.description, self.parameters)
+
+    async def execute(self, *given, _overrides=None, **arguments):
+        if given:  # the loop passes (arguments, overrides), and wants the value as it is
+            return await super().execute(*given)
+        checked = self.validate(json.dumps(arguments))
+        value = await super().execute(checked, _overrides or {})
+        return as_content(value, limit=sys.maxsize)
+
+
+def tool(description, *, name=None, ephemeral=False):
+    return lambda function: Tool(function, description, name=name, ephemeral=int(ephemeral))
+
+
+# ---- events
+
+
+@dataclass
+class ToolCallEvent(agentloop.ToolCallEvent):
+    display_name: str = ""
+
+
+@dataclass
+class ToolResultEvent(agentloop.ToolResultEvent):
+    screenshot_base64: str | None = None
+
+
+def first_image(message):
+    """The first image in a message, in base64; None if it has none."""
+    for part in message.content:
+        if isinstance(part, ImagePart) and part.data:
+            return b64encode(part.data).decode()
+        if isinstance(part, ImagePart) and part.url.startswith("data:"):
+            return part.url.partition(",")[2]
+    return None
+
+
+# ---- what was used
+
+
+class ModelUsageStats(NamedTuple):
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    cost: float
+    invocations: int
+    average_tokens_per_invocation: float
 
 
 class UsageSummary(NamedTuple):
@@ -23,6 +150,15 @@ class UsageSummary(NamedTuple):
     total_tokens: int
     total_cost: float
     entry_count: int
+    by_model: dict[str, ModelUsageStats]
+
+
+# ---- the agent
+
+
+@frozen
+class AskedForTodos(Mark):
+    """The model was asked about its to-do list in this run."""
 
 
 class Agent(Cost, agentloop.Agent):
@@ -44,19 +180,70 @@ class Agent(Cost, agentloop.Agent):
     llm_retry_max_delay: float = 60.0
     llm_retryable_status_codes: object = None
 
+    def __init__(self, llm, tools=(), *more, **settings):
+        names = ("system_prompt", "max_iterations", "tool_choice", "compaction")
+        super().__init__(llm=llm, tools=tools, **dict(zip(names, more, strict=False)), **settings)
+
     def __post_init__(self):
         super().__post_init__()
+        self.system_prompt = self.system_prompt or ""
         self.compaction = self.compaction or CompactionConfig()
+
+    @property
+    def tool_definitions(self):
+        return [ToolDefinition(each.name, each.description, each.parameters) for each in self.tools]
 
     async def query(self, message):
         """The text, however the run has ended."""
         return (await self.run(message)).text
 
+    async def _get_incomplete_todos_prompt(self):
+        """What the model is asked before it stops, once a run; None lets it stop."""
+
+    async def finish(self, result):
+        answer = await super().finish(result)
+        if answer is None or answer.stop_reason != "completed" or self.require_done_tool:
+            return answer
+        if any(isinstance(record, AskedForTodos) for record in newest_run(self.log)):
+            return answer
+        prompt = await self._get_incomplete_todos_prompt()
+        if not prompt:
+            return answer
+        self.record(AskedForTodos())
+        self.tell(prompt)
+        return None
+
+    def emit(self, event):
+        if type(event) is agentloop.ToolCallEvent:
+            event = ToolCallEvent(**vars(event))
+        elif type(event) is agentloop.ToolResultEvent:
+            result = self.conversation.states[event.tool_call_id].result
+            event = ToolResultEvent(**vars(event), screenshot_base64=first_image(result))
+        super().emit(event)
+
     async def get_usage(self):
         used, bill = self.usage, self.bill
-        prompt, answer = used.input_tokens, used.output_tokens
-        cached, cost = used.cached_input_tokens, bill.cost or 0.0
-        return UsageSummary(prompt, cached, answer, prompt + answer, cost, bill.requests)
+        by_model = {}
+        for model, of_model in self.model_bills.items():
+            tokens, requests = of_model.usage, of_model.requests
+            by_model[model] = ModelUsageStats(
+                model,
+                tokens.input_tokens,
+                tokens.output_tokens,
+                tokens.total_tokens,
+                of_model.cost or 0.0,
+                requests,
+                tokens.total_tokens / requests,
+            )
+        return UsageSummary(
+            used.input_tokens,
+            used.cached_input_tokens,
+            used.output_tokens,
+            used.total_tokens,
+            bill.cost or 0.0,
+            bill.requests,
+            by_model,
+        )
 
 
 def observe(*_, **__):
@@ -68,11 +255,11 @@ observe_debug, Laminar = observe, None
 
 
 async def main():
-    @agentloop.tool("Add two numbers")
+    @tool("Add two numbers")
     async def add(a: int, b: int) -> int:
         return a + b
 
-    agent = Agent(llm=ScriptedModel(call("add", a=2, b=3), "It is 5."), tools=[add])
+    agent = Agent(ScriptedModel(call("add", a=2, b=3), "It is 5."), [add])
     async for event in agent.query_stream("What is 2 + 3?"):
         match event:
             case ToolCallEvent(tool=name, args=args):

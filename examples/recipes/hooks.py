@@ -1,22 +1,20 @@
-"""Hooks: functions and commands that look at what an agent does, and may change it or say no.
+"""Hooks: functions that look at what an agent does, and may change it or say no.
 
 One wants it for the rules of a house, which no prompt can be trusted with.
 """
 
 import asyncio
-import sys
 from typing import Any
 
 from agentloop import Agent, ScriptedModel, tool
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 
-NO_PUSH = """
-import sys
-if "push" in sys.stdin.read():
-    sys.stderr.write("Nothing is pushed here.")
-    sys.exit(2)  # that is a no
-"""
+
+def no_push(data: dict[str, Any]) -> dict[str, Any] | None:
+    if "push" not in data["tool_input"]["command"]:
+        return None
+    return {"decision": "deny", "reason": "Nothing is pushed here."}
 
 
 def quietly(data: dict[str, Any]) -> dict[str, Any]:
@@ -26,7 +24,7 @@ def quietly(data: dict[str, Any]) -> dict[str, Any]:
 class Developer(Hooks, Agent):
     hooks = (
         Hook("PreToolUse", quietly, "bash"),
-        Hook("PreToolUse", [sys.executable, "-c", NO_PUSH], "bash"),
+        Hook("PreToolUse", no_push, "bash"),
         Hook("Stop", lambda data: print("The last word:", data["last_assistant_message"])),
         Hook("SessionEnd", lambda data: print("Good bye.")),
     )

@@ -9,8 +9,9 @@ costs what the new one's cache does not hold, so levels only rise.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentloop import Agent, ChatModel, Fallback, Loop, Overloaded, Request, ScriptedModel, tool
+from agentloop import Agent, ChatModel, Fallback, Loop, Request, ScriptedModel, tool
 from agentloop import messages as m
+from agentloop.errors import Overloaded, ToolError
 from agentloop.models.scripted import call
 from agentloop.transcript import newest_run
 
@@ -40,6 +41,8 @@ def think_harder(why: str) -> str:
 
 @tool("Divide")
 def divide(a: int, b: int) -> float:
+    if b == 0:
+        raise ToolError("Nothing divides by zero.")
     return a / b
 
 

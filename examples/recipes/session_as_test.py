@@ -24,13 +24,12 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Loop,
-    ReplayMismatch,
     ScriptedModel,
     Session,
     ToolMessage,
     UserMessage,
 )
-from agentloop.common.store import load_log, read_log
+from agentloop.common.store import load_log, read_lines, read_log
 from agentloop.messages import Record
 from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
@@ -55,6 +54,10 @@ def test_{0}(tmp_path):
     # ignore=r"..." names what differs from run to run
     asyncio.run(run_again(make_agent, HERE / "{0}.jsonl", HERE / "files", tmp_path))
 '''
+
+
+class ReplayMismatch(AssertionError):
+    """A call has another result than in the session."""
 
 
 def make_agent(llm: ScriptedModel, folder: Path) -> Loop:
@@ -111,7 +114,8 @@ async def run_again(
     if a call has another result. `ignore` is a pattern of what may differ.
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
-    log = load_log(session.read_bytes().replace(FOLDER, as_json(folder)).splitlines())
+    lines = read_lines(session)
+    log = load_log(line.replace(FOLDER, as_json(folder)) for line in lines)
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     states = Conversation(log).catch_up().states.values()
     ran = [each for each in states if each.start and each.state in ("completed", "failed")]

@@ -3,16 +3,54 @@
 One wants them in a chat: `/undo` forks before the last question, `/review F` is review.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
 from agentloop.messages import RunStart
-from agentloop.toolkits.skills import SlashCommand, discover_commands, expand
+from agentloop.toolkits.skills import read_folder
 
+ARGUMENTS = "$ARGUMENTS"
 REVIEW = "---\ndescription: Reviews a file\n---\nReview $ARGUMENTS: say what is wrong, worst first."
+
+
+@dataclass(frozen=True)
+class SlashCommand:
+    """A prompt that a user types as "/name arguments". $ARGUMENTS is the place of the arguments."""
+
+    description: str
+    text: str
+
+
+def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
+    """Read the slash commands in a folder: "review" is review.md.
+
+    Its front matter may have a `description`, which lists of commands show.
+    """
+    commands = dict[str, SlashCommand]()
+    for path, head, text in read_folder(folder, "*.md"):
+        commands[path.stem] = SlashCommand(head.get("description", ""), text)
+    return commands
+
+
+def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
+    """Return the prompt that "/name arguments" stands for, and any other line as it is.
+
+    A text without $ARGUMENTS has the arguments at its end.
+    """
+    name, _, arguments = line.partition(" ")
+    if not name.startswith("/") or name[1:] not in commands:
+        return line
+    text = commands[name[1:]].text
+    if ARGUMENTS not in text:
+        text += f"\n\n{ARGUMENTS}"
+    return text.replace(ARGUMENTS, arguments.strip()).strip()
+
+
+# ---- those that act on the conversation
 
 
 def undo(agent: Agent) -> Agent:

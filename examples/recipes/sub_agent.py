@@ -3,7 +3,7 @@
 One wants them when a side task would fill the conversation: a search, a long file, a log. Each call
 runs a fork of its agent, so it begins with an empty log and calls run side by side. Its requests
 count for the caller as they happen: in its usage, its bill and its limits. `as_tool` makes one
-agent a tool; `task_tool` starts several by name, which may also be markdown files.
+agent a tool.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ restart, after a summary and in a fork; this program reads it there, too.
 
 from agentloop import Agent, ScriptedModel
 from agentloop.models.scripted import call
-from agentloop.toolkits.todo import Todo, open_items
+from agentloop.toolkits.todo import Todo, TodoList
 
 
 class Worker(Todo, Agent):
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     worker.run_sync("Paint the door and clean up.")
     for message in worker.messages:
         print(f"{type(message).__name__}: {message.text}")
-    print("Left:", open_items(worker.log) or "nothing")
+    print("Left:", worker.fold(TodoList).left or "nothing")

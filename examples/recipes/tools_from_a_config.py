@@ -1,18 +1,270 @@
 """Tools from a JSON file: each is an HTTP request, and the prompt comes from the same file.
 
 One wants it when those who write the tools do not write Python: a desk of customer service, say.
+Copy this file beside your program:
+
+    loader = ConfigToolLoader.load_from_file("desk.json")
+    agent = Agent(
+        llm=...,
+        tools=loader.get_tools(context_vars={"tenantId": "t1"}),
+        system_prompt=loader.build_system_prompt(),
+    )
+
 The model fills in parameters, and nothing else: not the host, not the path, not a header's name. A
-key comes from the environment, and the tenant from the program: no model and no log sees them.
+value is encoded for the place where it stands. `send` keeps to addresses that were checked, and
+follows no redirect. `${NAME}` is a variable of the environment, read when the config is loaded.
+Nothing shows its value, nor a value of `context_vars`: where a response or an error has one of six
+characters or more, the model reads ***.
+
+It reads the files of the loaders that some forks of bu_agent_sdk have. A list `mcp_servers` in such
+a file becomes what `toolkits.mcp` reads:
+
+    text = mcp_json(Path("agent.json").read_text())
+    async with mcp_servers("agent.json", text) as servers: ...
 """
+
+from __future__ import annotations
 
 import json
 import os
+import re
 import threading
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
 
-from agentloop import Agent, ScriptedModel
+import httpx
+from pydantic import Field
+
+from agentloop import Agent, ScriptedModel, Tool, ToolError
+from agentloop.content import as_text
+from agentloop.messages import JSON
 from agentloop.models.scripted import call
-from agentloop.toolkits.http import ConfigToolLoader
+from agentloop.toolkits.environment import Secrets, StrictConfig, fill_in
+from agentloop.toolkits.web import send
+
+PLACE = re.compile(r"\{(=?[\w.-]+)\}")  # {x} is filled in by the model, {=x} by the system
+AUTOFILL = re.compile(r'"([\w.-]+)"\s*:\s*"todo_autofill_by_system"')  # it becomes "x": "{=x}"
+
+
+# ---- the config
+
+
+class BasicSettings(StrictConfig):
+    name: str = ""
+    description: str = ""
+    background: str = ""
+    language: str = ""
+    tone: str = ""
+    chatbot_id: str | None = None
+
+
+class ActionBook(StrictConfig):
+    condition: str
+    action: str
+    tools: Sequence[str] = ()
+
+
+class Endpoint(StrictConfig):
+    """A request. Its `url` holds no {place} in the host, no `user:password@` and no `?query`.
+
+    method: without one, a request that has a body is a POST, and any other a GET.
+    """
+
+    url: str = Field(pattern=r"^https?://[^/?#@{}\\\s]+(/[^?#]*)?$")
+    method: str = Field("", pattern="^(|GET|POST|PUT|PATCH|DELETE)$")
+    headers: Mapping[str, str] = {}
+    body: object = None
+    query_params: Mapping[str, object] | None = None
+    timeout: float = Field(30, gt=0)
+
+    def __repr_args__(self) -> tuple[()]:
+        return ()  # there are secrets among them
+
+
+class ToolConfig(StrictConfig):
+    name: str = Field(pattern=r"^[\w-]{1,64}$")
+    description: str
+    parameters: JSON = Field({"type": "object", "properties": {}})
+    endpoint: Endpoint = Field(repr=False)
+
+
+class Config(StrictConfig):
+    basic_settings: BasicSettings = BasicSettings()
+    action_books: Sequence[ActionBook] = ()
+    tools: Sequence[ToolConfig] = ()
+    mcp_servers: Sequence[JSON] = Field((), repr=False)  # for `mcp_json`
+
+
+def export_config_schema() -> JSON:
+    """Return the JSON schema of a config, for an editor or a form."""
+    return Config.model_json_schema()
+
+
+class ConfigToolLoader:
+    """A config, read and checked. Raises ValueError with the file, the key and what to do."""
+
+    def __init__(self, text: str, source: str | Path = "config") -> None:
+        self.source = source
+        try:
+            text, self.secrets = fill_in(AUTOFILL.sub(r'"\1": "{=\1}"', text))
+            self.config = Config.model_validate_json(text)
+            declared = [tool.name for tool in self.config.tools]
+            for book in self.config.action_books:
+                for name in book.tools:
+                    if name not in declared:
+                        raise ValueError(f"action_books: tools: declare {name!r} under tools")
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
+
+    @classmethod
+    def load_from_file(cls, path: str | Path) -> Self:
+        """Read a config from a file."""
+        return cls(Path(path).read_text("utf-8-sig", "replace"), path)
+
+    @classmethod
+    def load_from_dict(cls, config: Mapping[str, object]) -> Self:
+        """Read a config that is JSON already."""
+        return cls(json.dumps(config))
+
+    @property
+    def basic_settings(self) -> BasicSettings:
+        return self.config.basic_settings
+
+    @property
+    def action_books(self) -> Sequence[ActionBook]:
+        return self.config.action_books
+
+    def get_tools(self, context_vars: Mapping[str, object] = {}) -> list[Tool]:
+        """Return the tools. `context_vars`, which stay secret, fill what is no parameter."""
+        return [HTTPTool(each, context_vars, self) for each in self.config.tools]
+
+    def build_system_prompt(self) -> str:
+        """Return a prompt that says who the agent is, how it talks, and what it does when."""
+        settings = self.basic_settings.model_dump(exclude={"chatbot_id"})
+        lines = [f"{key.capitalize()}: {text}" for key, text in settings.items() if text]
+        for book in self.action_books:
+            tools = ", ".join(book.tools) or "none"
+            lines.append(f"When {book.condition}: {book.action}. Tools: {tools}")
+        return "\n".join(lines)
+
+
+def mcp_json(text: str) -> str:
+    """Return the `mcp_servers` of a config, a list, as the text of an mcp.json."""
+    servers = dict[str, JSON]()
+    for server in json.loads(text)["mcp_servers"]:
+        name: str = server.pop("name")
+        if "transport" in server:
+            server["type"] = server.pop("transport")
+        servers[name] = server
+    return json.dumps({"mcpServers": servers})
+
+
+# ---- a tool
+
+
+class Values(JSON):
+    """Values by their names. Printing it shows none of them."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} values>"
+
+
+class HTTPTool(Tool):
+    """A tool that makes the request of its endpoint.
+
+    values: what fills places that are no parameter of the tool, by their names.
+    secrets: what is hidden in results.
+    """
+
+    def __init__(
+        self, config: ToolConfig, context: Mapping[str, object], loader: ConfigToolLoader
+    ) -> None:
+        endpoint = config.endpoint
+        properties: JSON = config.parameters.get("properties", {})
+        super().__init__(
+            config.name, config.description, config.parameters, timeout=endpoint.timeout
+        )
+        self.config = config
+        self.secrets = Secrets(loader.secrets.union(texts_in(dict(context))))
+        self.defaults = JSON()
+        for name, schema in properties.items():
+            if isinstance(schema, dict) and schema.get("default") is not None:
+                self.defaults[name] = schema["default"]
+        self.values = Values()
+        for name, value in context.items():
+            self.values[f"={name}"] = value
+            if name not in properties:
+                self.values[name] = value
+        places = set(PLACE.findall(endpoint.model_dump_json()))
+        for name in places - properties.keys() - self.values.keys():
+            raise ValueError(
+                f"{loader.source}: {config.name}: {{{name}}} is no parameter: declare it, or give "
+                f"it with get_tools(context_vars={{{name.strip('=')!r}: ...}})"
+            )
+
+    async def execute(self, args: JSON, overrides: object = None) -> str:
+        return await send(self.request(args), self.secrets)
+
+    def request(self, args: JSON) -> httpx.Request:
+        """Build the request. Raises ToolError if a value would lead to another path."""
+        values = {**self.defaults, **args, **self.values}
+
+        def encode(place: re.Match[str]) -> str:
+            text = as_text(values.get(place[1]))
+            steps = re.split(r"[/\\]", text)
+            if "" in steps or "." in steps or ".." in steps:
+                raise ToolError(f"{place[1]}: the address needs a value for it, and not a path")
+            return quote(text, safe="")
+
+        endpoint = self.config.endpoint
+        method = endpoint.method
+        if not method:
+            method = "GET" if endpoint.body is None else "POST"
+        query = fill(dict(endpoint.query_params or {}), values)
+        url = httpx.URL(PLACE.sub(encode, endpoint.url), params=query)
+        filled = fill({"headers": dict(endpoint.headers), "body": endpoint.body}, values)
+        headers = {name: as_text(value) for name, value in filled["headers"].items()}
+        return httpx.Request(method, url, headers=headers, json=filled.get("body"))
+
+
+def fill(template: Any, values: JSON) -> Any:
+    """Fill the places of a template; drop keys and items whose value is missing.
+
+    A value is not searched for places: the model cannot ask for another value by naming it.
+    """
+
+    def is_known(each: object) -> bool:
+        return not isinstance(each, str) or values.keys() >= set(PLACE.findall(each))
+
+    kind = template.__class__
+    if kind is dict:
+        return {key: fill(each, values) for key, each in template.items() if is_known(each)}
+    if kind is list:
+        return [fill(each, values) for each in template if is_known(each)]
+    if kind is not str:
+        return template
+    if whole := PLACE.fullmatch(template):
+        return values[whole[1]]
+    return PLACE.sub(lambda place: as_text(values[place[1]]), template)
+
+
+def texts_in(value: Any) -> list[str]:
+    """Return the texts of which a value consists."""
+    # {"a": ["me", 7]} -> ["me", "7"]
+    if value.__class__ is dict:
+        value = list(value.values())
+    elif value.__class__ not in (list, tuple):
+        return [str(value).strip()]
+    texts = list[str]()
+    for item in value:
+        texts += texts_in(item)
+    return texts
+
+
+# ---- a desk, and the service that it calls
 
 CONFIG = """
 {"basic_settings": {"name": "Desk", "background": "A shop for tea.", "tone": "friendly"},

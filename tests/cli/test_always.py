@@ -52,7 +52,7 @@ async def test_always_offers_a_prefix_for_programs_that_run_no_other(command, of
     always = always_for(bash(command))
     assert always.said == offered
     agent, ran = acting(bash(command), bash(f"{command} x"), "ok", kind=Asking)
-    agent.allow_always("bash", always.arguments, exact=always.exact)
+    agent.allow_always("bash", always.arguments)
     await agent.run("go")
     assert ran[0] == command
     assert (f"{command} x" in ran) == (offered != "this command")
@@ -62,12 +62,12 @@ async def test_always_offers_a_prefix_for_programs_that_run_no_other(command, of
 async def test_a_command_with_a_star_is_allowed_as_exactly_that_text(other):
     always = always_for(bash("rm *.pyc"))
     agent, ran = acting(bash("rm *.pyc"), bash(other), kind=Asking)
-    agent.allow_always("bash", always.arguments, exact=always.exact)
+    agent.allow_always("bash", always.arguments)
     assert (await agent.run("go")).stop_reason == "needs_approval"
     assert ran == ["rm *.pyc"]
 
 
 def test_always_is_for_each_edit_and_for_each_call_of_another_tool():
-    assert always_for(call("write", path="a", text="b")).tools == ("write", "edit")
+    assert always_for(call("write", path="a", text="b")).tools == ("write", "edit", "multi_edit")
     always = always_for(call("pay", amount=5))
     assert (always.said, always.tools, always.arguments) == ("each pay", ["pay"], None)

@@ -199,6 +199,20 @@ def test_a_question_shows_all_and_is_not_answered_by_what_was_typed_before(chat)
     screen.expect("> yes")  # it waits again
 
 
+def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, project):
+    (project / "mine.py").write_text("from agentloop.toolkits.ask import ask_user\n")
+    asked = {"question": "For how many?", "options": ["two", "four"]}
+    turns = [("ask_user", asked)], "A table for four."
+    screen = chat(*turns, options=["--tools", "mine.py"])
+    shown = screen.enter("Book a table.", "four")
+    assert "\nFor how many?\n" in shown
+    assert " two\n" in shown
+    assert "Stopped" not in shown
+    assert "cut off" not in shown
+    screen.enter("four", "A table for four.")
+    assert said(screen.server.requests[-1], "tool") == ["four"]
+
+
 @pytest.mark.parametrize("key", ["C-c", "Escape"])
 def test_a_stopped_answer_is_kept_as_far_as_it_came_and_marked(chat, tmp_path, key):
     hold = threading.Event()

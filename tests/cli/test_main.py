@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def here(tmp_path, monkeypatch):
 def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     (here / "none.py").write_text("LIST = []")
     (here / "wrong.py").write_text("\ndef f(:\n")
-    (here / "s.jsonl").write_text('{"type":"session","schema":1}\n')
+    (here / "s.jsonl").write_text('{"type":"session","schema":2}\n')
     arguments, why = row.split("-> ")
     with SessionFile(session_path("taken", here / ".agentloop" / "sessions")):
         before = {*here.rglob("*")}
@@ -233,7 +234,11 @@ def test_an_interrupted_answer_is_130(tmp_path):
     with HeldDouble(["half", hold]) as server:
         command = [*MODULE, "--base-url", server.base_url, "--model", "m", "--prompt", "go"]
         streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment(), **streams)
+        # under `nohup`, the test run ignores SIGINT, and its children would inherit that
+        takes_interrupts = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), preexec_fn=takes_interrupts, **streams
+        )
         assert server.arrived.acquire(timeout=200)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=200)
@@ -355,7 +360,7 @@ def test_the_config_file_says_what_the_options_do_not(tmp_path):
     assert [request["model"] for request in server.requests][2:] == ["from-config", "m2"]
     assert "* add 2 3\n  5\n" in done.stderr
     names = [[each["function"]["name"] for each in r["tools"]] for r in server.requests]
-    assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash", "sub"])
+    assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash_kill", "sub"])
     assert {"new.txt", "ran"} < {path.name for path in tmp_path.iterdir()}
     assert not (tmp_path / "ran2").exists()
 

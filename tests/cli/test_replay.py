@@ -57,7 +57,7 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capsys):
     evil = "\x1b]0;evil\x07\x1b[2J\u202e"
     reply = AssistantMessage(evil, [ToolCall("a", evil, json.dumps({evil: evil}))], model=evil)
     log = UserMessage(evil), reply, ToolMessage("a", evil, evil)
-    lines = [b'{"type":"session","schema":1}', *map(dump_record, log), b""]
+    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     shown = capsys.readouterr().out
@@ -68,8 +68,10 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capsys):
 def test_a_run_that_failed_says_why(tmp_path, capsys):
     error = 'BadRequest: 400: {"error": {"message": "No such model."}}'
     log = RunStart(), UserMessage("go"), RunEnd("error", error)
-    lines = [b'{"type":"session","schema":1}', *map(dump_record, log), b""]
+    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
     (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
     assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
     shown = capsys.readouterr().out
-    assert "The run ended: error BadRequest: 400: No such model.\n" in shown
+    assert (
+        "\n> go\n\nTurn 1 failed.\nThe run ended: error BadRequest: 400: No such model.\n" in shown
+    )

@@ -30,13 +30,20 @@ from agentloop import (
     dump_record,
     tool,
 )
+from agentloop.cli.agent import CodingAgent
 from agentloop.cli.main import main
-from agentloop.cli.view import data_of, page_of
+from agentloop.cli.remembering import Remembered
+from agentloop.cli.view import data_of, logs_of, page_of
+from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log
 from agentloop.messages import Ask, Decision, RunEnd, RunStart, SideRequest
 from agentloop.mixins.compaction import SUMMARY_PROMPT
+from agentloop.mixins.hooks import HookVerdict
+from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import view
 from tests.cli.browser import chromium
 
+PRICED = "gpt-5-mini"
 ROOT = Path(__file__).parent.parent.parent
 EVIL = (
     "</script><script>window.pwned = 1</script>",
@@ -115,11 +122,60 @@ def test_the_data_of_a_long_session_grows_with_its_turns():
     assert places(800) < 5 * places(200)
 
 
-def test_cost_comes_from_a_price_function():
-    reply = AssistantMessage("hi", usage=Usage(1000, 10), model="m")
-    log = [RunStart(at=1.0), UserMessage("go"), reply, SideRequest(Usage(5, 5), model=None)]
-    *_, turn, side, _ = data_of(log, lambda model, usage: usage.input_tokens / 1000)["rows"]
-    assert (turn["cost"], side["cost"]) == (1.0, None)
+def test_each_request_has_its_cost():
+    pytest.importorskip("genai_prices")
+    used = Usage(1000, 10)
+    log = [RunStart(at=1.0), UserMessage("go"), AssistantMessage("hi", usage=used, model=PRICED)]
+    *_, turn, side, _ = data_of([*log, SideRequest(Usage(5, 5), model="nobody knows it")])["rows"]
+    assert turn["cost"] == genai_price(PRICED, used) > 0
+    assert side["cost"] is None
+
+
+def taken_back(folder):
+    """Take the second of three prompts back; return the session's logs, and what was sent."""
+    sent = []
+
+    def answer(messages, tools):
+        sent.append([message.text for message in messages if message.text != "You read books."])
+        return AssistantMessage(f"Answer {len(sent)}.", usage=Usage(10, 1), model=PRICED)
+
+    agent = Kept(llm=ScriptedModel(answer), session="s", session_dir=folder, session_fsync=False)
+    agent.run_sync("Go on.")
+    agent.run_sync("Go on.")
+    agent.load_history(agent.messages[:2])
+    agent.run_sync("Stop here.")
+    agent.close()
+    return logs_of(folder / "s.jsonl"), sent
+
+
+def test_a_page_has_the_turns_that_were_taken_back(tmp_path):
+    logs, sent = taken_back(tmp_path)
+    assert len(logs) == 2
+    assert logs[-1] == read_log(tmp_path / "s.jsonl")
+    data, seen, found = data_of(*logs), [], []
+    for row in (row for row in data["rows"] if "then" in row):
+        seen = [*seen[: row["same"]], *row["then"]]
+        if row["type"] == "assistant":
+            found.append([data["messages"][at].get("content", "") for at in seen])
+    assert found == [*sent[:2], sent[0], sent[2]]  # the first answer was recorded anew
+
+
+def remembered(folder):
+    """Return the log of a chat's agent in a folder with a memory file."""
+    (folder / "AGENTS.md").write_text("Use tabs.")
+    known = {"session": "m", "session_dir": folder, "session_fsync": False, "memory_dir": folder}
+    model = ScriptedModel("Hello.")
+    with CodingAgent(llm=model, **known) as agent:
+        agent.run_sync("Hi.")
+    [memory, _] = model.requests[0].messages
+    return agent.log, memory.text
+
+
+def test_a_chat_keeps_what_the_memory_files_said(tmp_path):
+    log, memory = remembered(tmp_path)
+    assert "Use tabs." in memory
+    assert [mark.content for mark in log if isinstance(mark, Remembered)] == [memory]
+    assert [message.text for message in view(log)] == ["Hi.", "Hello."]
 
 
 def test_text_cannot_leave_the_data():
@@ -135,7 +191,7 @@ def test_nothing_in_it_comes_from_elsewhere_and_nothing_is_markup():
     text = (ROOT / "agentloop" / "cli" / "view.html").read_text(encoding="utf-8")
     bad = r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\("
     assert not re.search(bad, text)
-    assert text.count("\n") <= 520
+    assert text.count("\n") <= 900
     assert "default-src 'none'" in text
 
 
@@ -151,11 +207,15 @@ def test_the_command_writes_a_page_for_its_owner(tmp_path, monkeypatch, capsys):
     assert sys.platform == "win32" or stat.S_IMODE(page.stat().st_mode) == 0o600
     assert main(["view", "book"]) == 0
     assert page.read_bytes() == (tmp_path / "book.html").read_bytes()
+    assert not [*tmp_path.glob("*.part")]
+    assert main(["view", "book", "--beside", "book", "-o", "both.html"]) == 0
+    assert b'"beside":{"title":"book.jsonl"' in (tmp_path / "both.html").read_bytes()
+    assert main(["view", "book", "--beside", "nobody"]) == 2
 
 
 def test_live_writes_the_page_again_when_the_session_has_grown(tmp_path, monkeypatch, capsys):
     session, page = tmp_path / "s.jsonl", tmp_path / "s.html"
-    lines = [b'{"type":"session","schema":1}', dump_record(UserMessage("first")), b""]
+    lines = [b'{"type":"session","schema":2}', dump_record(UserMessage("first")), b""]
     session.write_bytes(b"\n".join(lines))
     seconds = []
 
@@ -186,9 +246,9 @@ def one_browser():
 def browser(one_browser, tmp_path):
     """Opens the page of a log; at the end, it must not have complained."""
 
-    def show(log, title="book.jsonl", **size):
+    def show(*logs, title="book.jsonl", beside=None, live=False, **size):
         path = tmp_path / "run.html"
-        path.write_bytes(page_of(title, log))
+        path.write_bytes(page_of(title, *logs, beside=beside, live=live))
         one_browser.open(path, **size)
         one_browser.wait("return document.querySelector('.row, article p')")
         return path
@@ -198,6 +258,11 @@ def browser(one_browser, tmp_path):
     assert one_browser.problems() == []
 
 
+CHOOSE = """
+const box = document.querySelector('#filter');
+box.value = [...box.options].find((option) => option.text.startsWith('{}')).value;
+box.dispatchEvent(new Event('change'));
+"""
 FIND = "const r = document.querySelector('mark.now').getBoundingClientRect(); return r.top"
 
 
@@ -206,19 +271,19 @@ class TestInABrowser:
     def test_what_a_turn_did_stands_first_and_what_it_saw_below_it(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.sees("#figures", "Turn 1 of 25")
-        browser.sees("#saw details[open] pre", "Read the book.")
+        browser.sees(".saw details[open] pre", "Read the book.")
         browser.click(".row", "Next page.")
         browser.sees("#figures", "Turn 2 of 25", "a-model")
         assert browser.run("return location.hash") == "#turn=2"
         assert re.match("WHAT IT DID\nWHAT IT SAW", browser.text("article h2").upper())
-        assert browser.text("#did") == "Next page."
+        assert browser.text(".did") == "Next page."
         browser.sees(".call", "✓ ok")
         browser.sees(".card pre", "page 1 of the book")
-        heads = browser.text("#saw summary").split("\n")
+        heads = browser.text(".saw summary").split("\n")
         assert heads[:2] == ["result of page n=0", "page 0 of the book"]
         assert heads[-1] == "2 earlier messages"
-        browser.click("#saw summary", "earlier")
-        browser.sees("#saw summary", "reply", "→ page n=0")
+        browser.click(".saw summary", "earlier")
+        browser.sees(".saw summary", "reply", "→ page n=0")
         browser.click("summary", "system prompt")
         browser.click("summary", "1 tool")
         browser.wait("return document.body.innerText.includes('Look at a page.')")
@@ -244,15 +309,15 @@ class TestInABrowser:
         log.insert(-2, UserMessage("long " + "x" * 5000 + " end"))
         browser.show(log)
         browser.press(*"j" * 5)
-        browser.click("#saw summary", "earlier")
-        browser.click("#saw summary", "pruned")
-        browser.sees("#saw pre", "[An older result")
-        browser.click("#saw summary", "The result itself")
-        browser.sees("#saw pre", "of the book")
+        browser.click(".saw summary", "earlier")
+        browser.click(".saw summary", "pruned")
+        browser.sees(".saw pre", "[An older result")
+        browser.click(".saw summary", "The result itself")
+        browser.sees(".saw pre", "of the book")
         browser.press(*"j" * 19)
-        assert "xxx end" not in browser.text("#saw")
-        browser.click("#saw .link", "Show all of it: 5,009 characters")
-        browser.sees("#saw", "xxx end")
+        assert "xxx end" not in browser.text(".saw")
+        browser.click(".saw .link", "Show all of it: 5,009 characters")
+        browser.sees(".saw", "xxx end")
 
     def test_a_search_leaves_the_turns_that_have_it_and_scrolls_to_each_find(
         self, browser, tmp_path
@@ -284,12 +349,23 @@ class TestInABrowser:
             log += [
                 UserMessage(evil),
                 AssistantMessage(evil, calls, **known),
+                Remembered(evil),
+                HookVerdict(evil, evil, evil),
+                Ask(f"c{n}", evil, evil, evil),
+                Decision(f"c{n}", True, evil, by=evil),
                 ToolMessage(f"c{n}", name, evil),
                 ToolMessage(f"d{n}", name, [TextPart(evil), ImagePart(url=f"javascript:{evil}")]),
                 Summary(evil, 1, model=evil),
             ]
-        browser.show([*log, AssistantMessage(EVIL[0]), RunEnd(EVIL[1])], title=EVIL[1])
+        log += [AssistantMessage(EVIL[0]), RunEnd("error", EVIL[1])]
+        beside = {"title": EVIL[2]} | data_of([*log, UserMessage("one more")])
+        browser.show(log, title=EVIL[1], beside=beside)
         for _ in range(len(EVIL) + 1):
+            for key in "ddtt":
+                browser.press(key)
+                browser.run(
+                    "document.querySelectorAll('details').forEach((d) => d.firstChild.click())"
+                )
             for kind in ("summary", ".link", "details:not([open]) > summary", ".link"):
                 browser.run(f"document.querySelectorAll('{kind}').forEach((b) => b.click())")
             browser.press("j")
@@ -340,8 +416,8 @@ class TestInABrowser:
         browser.sees(".run", "Read the book.")
         browser.press("e")
         browser.sees("#figures", "Turn 2 of 2", "the request failed")
-        browser.sees("#did", "ServerError", "503: <busy>")
-        browser.sees("#saw", "page 1 of the book")
+        browser.sees(".did", "ServerError", "503: <busy>")
+        browser.sees(".saw", "page 1 of the book")
         browser.sees(".row[aria-current]", "ServerError", "the request failed")
 
     def test_the_list_can_be_the_turns_with_errors_or_with_a_tool(self, browser, tmp_path):
@@ -356,11 +432,7 @@ class TestInABrowser:
         ]
         for choice, turns in (("Errors", 3), ("look", 1), ("page", 23), ("All", 26)):
             browser.press("j")
-            browser.run(
-                f"const box = document.querySelector('#filter');"
-                f"box.value = [...box.options].find((o) => o.text.startsWith('{choice}')).value;"
-                "box.dispatchEvent(new Event('change'))"
-            )
+            browser.run(CHOOSE.format(choice))
             assert len(browser.find(".row:not(.gone)")) == turns
             assert browser.run("return !!document.querySelector('.row[aria-current]:not(.gone)')")
 
@@ -375,22 +447,23 @@ class TestInABrowser:
             replace(first.answer("paid"), seconds=2),
         ]
         browser.show(log)
-        browser.sees(".card", "ask", "it costs money", "decision", "by: Ann", "fine")
+        browser.sees(".card", "it costs money", "allowed by Ann", "fine")
         browser.sees("article", "side request", "compaction", "9 tokens in, 1 out")
-        assert browser.text(".times").split() == [
-            "model",
-            "2.00",
-            "s",
-            "pay",
-            "2.00",
-            "s",
-            "look",
-            "1.00",
-            "s",
+        assert browser.text(".times").split("\n") == [
+            *(
+                "model",
+                "2.00 s",
+                "asked Ann",
+                "6.00 s",
+                "pay amount=6",
+                "2.00 s",
+                "look ",
+                "1.00 s",
+            ),
         ]
         tracks = "return [...document.querySelectorAll('.track span')].map((e) => e.offsetLeft)"
-        model, pay, looked = browser.run(tracks)
-        assert model < looked < pay
+        model, asked, paid, looked = browser.run(tracks)
+        assert model < asked == looked < paid
 
     def test_an_answer_is_drawn_as_markdown_and_a_search_finds_its_text(self, browser):
         answer = (
@@ -399,7 +472,7 @@ class TestInABrowser:
         browser.show([UserMessage("go"), AssistantMessage(answer)])
         for css, text in (("h3", "Eggs"), ("b", "12"), ("code", "pantry"), ("pre", "**x**")):
             assert browser.text(f".said {css}") == text
-        assert browser.text(".said li") == "six\n<b>six</b>"
+        assert browser.text(".said .item") == "• six\n• <b>six</b>"
         browser.press("/", *"**12", "Enter")
         browser.sees("mark", "**12")
 
@@ -420,7 +493,212 @@ class TestInABrowser:
         browser.sees(".card pre", "Interrupted: this call had started")
         browser.sees("article", "does not say what the system prompt and the tools were")
         browser.press("j")
-        browser.sees("#saw summary", "result of pay")
+        browser.sees(".saw summary", "result of pay")
         browser.sees("#figures", "cut off: interrupted")
         browser.press("j")
         browser.sees(".call", "no result yet")
+        browser.sees("#errors", "2 errors")
+        browser.show(log, live=True)
+        browser.sees("#errors", "1 error")
+
+    def test_turns_that_were_taken_back_stay_in_the_list_and_are_marked(self, browser, tmp_path):
+        logs, _ = taken_back(tmp_path)
+        browser.show(*logs)
+        assert len(browser.find(".row")) == 3
+        browser.sees(".row.undone", "Answer 2.", "taken back")
+        runs = "return [...document.querySelectorAll('.run')].map((e) => e.className)"
+        assert browser.run(runs) == ["run", "run undone", "run"]
+        browser.sees(".note", "Turn 2 was taken back.")
+        browser.press("End")
+        browser.sees("#figures", "Turn 3 of 3")
+        browser.click(".saw summary", "earlier")
+        browser.sees(".saw", "Answer 1.")
+        assert "Answer 2." not in browser.text(".saw")
+        browser.press("k")
+        browser.sees("#figures", "Turn 2 of 3", "taken back")
+        browser.run(CHOOSE.format("Taken back"))
+        assert len(browser.find(".row:not(.gone)")) == 1
+
+    def test_what_the_memory_files_said_is_shown_with_what_the_model_saw(self, browser, tmp_path):
+        log, _ = remembered(tmp_path)
+        browser.show(log)
+        browser.click("summary", "memory files")
+        browser.sees("article", "Use tabs.")
+
+    def test_a_result_that_was_pruned_says_when_and_why(self, browser, tmp_path):
+        browser.show(book(tmp_path)[0])
+        browser.press(*"j" * 5)
+        browser.sees("article", "Pruned before this request: 4 results", "page n=0, page n=1")
+        browser.click(".saw summary", "earlier")
+        browser.click(".saw summary", "pruned")
+        browser.sees(".saw", "Only the newest result of page must stay")
+
+    def test_verdicts_of_hooks_and_the_end_of_a_run_stand_with_their_turn(self, browser):
+        first, second = ToolCall("a", "pay"), ToolCall("b", "look")
+        log = [RunStart(at=1.0), UserMessage("go"), HookVerdict("UserPromptSubmit", "none")]
+        log += [
+            AssistantMessage("", [first, second]),
+            HookVerdict("PreToolUse", "deny", "no money"),
+        ]
+        log += [first.answer("Denied", is_error=True, origin="denied"), second.answer("seen")]
+        log += [
+            RunEnd("limit:tokens"),
+            RunStart(at=9.0),
+            UserMessage("and?"),
+            AssistantMessage("x"),
+        ]
+        browser.show(log)
+        browser.sees("article", "hooks of UserPromptSubmit", "hooks of PreToolUse", "no money")
+        browser.sees("article", "the run ended", "limit:tokens")
+        browser.press("j")
+        assert "hooks of" not in browser.text("article")
+
+    def test_the_requests_of_a_sub_agent_are_children_of_the_call_that_made_them(self, browser):
+        inner = Agent(llm=ScriptedModel(call("page", n=1), "It is a book."), tools=[page])
+        outer = ScriptedModel(call("research", prompt="What is it?"), "A book.")
+        agent = Agent(llm=outer, tools=[as_tool(inner, "research", "Looks something up")])
+        agent.run_sync("What is it?")
+        browser.show(agent.log)
+        browser.sees(".row", "↳ 2 requests of sub-agents")
+        browser.sees(".card", "request of a sub-agent", "it asked for 1 call")
+        browser.press("t")
+        browser.sees(".times", "    request of a sub-agent")
+        browser.press("t", "j")
+        assert "sub-agent" not in browser.text("article")
+
+    def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(self, browser):
+        @tool
+        async def fail() -> str:
+            """Fail."""
+            raise OSError("the disk is full")
+
+        model = ScriptedModel(call("fail"))
+        agent = Agent(llm=model, tools=[fail], on_tool_error="raise")
+        with pytest.raises(OSError, match="disk"):
+            agent.run_sync("go")
+        browser.show(agent.log)
+        browser.sees("#figures", "Turn 1 of 1")
+        browser.sees("article", "the run ended", "the disk is full")
+        browser.sees(".note", "Ended: error")
+
+    def test_two_requests_are_compared_message_by_message(self, browser, tmp_path):
+        browser.show(book(tmp_path)[0])
+        browser.press(*"jjjjj", "d")
+        browser.sees(".pair", "of 25", "469 tokens in")
+        browser.sees(".card.less", "result of page n=0", "page 0 of the book")
+        browser.sees(".card.more", "[An older result", "pruned", "→ page n=4")
+        browser.sees(
+            "article", "2 messages in both", "The system prompt and the tools are the same."
+        )
+        browser.run(
+            "const n = document.querySelector('#against'); n.value = 2;"
+            "n.dispatchEvent(new Event('change'))"
+        )
+        browser.sees(".pair", "387 tokens in")
+        browser.press("d")
+        browser.sees("article h2", "WHAT IT DID")
+
+    def test_all_times_of_a_session_are_on_one_page_and_lead_to_their_turn(self, browser):
+        first, second = ToolCall("a", "pay"), ToolCall("b", "look")
+        log = [
+            RunStart(at=100.0),
+            UserMessage("Pay it."),
+            AssistantMessage("", [first], seconds=2.0),
+        ]
+        log += [ToolStart("a", at=102.0), replace(first.answer("paid"), seconds=4.0)]
+        log += [AssistantMessage("", [second], seconds=1.0), ToolStart("b", at=107.0)]
+        log += [replace(second.answer("seen"), seconds=1.0), RunEnd("error", "503", at=110.0)]
+        browser.show(log)
+        browser.click("#times")
+        browser.sees("article h2", "PAY IT.", "3 turns · 10.0 s")
+        lines = browser.text(".times").split("\n")
+        assert lines[:6] == ["1 pay ", "6.00 s", "    model", "2.00 s", "    pay ", "4.00 s"]
+        assert lines[-2:] == ["3 503", "2.00 s"]
+        browser.click(".times", "2 look")
+        browser.sees("#figures", "Turn 2 of 3")
+        browser.sees("article h2", "WHAT IT DID")
+
+    def test_two_sessions_stand_side_by_side_and_the_first_difference_is_named(self, browser):
+        look, ask = ToolCall("a", "look"), ToolCall("a", "look", '{"at": 2}')
+        begin = [RunStart(system_prompt="You look.\nSay all."), UserMessage("go")]
+        other = [RunStart(system_prompt="You look.\nBe brief."), UserMessage("go")]
+        begin += [
+            AssistantMessage("I look.", [look]),
+            look.answer("seen"),
+            AssistantMessage("Yes."),
+        ]
+        other += [
+            AssistantMessage("I look.", [look]),
+            look.answer("seen"),
+            AssistantMessage("", [ask]),
+        ]
+        beside = {"title": "other.jsonl"} | data_of([*other, ask.answer("2")])
+        browser.show(begin, beside=beside)
+        browser.sees("#totals", "The first turn that differs: 2")
+        assert len(browser.find("nav section")) == 2
+        browser.press("j")
+        browser.sees("#figures", "Turn 2 of book.jsonl")
+        browser.press("d")
+        browser.sees("article", "3 messages in both", "Yes.", "1 character")
+        assert browser.text("b.new") == "Say all.\nBe brief."
+        browser.click("nav section:last-child .row", "I look.")
+        browser.sees("#figures", "Turn 1 of other.jsonl")
+        browser.press("k")
+        browser.sees("#figures", "Turn 1 of other.jsonl")
+
+    def test_the_records_of_a_turn_are_copied_as_the_session_has_them(self, browser):
+        look = ToolCall("a", "look", '{"at": 2}')
+        log = [
+            RunStart(at=1.0),
+            UserMessage("go"),
+            AssistantMessage("I look.", [look], seconds=2.0),
+        ]
+        log += [Ask("a", "far", at=3.0), Decision("a", True, at=4.0), ToolStart("a", at=5.0)]
+        log += [look.answer("seen"), RunEnd("error", "503", at=6.0)]
+        browser.show(log)
+        browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        for at, records in enumerate([log[2:7], log[7:]]):
+            browser.press(*"j" * at, "c")
+            copied = json.loads(browser.wait("return window.copied"))
+            assert copied == [json.loads(dump_record(record)) for record in records]
+
+    def test_the_first_error_is_one_click_away(self, browser, tmp_path):
+        browser.show(book(tmp_path)[0])
+        browser.press("End")
+        browser.click("#errors", "3 errors")
+        browser.sees("#figures", "Turn 7 of 25")
+        browser.press("e", "e")
+        browser.sees("#figures", "Turn 21 of 25")
+        browser.press("e")
+        browser.sees("#figures", "Turn 7 of 25")
+
+    def test_tables_quotes_and_lists_are_drawn_and_a_link_leads_nowhere(self, browser):
+        answer = (
+            "Two:\n- one\n  goes on\n  1. <i>nested</i>\n\n| a | b |\n|---|:-:|\n| 1 | `x|y` |\n\n"
+            "> said [here](javascript:alert(1))\n~~~\n# no heading\n~~~\n\n```\nnever closed"
+        )
+        browser.show([UserMessage("go"), AssistantMessage(answer)])
+        assert browser.text(".said .item") == "• one\ngoes on\n1. <i>nested</i>"
+        assert browser.text(".said tr:first-child") == "a b"
+        assert browser.text("blockquote") == "said here (javascript:alert(1))"
+        assert browser.text(".said pre") == "# no heading\nnever closed"
+        assert not browser.find("article a, article i, article h3")
+
+    def test_a_live_page_follows_and_leaves_what_one_reads_as_it_is(self, browser, tmp_path):
+        log = book(tmp_path)[0]
+        path = browser.show(log[:40], live=True)
+        browser.press("j", "j")
+        browser.click(".saw summary", "earlier")
+        browser.click(".saw summary", "Read the book.")
+        opened = browser.text(".saw")
+        path.write_bytes(page_of("book.jsonl", log, live=True))
+        browser.wait("return document.querySelectorAll('.row').length === 25")
+        browser.sees("#figures", "Turn 3 of 25")
+        assert browser.text(".saw") == opened
+        path.write_bytes(page_of("book.jsonl", log[:-5], live=True))
+        browser.press("End")
+        browser.wait("return document.querySelectorAll('.row').length === 24")
+        path.write_bytes(page_of("book.jsonl", log, live=True))
+        browser.wait(
+            "return document.querySelector('#figures').textContent.includes('Turn 25 of 25')"
+        )

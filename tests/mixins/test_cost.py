@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Agent, ChatOpenAI, Limits, ScriptedModel
-from agentloop.common.prices import Price, cost_of, genai_price, price_of
+from agentloop import Agent, ChatOpenAI, Limits, Price, ScriptedModel
+from agentloop.common.prices import cost_of, genai_price
 from agentloop.events import UsageEvent
 from agentloop.messages import AssistantMessage, RunStart, SideRequest, Summary, Usage, UserMessage
 from agentloop.mixins.cost import Bill, Cost
@@ -99,7 +99,8 @@ class TestCost(test_loop.TestLoop):
     def test_what_anthropic_keeps_for_an_hour_costs_twice_the_input(self):
         for_an_hour = {"ephemeral_1h_input_tokens": MILLION}
         usage = Usage(MILLION, 0, cache_write_tokens=MILLION, extra=for_an_hour)
-        cost = cost_of([SideRequest(usage=usage, model="big")], price_of(PRICES))
+        agent = Cost(llm=ScriptedModel(), prices=PRICES)
+        cost = cost_of([SideRequest(usage=usage, model="big")], agent.price)
         assert cost == pytest.approx(20)
 
     @pytest.mark.parametrize("bad", [{"big": 3.0}, {"big": Price(1, 2), "new": {"input": 1}}, 5])
@@ -131,7 +132,7 @@ class TestCost(test_loop.TestLoop):
         assert agent.run_bill == agent.bill
 
     async def test_a_limit_counts_sub_agents_and_the_same_prices(self):
-        settings = {"bases": (Limits, Cost, Agent), "max_cost": 11, "limit_price": price_of(PRICES)}
+        settings = {"bases": (Limits, Cost, Agent), "max_cost": 11}
         agent = with_a_helper(reply(used=Usage(MILLION, 0)), **settings)
         assert (await agent.run("x")).stop_reason == "limit:cost"
         assert agent.cost == pytest.approx(11)
@@ -158,8 +159,7 @@ class TestCost(test_loop.TestLoop):
             agent = Limits(llm=llm, tools=[add], max_cost=0.05)
             assert agent.run_sync("go").stop_reason == reason
 
-    async def test_a_local_model_of_a_known_name_has_no_price(self):
-        pytest.importorskip("genai_prices")
+    async def test_a_local_model_costs_nothing_unless_prices_say_otherwise(self):
         choice = {"message": {"content": "ok"}, "finish_reason": "stop"}
         body = {"choices": [choice], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
         async with FaultServer([send(answer(body))]) as server:
@@ -167,7 +167,37 @@ class TestCost(test_loop.TestLoop):
             await agent.run("go")
             await agent.llm.aclose()
         assert agent.usage.total_tokens == 1100
-        assert agent.cost is None
+        assert agent.cost == 0
+        agent.prices = {"gpt-4o": Price(input=1000, output=0)}
+        assert agent.cost == pytest.approx(1)
+
+    @pytest.mark.parametrize(
+        ("url", "cost"),
+        [
+            ("http://localhost:11434/v1", 0),
+            ("http://127.0.0.1:8000/v1", 0),
+            ("http://[::1]:8000/v1", 0),
+            ("http://10.0.0.5/v1", 0),
+            ("http://172.16.0.5:8000/v1", 0),
+            ("http://192.168.1.5:8000/v1", 0),
+            ("http://workstation:8000", 0),
+            ("https://172.217.0.5/v1", None),
+            ("https://api.example.com/v1", None),
+            ("https://10.example.com/v1", None),
+            ("https://localhost.example.com/v1", None),
+        ],
+    )
+    def test_which_address_is_local(self, url, cost):
+        llm = ChatOpenAI("my-model", base_url=url, api_key="k")
+        assert Cost(llm=llm).price("my-model", Usage(10, 10)) == cost
+        assert Cost(llm=llm).price("a-sub-agents-model", Usage(10, 10)) is None
+
+    def test_a_scripted_model_costs_nothing_unless_prices_say_otherwise(self):
+        assert priced(reply(used=Usage(MILLION, 0))).cost == 0
+        assert priced("nobody has counted").cost == 0
+        assert priced("nobody has counted", model="big", prices=PRICES).cost is None
+        prices = {"scripted": Price(input=3, output=0)}
+        assert priced(reply(used=Usage(MILLION, 0)), prices=prices).cost == pytest.approx(3)
 
     @given(st.lists(records))
     def test_totals_are_the_sums_over_the_log(self, log):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel
 
-from agentloop import Agent, DoneTool, Result, ScriptedModel, TaskComplete, tool
+from agentloop import Agent, AgentBusy, DoneTool, Result, ScriptedModel, TaskComplete, tool
 from agentloop.mixins.done import done_tool
 from agentloop.models.scripted import call
 
@@ -92,6 +92,28 @@ class TestDoneTool(test_loop.TestLoop):
         result = await DoneTool(llm=llm, tools=tools, output_type=Answer).run("x")
         assert result.value == Answer(city="Oslo")
         assert "JSON" in shown(llm.requests[1])[-1]
+
+    async def test_run_as_gives_a_value_of_a_type_for_one_run(self):
+        script = call("done", city="Oslo"), "hello", "[1, 2]", "Oslo!"
+        agent, _ = self.make(*script, tools=[add])
+        result = await agent.run_as(Answer, "x")
+        assert (result.value, result.stop_reason) == (Answer(city="Oslo"), "done")
+        assert await agent.query("y") == "hello"
+        assert (await agent.run_as(list[int], "z")).value == [1, 2]
+        with pytest.raises(IndexError):  # the script ends
+            await agent.run_as(Answer, "z")
+        assert agent.output_type is None
+
+    async def test_run_as_changes_nothing_of_a_run_that_goes_on(self):
+        async def reply(messages, tools):
+            if agent.output_type is Answer:
+                return '{"city": "Oslo"}'
+            with pytest.raises(AgentBusy):
+                await agent.run_as(Answer, "y")
+            return "hello"
+
+        agent, _ = self.make(reply)
+        assert await agent.query("x") == "hello"
 
     async def test_a_done_tool_of_your_own_has_to_hand_over_a_value(self):
         llm = ScriptedModel(call("hand_in", work="x"), call("hand_in", work='{"city": "Oslo"}'))

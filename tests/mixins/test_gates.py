@@ -1,17 +1,14 @@
 """Gates as one table: a rule or a hook, a call, what is said of the call, and what ran."""
 
 import asyncio
-import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import nan
-from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from pydantic import (
-    AliasChoices,
-    AliasPath,
+    AfterValidator,
     Base64Bytes,
     BaseModel,
     ConfigDict,
@@ -21,16 +18,16 @@ from pydantic import (
     model_serializer,
 )
 
-from agentloop import Agent, ScriptedModel, Session, Tool, ToolCall, ToolMessage, tool
+from agentloop import Agent, ScriptedModel, Tool, ToolCall, ToolMessage, tool
 from agentloop.common.gate import Gate, Judgment, Verdict
 from agentloop.mixins.approval import Approval, Rule
-from agentloop.mixins.hooks import Hook, Hooks, HookVerdict, fires_for
+from agentloop.mixins.hooks import Hook, Hooks, fires_for
 from agentloop.models.scripted import call
 from agentloop.toolkits.todo import Todo
 from agentloop.transcript import call_states
 
 from .. import test_loop
-from . import acting, bash, results
+from . import results
 
 
 class Person(BaseModel):
@@ -60,7 +57,7 @@ class Order(BaseModel):
 
     to: str = Field("all@corp.com", exclude=True)
     model_config = ConfigDict(extra="allow")
-    by: str = Field("anna", validation_alias=AliasChoices("By", "name", AliasPath("from", "name")))
+    by: str = Field("anna", validation_alias="By")
 
     @model_serializer
     def nothing(self):
@@ -70,6 +67,10 @@ class Order(BaseModel):
 @dataclass
 class Parcel:
     orders: tuple[Order, ...] = (Order(),)
+
+
+class Opaque:
+    """What no rule can look into."""
 
 
 def agent_with(bases, gates, script, **settings):
@@ -116,13 +117,17 @@ def agent_with(bases, gates, script, **settings):
     def upload(data: Base64Bytes) -> None:
         ran.append(data)
 
+    @tool("Draw")
+    def draw(shape: Annotated[Any, AfterValidator(lambda _: Opaque())], colour: str) -> None:
+        ran.append(colour)
+
     if Approval in bases:
         settings["approval_rules"] = [gate for gate in gates if isinstance(gate, Rule)]
     if Hooks in bases:
         settings["hooks"] = [gate for gate in gates if isinstance(gate, Hook)]
     agent = type("Gated", bases, {})(
         llm=ScriptedModel(*script),
-        tools=[bash, wipe, send, send_all, greet, order, post, take, repeat, upload],
+        tools=[bash, wipe, send, send_all, greet, order, post, take, repeat, upload, draw],
         **settings,
     )
     return agent, ran
@@ -130,10 +135,6 @@ def agent_with(bases, gates, script, **settings):
 
 def says(said):
     return Hook("PreToolUse", lambda data: said)
-
-
-def inner(**said):
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
 
 
 def no_rm(data):
@@ -169,19 +170,16 @@ def no_true(data):
     return {"decision": "deny"} if data["tool_input"]["count"] is True else None
 
 
-def prints(code):
-    return Hook("PreToolUse", [sys.executable, "-c", f"import sys; {code}"])
-
-
 BASH, WIPE, SEND = call("bash", command="ls"), call("wipe", path="tmp"), call("send")
 BUY = call("send", Subject="buy", subject="harmless")
 SEND_ALL = call("send_all", letters=[{}])
 TAKE, UPLOAD = call("take", each=["a", "b"]), call("upload", data="/////w==")
+DRAW = call("draw", shape="round", colour="blue")
 TO_RM = says({"updatedInput": {"command": "rm x"}})
 TO_LS = says({"updatedInput": {"command": "ls"}})
 NO_TRUE = Hook("PreToolUse", no_true)
 NO_RM = Hook("PreToolUse", no_rm)
-DENY, ALLOW = {"permissionDecision": "deny"}, {"permissionDecision": "allow"}
+DENY, ALLOW = {"decision": "deny"}, {"decision": "allow"}
 TABLE = [
     # a rule sees what the function gets: defaults, aliases, normalized values
     (Rule("deny", "send", {"to": "all@*"}), SEND, "denied", []),
@@ -196,7 +194,6 @@ TABLE = [
     (Rule("deny", "wipe", {"path": "/"}), call("wipe"), "denied", []),
     # an extra hides no argument that has its name
     (Rule("deny", "send", {"subject": "buy"}), BUY, "denied", []),
-    (Rule("deny", "send", {"subject": "harmless"}), BUY, "denied", []),
     (Rule("ask", "send", {"subject": "buy"}), BUY, "awaiting_approval", []),
     (Rule("deny", "send", lambda arguments: arguments["subject"] == "buy"), BUY, "denied", []),
     (Rule("deny", "send", {"letter": "all@*"}), call("send", letter="x"), "denied", []),
@@ -207,14 +204,8 @@ TABLE = [
     (Rule("deny", "order", {"By": "eve"}), call("order", By="eve"), "denied", []),
     (Rule("deny", "order", {"by": "eve"}), call("order", By="eve"), "denied", []),
     (
-        Rule("deny", "order", {"from": "eve"}),
-        call("order", **{"from": {"name": "eve"}}),
-        "denied",
-        [],
-    ),
-    (
-        Rule("deny", "order", lambda arguments: arguments["name"] == "eve"),
-        call("order", By="eve", name="harmless"),
+        Rule("deny", "order", lambda arguments: arguments["By"] == "eve"),
+        call("order", By="eve", by="harmless"),
         "denied",
         [],
     ),
@@ -226,11 +217,17 @@ TABLE = [
         [["a", "b"]],
     ),
     ([Rule("deny", "take", {"each": glob}) for glob in ("x", "b")], TAKE, "denied", []),
-    (Rule("deny", "take", {"each": "x"}), call("take", each=["a", 5]), "failed", []),
+    (Rule("deny", "take", {"each": "x"}), call("take", each=["a", 5]), "denied", []),
     # a rule about what is no text counts unless it allows
     (Rule("deny", "upload", {"data": "x"}), UPLOAD, "denied", []),
     (Rule("ask", "upload", {"data": "x"}), UPLOAD, "awaiting_approval", []),
     ([Rule("allow", "upload", {"data": "*"})], UPLOAD, "completed", [b"\xff\xff\xff\xff"]),
+    # a rule about what is no plain data counts unless it allows
+    (Rule("deny", "draw", {"shape": "x"}), DRAW, "denied", []),
+    (Rule("ask", "draw", {"shape": "x"}), DRAW, "awaiting_approval", []),
+    ([Rule("deny", "draw", {"colour": "red"}), Rule("allow", "draw")], DRAW, "completed", ["blue"]),
+    ([Rule("ask"), Rule("allow", "draw", {"shape": "*"})], DRAW, "awaiting_approval", []),
+    (Rule("deny", "draw", lambda arguments: arguments["shape"].size > 5), DRAW, "denied", []),
     # lists and nested models: a glob matches anything in them
     (Rule("deny", "send", {"copies": "bo*"}), call("send", copies=["a", "bob"]), "denied", []),
     (
@@ -246,22 +243,11 @@ TABLE = [
     (Rule("deny", "greet", {"names": "bob"}), call("greet", names=["bob"]), "denied", []),
     # a rule that allows has to match all of a list, and no more than plain text
     ([Rule("ask"), Rule("allow")], BASH, "awaiting_approval", []),
-    # a hook that says yes and no at once: the stricter counts
-    (says({"decision": "block", **inner(**ALLOW)}), BASH, "denied", []),
-    (says({"decision": "allow", **inner(**DENY)}), BASH, "denied", []),
-    (says({"decision": "approve", **DENY}), BASH, "denied", []),
-    (says({**DENY, **inner(**ALLOW)}), BASH, "denied", []),
-    (says({**ALLOW, **inner(decision="block")}), BASH, "denied", []),
-    (says({"continue": False, **inner(**ALLOW)}), BASH, "denied", []),
-    (says({"continue": False, **inner(**{"continue": True})}), BASH, "denied", []),
-    (says({"decision": "allow", **inner(permissionDecision="ask")}), BASH, "awaiting_approval", []),
-    (prints("""print('{"decision": "allow"}'); sys.exit(2)"""), BASH, "denied", []),
-    (prints("""print('[]')"""), BASH, "denied", []),
     (says([]), BASH, "denied", []),
     (says({"decision": None}), BASH, "denied", []),
     # the arguments that a hook gives
     (says({"updatedInput": None}), WIPE, "completed", ["tmp"]),
-    (says(inner(updatedInput=None, **ALLOW)), WIPE, "completed", ["tmp"]),
+    (says({"updatedInput": None, **ALLOW}), WIPE, "completed", ["tmp"]),
     (says({"updatedInput": {"path": "x"}}), WIPE, "completed", ["x"]),
     (says({"updatedInput": {}}), WIPE, "completed", ["/"]),
     (says({"updatedInput": []}), WIPE, "denied", []),
@@ -297,11 +283,8 @@ TABLE = [
     ),
     (NO_RM, ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"'), "denied", []),
     # names and matchers
-    (Hook("PreToolUse", lambda data: DENY, "Bash"), BASH, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "Write, Bash"), BASH, "denied", []),
+    (Hook("PreToolUse", lambda data: DENY, "write, bash"), BASH, "denied", []),
     (Hook("PreToolUse", lambda data: DENY, "sh$"), BASH, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "SendAll"), SEND_ALL, "denied", []),
-    (Hook("PreToolUse", lambda data: DENY, "mcp__.*"), BASH, "completed", ["ls"]),
     (Hook("PreToolUse", lambda data: DENY, "ba"), BASH, "completed", ["ls"]),
     (Hook("PreToolUse", lambda data: DENY, "("), BASH, "denied", []),
     # what cannot run is an error, whatever the gates say
@@ -350,13 +333,6 @@ class TestGate(test_loop.TestLoop):
         await agent.run("go")
         assert bool(done) is ran
 
-    @pytest.mark.parametrize("subject", ["buy", "harmless"])
-    async def test_a_rule_that_allows_matches_an_argument_and_the_extra_of_its_name(self, subject):
-        rules = [Rule("allow", "send", {"subject": subject})]
-        agent, ran = agent_with((Approval, Agent), rules, [BUY, "ok"], approval_mode="readonly")
-        await agent.run("go")
-        assert ran == []
-
     @pytest.mark.parametrize("bases", [(Hooks, Approval, Agent), (Approval, Hooks, Agent)])
     async def test_the_model_reads_the_reason_of_the_first_denial(self, bases):
         denials = [
@@ -367,28 +343,6 @@ class TestGate(test_loop.TestLoop):
         agent, _ = agent_with(bases, denials, [BASH, "ok"])
         await agent.run("go")
         assert results(agent) == ["Denied: this call was not allowed and did not run. First."]
-
-    @pytest.mark.parametrize(
-        "said",
-        [
-            {
-                "decision": "block",
-                "reason": "No.",
-                **inner(permissionDecisionReason="Yes.", **ALLOW),
-            },
-            {
-                "decision": "approve",
-                "reason": "Yes.",
-                **inner(permissionDecisionReason="No.", **DENY),
-            },
-            {"reason": "No.", **inner(**DENY)},
-            {"continue": False, "reason": "No."},
-        ],
-    )
-    async def test_the_reason_is_the_one_beside_the_verdict(self, said):
-        agent, _ = agent_with((Hooks, Agent), [says(said)], [BASH, "ok"])
-        await agent.run("go")
-        assert results(agent)[0].endswith("did not run. No.")
 
     @pytest.mark.parametrize("bases", [(Approval, Agent), (Agent,)])
     @pytest.mark.parametrize(
@@ -409,17 +363,6 @@ class TestGate(test_loop.TestLoop):
         assert (await agent.run("go")).stop_reason == "completed"
         [result] = [message for message in agent.messages if isinstance(message, ToolMessage)]
         assert result.is_error
-
-    @pytest.mark.parametrize("matcher", ["mcp__memory__.*", "mcp__memory__create", "create$"])
-    async def test_a_tool_of_a_server_has_its_name_of_claude_code_too(self, matcher):
-        served = Tool("memory__create", "From a server")
-        agent = type("Serving", (Hooks, Agent), {})(
-            llm=ScriptedModel(call("memory__create"), "ok"),
-            tools=[served],
-            hooks=[Hook("PreToolUse", lambda data: DENY, matcher)],
-        )
-        await agent.run("go")
-        assert results(agent)[0].startswith("Denied")
 
     async def test_an_answer_that_cancels_itself_is_a_no(self):
         agent, ran = agent_with(
@@ -520,33 +463,6 @@ class TestGate(test_loop.TestLoop):
             assert (await agent.run("go")).stop_reason == "completed"
             assert ran == []
             assert results(agent)[0].endswith("Nothing is pushed.")
-
-
-async def test_a_session_of_version_0_4_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
-    shutil.copy(Path(__file__).parent.parent / "data" / "gates_v04.jsonl", tmp_path)
-    script = [bash("git status"), bash("rm -r folder x.pyc")]
-    agent, ran = acting(
-        *script,
-        kind=type("Kept", (Hooks, Approval, Session, Agent), {}),
-        session="gates_v04",
-        session_dir=tmp_path,
-        approval_mode="plan",
-    )
-    with agent:
-        marks = [record for record in agent.log if isinstance(record, HookVerdict)]
-        assert [(mark.event, mark.verdict) for mark in marks] == [
-            ("UserPromptSubmit", "none"),
-            ("PreToolUse", "deny"),
-            ("UserPromptSubmit", "deny"),
-            ("UserPromptSubmit", "none"),
-        ]
-        [pending] = (await agent.run()).pending  # the other was allowed then
-        assert pending.parsed == {"command": "y"}
-        agent.decide(pending.id, "allow")
-        [pending] = (await agent.run()).pending
-        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
-        assert ran == ["x", "y", "git status"]
-        assert "My key" not in str([request.messages for request in agent.llm.requests])
 
 
 def auto(gates):

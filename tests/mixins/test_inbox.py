@@ -1,6 +1,7 @@
 """Inbox: what is sent reaches the model, in this run or in the next, and once."""
 
 import asyncio
+import re
 import threading
 
 import pytest
@@ -92,21 +93,6 @@ class TestInbox(test_loop.TestLoop):
         assert "do not forget" in shown(llm.requests[1])
         assert agent.fold(Unread).messages == []
 
-    async def test_a_message_that_version_0_4_left_waiting_is_delivered_once(self, tmp_path):
-        (tmp_path / "s.jsonl").write_text(
-            '{"type":"session","schema":1}\n'
-            '{"type":"user","content":"x"}\n'
-            '{"type":"sent","id":"0a","message":{"type":"user","content":"early"}}\n'
-            '{"type":"user","content":"early","sent":"0a"}\n'
-            '{"type":"sent","id":"0f","message":{"type":"user","content":"late","hidden":true}}\n'
-        )
-        for _ in range(2):
-            llm = ScriptedModel("ok")
-            agent = Kept(llm=llm, session="s", session_dir=tmp_path)
-            messages = [(message.text, message.hidden) for message in agent.messages]
-            assert messages == [("x", False), ("early", False), ("late", True)]
-            agent.close()
-
     def test_messages_from_many_threads_all_arrive_once(self):
         sent = [[f"{n}.{i}" for i in range(50)] for n in range(8)]
         threads = [threading.Thread(target=lambda own=own: [*map(agent.send, own)]) for own in sent]
@@ -132,6 +118,40 @@ class TestInbox(test_loop.TestLoop):
         assert counts == [[0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 1, 1]]
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
+
+    async def test_a_reminder_may_be_a_function_of_the_agent(self):
+        def counted(agent):
+            return f"{len(agent.messages)} messages" if len(agent.messages) > 3 else ""
+
+        def other(agent):
+            return "other"
+
+        both = [every(1, counted), every(4, other)]
+        agent, llm = self.make(*[call("add", a=1, b=1)] * 4, "ok", tools=[add], reminders=both)
+        await agent.query("x")
+        told = [
+            [text for text in shown(r) if re.match("[0-9]+ |other", text)] for r in llm.requests
+        ]
+        assert told[:3] == [[], [], ["5 messages"]], "an empty text is not said"
+        assert told[-1] == ["5 messages", "8 messages", "11 messages", "other"]
+        assert await agent.context() == await agent.context()
+
+    async def test_a_reminder_by_a_function_is_known_again_after_a_restart(self, tmp_path):
+        def now(agent):
+            return f"turn {len(agent.messages)}"
+
+        def reopened(*script):
+            llm = ScriptedModel(*script)
+            settings = {"session": "s", "session_dir": tmp_path, "reminders": [every(2, now)]}
+            return Kept(llm=llm, tools=[add], **settings), llm
+
+        first, _ = reopened(call("add", a=1, b=1), call("add", a=1, b=1), "ok")
+        with first:
+            await first.query("x")
+        second, llm = reopened("ok", "ok")
+        with second:
+            await second.query("y")
+        assert [text for text in shown(llm.requests[0]) if "turn" in text] == ["turn 5"]
 
     async def test_a_summary_loses_no_message(self):
         def reply(messages, tools):

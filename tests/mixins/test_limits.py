@@ -1,11 +1,21 @@
 """Limits: a run ends at its limits, during the run, and says what it has done."""
 
 import asyncio
+import time
 from contextvars import ContextVar
 
 import pytest
 
-from agentloop import Agent, CompactionConfig, Depends, Loop, ScriptedModel, current_agent, tool
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    Depends,
+    Loop,
+    Price,
+    ScriptedModel,
+    current_agent,
+    tool,
+)
 from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, Spent
@@ -18,6 +28,9 @@ from . import late, results
 
 
 class Limited(Limits, Agent): ...
+
+
+PRICES = {"scripted": Price(input=100_000, output=100_000)}  # 0.1 a token
 
 
 class EveryLimit(Limits):
@@ -34,10 +47,6 @@ def reply(*calls, text="", used=10, model=None):
 def again(messages, tools):
     """A model that never ends by itself."""
     return reply(call("add", a=1, b=len(messages)), text=f"step {len(messages)}")
-
-
-def price(model, usage):
-    return usage.total_tokens / 10
 
 
 def limited(*script, tools=(add,), **settings):
@@ -75,7 +84,7 @@ class TestEveryLimit(test_loop.TestLoop):
 
     @pytest.mark.parametrize(("limit", "most", "requests", "ran"), EDGES)
     async def test_each_limit_at_its_edge(self, limit, most, requests, ran):
-        agent = limited(again, **{f"max_{limit}": most, "limit_price": price})
+        agent = limited(again, prices=PRICES, **{f"max_{limit}": most})
         result = await agent.run("x")
         assert result.stop_reason == f"limit:{limit}"
         assert len(agent.llm.requests) == len(results(agent)) == requests
@@ -135,14 +144,46 @@ class TestEveryLimit(test_loop.TestLoop):
         assert results(agent) == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
         assert Spent(agent.log).catch_up().used["requests"] == 3
 
-    @pytest.mark.parametrize("price", [None, lambda model, usage: None])
-    async def test_where_no_price_is_known_the_run_ends_after_one_request(self, price):
-        agent = limited(again, max_cost=1000, limit_price=price)
+    @pytest.mark.parametrize("prices", [None, {"other-model": Price(1, 1)}])
+    async def test_max_cost_without_a_price_is_an_error_before_the_first_request(self, prices):
+        llm = ScriptedModel("ok", model="my-model")
+        agent = Limited(llm=llm, max_cost=1000, prices=prices)
+        told = r"the price of 'my-model' is not known.* prices=\{'my-model': Price\(input=\.\.\."
+        with pytest.raises(ValueError, match=told):
+            await agent.run("x")
+        assert llm.requests == []
+        agent.prices = {"my-model": Price(1, 1)}
+        with_usage = reply(text="fine")
+        llm = agent.llm = ScriptedModel(with_usage, model="my-model")
+        assert (await agent.run()).text == "fine", "run() tries again"
+
+    async def test_a_price_that_turns_out_to_be_unknown_ends_the_run(self):
+        agent = limited(reply(ADD, model="a sub-agent's"), max_cost=1000)
         result = await agent.run("x")
         assert result.stop_reason == "limit:cost"
         assert "cost None" in result.text
         assert len(agent.llm.requests) == 1
         assert is_closed(agent)
+
+    async def test_a_script_costs_nothing_unless_prices_say_otherwise(self):
+        for script in ([call("add", a=1, b=2), "ok"], [reply(ADD), "ok"]):
+            assert (await limited(*script, max_cost=0.01).run("x")).text == "ok"
+            agent = limited(*script, max_cost=0.01, prices=PRICES)
+            assert (await agent.run("x")).stop_reason == "limit:cost"
+
+    async def test_a_model_that_is_replaced_has_its_own_price(self):
+        prices = {"cheap": Price(1, 1), "dear": Price(1_000_000, 1_000_000)}
+        llm = ScriptedModel(reply(ADD, used=1000), "ok", model="cheap")
+        agent = Limited(llm=llm, tools=[add], max_cost=100, prices=prices)
+        assert (await agent.run("x")).text == "ok"
+        agent.llm = ScriptedModel(reply(ADD, used=1000), "ok", model="dear")
+        assert (await agent.run("y")).stop_reason == "limit:cost"
+        local = ScriptedModel(reply(ADD, used=1000), reply(text="ok"))
+        agent = Limited(llm=ScriptedModel("x", model="nobody's"), tools=[add], max_cost=100)
+        with pytest.raises(ValueError, match="nobody's"):
+            await agent.run("x")
+        agent.llm = local
+        assert (await agent.run()).text == "ok"
 
     async def test_what_a_request_leaves_in_its_context_is_there_with_a_limit_of_time_too(self):
         class Left(Loop):
@@ -189,3 +230,15 @@ class TestEveryLimit(test_loop.TestLoop):
     def test_a_limit_that_is_none_says_so(self, most):
         with pytest.raises(ValueError, match="max_requests"):
             Limits(llm=ScriptedModel(), max_requests=most)
+
+
+async def test_a_clock_that_is_set_during_a_run_does_not_end_it(monkeypatch):
+    now = time.time
+
+    @tool("Set the clock to tomorrow")
+    def set_clock() -> None:
+        monkeypatch.setattr(time, "time", lambda: now() + 86_400)
+
+    llm = ScriptedModel(call("set_clock"), "ok")
+    agent = Limited(llm=llm, tools=[set_clock], max_seconds=1000)
+    assert await agent.query("go") == "ok"

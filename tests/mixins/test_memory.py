@@ -25,6 +25,16 @@ def folder(tmp_path):
 class TestMemory(test_loop.TestLoop):
     agent_class = Memory
 
+    async def test_a_system_prompt_by_a_function_comes_first_if_there_is_one(self, folder):
+        llm = ScriptedModel("one", "two")
+        texts = iter(["", "Be good."])
+        settings = {"system_prompt": lambda agent: next(texts), "memory_dir": folder}
+        agent = Memory(llm=llm, **settings)
+        await agent.query("x")
+        await agent.query("y")
+        firsts = [[text[:8] for text in shown(request)[:2]] for request in llm.requests]
+        assert firsts == [[MEMORY_INTRO[:8], "x"], ["Be good.", MEMORY_INTRO[:8]]]
+
     async def test_it_stands_right_after_the_system_prompt_in_every_request(self, folder):
         llm = ScriptedModel(call("add", a=1, b=2), "3", "again")
         agent = Memory(llm=llm, tools=[add], system_prompt="Be good.", memory_dir=folder)

@@ -15,16 +15,16 @@ import pytest
 import agentloop.common.store as store_module
 from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate
 from agentloop.common.records import dump_record, load_record
-from agentloop.common.store import read_log, session_path
+from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
-from agentloop.messages import AssistantMessage, Unknown, Usage, UserMessage
+from agentloop.messages import AssistantMessage, RunStart, Unknown, Usage, UserMessage
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
 
 from .. import SLOW, test_loop
 from ..test_loop import add, shown
 
-FROZEN = Path(__file__).parent.parent / "data" / "session_v1.jsonl"
+FROZEN = Path(__file__).parent.parent / "data" / "session_v2.jsonl"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
 
 BAD_LINES = [
@@ -69,7 +69,7 @@ def saved(folder, name="s"):
     return read_log(session_path(name, folder))
 
 
-def write(folder, *records, name="s", header=b'{"type":"session","schema":1}'):
+def write(folder, *records, name="s", header=HEADER):
     path = Path(folder) / f"{name}.jsonl"
     written = [dump_record(r) if not isinstance(r, bytes) else r for r in records]
     path.write_bytes(b"".join(line + b"\n" for line in [header, *written]))
@@ -115,6 +115,17 @@ class TestSession(test_loop.TestLoop):
         assert again.log == agent.log
         assert await again.query("Sure?") == "As I said, 3."
         assert shown(llm.requests[0]) == ["1 + 2?", "", "3", "3", "Sure?"]
+
+    async def test_the_file_has_the_system_prompt_of_each_run_as_text(self, tmp_path):
+        agent, llm = open_session(tmp_path, "one", "two")
+        agent.system_prompt = lambda agent: f"After {len(agent.messages)}."
+        await agent.query("x")
+        await agent.query("y")
+        agent.close()
+        again, _ = open_session(tmp_path)
+        starts = [record.system_prompt for record in again.log if isinstance(record, RunStart)]
+        assert starts == ["After 0.", "After 2."]
+        assert starts == [request.messages[0].text for request in llm.requests]
 
     async def test_what_was_cleared_stays_in_the_file_and_out_of_the_log(self, tmp_path):
         agent, _ = open_session(tmp_path, "one", "two")
@@ -178,7 +189,7 @@ class TestSession(test_loop.TestLoop):
         await agent.query("More")
         open_session(tmp_path, name="empty")
         os.utime(tmp_path / "long.jsonl", (2e9, 2e9))
-        write(tmp_path, name="newer", header=b'{"type":"session","schema":2}')
+        write(tmp_path, name="newer", header=b'{"type":"session","schema":3}')
         os.utime(tmp_path / "newer.jsonl", (1, 1))
         (tmp_path / "notes.txt").write_text("x")
         long, empty, newer = sessions(tmp_path)
@@ -186,7 +197,7 @@ class TestSession(test_loop.TestLoop):
         assert long.title == "Write a story about a very long train about a very long trai"
         assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
         assert newer.name == "newer"
-        assert "a newer version" in newer.title
+        assert "A newer version" in newer.title
 
     @pytest.mark.timeout(900)
     def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):
@@ -221,39 +232,21 @@ class TestSession(test_loop.TestLoop):
 
     @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
     def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
-        for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":2}'):
+        old = '{"type":"session","schema":1}'
+        error = r"0\.5\.0 and older .*recipes/old_sessions\.py"
+        for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":3}', old):
             (tmp_path / "s.jsonl").write_text(text + tail)
             for _ in range(2):  # and the lock is free again
-                with pytest.raises(ValueError, match="no session of schema 1: a newer version"):
+                with pytest.raises(ValueError, match=error):
                     open_session(tmp_path)
             assert (tmp_path / "s.jsonl").read_text() == text + tail
-
-    @posix
-    @pytest.mark.parametrize("kind", ["a link to a session", "a device", "a pipe", "a folder"])
-    def test_only_a_regular_file_is_a_session(self, tmp_path, kind):
-        path = tmp_path / "s.jsonl"
-        if kind == "a link to a session":
-            path.symlink_to(write(tmp_path, UserMessage("x"), name="other"))
-        elif kind == "a device":
-            path.symlink_to("/dev/zero")
-        elif kind == "a pipe":
-            os.mkfifo(path)
-        else:
-            path.mkdir()
-        for use in (open_session, saved):
-            with pytest.raises(ValueError, match="a session is a regular file, and no link"):
-                use(tmp_path)
-        with pytest.raises(ValueError, match="a session is a regular file"):
-            read_log("/dev/full")
-        titles = {session.name: session.title for session in sessions(tmp_path)}
-        assert "a session is a regular file" in titles["s"]
 
     @posix
     def test_the_header_is_checked_before_the_rest_is_read(self, tmp_path):
         path = tmp_path / "s.jsonl"
         with path.open("wb") as file:
             file.truncate(1 << 40)  # zeros, which take no room on the disk
-        with pytest.raises(ValueError, match="no session of schema 1"):
+        with pytest.raises(ValueError, match="no session of schema 2"):
             open_session(tmp_path)
 
     def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path):
@@ -270,9 +263,70 @@ class TestSession(test_loop.TestLoop):
         agent.close()
         agent.close()
         before = lines(tmp_path)
-        with pytest.raises(ValueError, match="closed"):
+        with pytest.raises(
+            ValueError, match="the session 's' is closed: make an agent with its name"
+        ):
             agent.run_sync("x")
         assert (llm.requests, lines(tmp_path)) == ([], before)
+
+    @posix
+    @pytest.mark.parametrize("how", ["replaced", "moved away"])
+    async def test_a_file_that_was_replaced_gets_no_record_and_nothing_is_told(self, tmp_path, how):
+        heard = []
+        agent, llm = open_session(tmp_path, "one", "two", listeners=[heard.append])
+        await agent.query("first")
+        heard.clear()
+        path, before = tmp_path / "s.jsonl", lines(tmp_path)
+        path.rename(tmp_path / "old")
+        if how == "replaced":  # as an editor does
+            shutil.copy(tmp_path / "old", path)
+        error = r"s\.jsonl was replaced while it was open" if how == "replaced" else r"s\.jsonl"
+        with pytest.raises(OSError, match=error):
+            await agent.run("second")
+        assert (len(llm.requests), heard) == (1, [])
+        assert (tmp_path / "old").read_bytes().split(b"\n") == before
+        agent.close()
+        (tmp_path / "old").replace(path)
+        again, _ = open_session(tmp_path, "two")
+        assert await again.query("second") == "two"
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_a_child_process_that_a_tool_has_left_keeps_no_lock(self, tmp_path):
+        agent, _ = open_session(tmp_path)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(write)
+            os.read(read, 1)  # until the parent closes its end
+            os._exit(0)
+        os.close(read)
+        try:
+            with pytest.raises(SessionLocked):
+                open_session(tmp_path)
+            agent.close()
+            open_session(tmp_path)
+        finally:
+            os.close(write)
+            os.waitpid(child, 0)
+
+    async def test_what_the_application_keeps_with_a_run_comes_back_whatever_its_names(
+        self, tmp_path
+    ):
+        extra = {"type": "user", "at": 5, "session": "other", "extra": {"hidden": True}}
+        agent, _ = open_session(tmp_path, "ok")
+        await agent.run("x", extra=extra)
+        agent.close()
+        again, _ = open_session(tmp_path)
+        assert again.log == agent.log
+        assert (again.log[0].extra, again.log[0].session) == (extra, "s")
+
+    @posix
+    def test_a_link_to_nothing_is_listed_with_its_error(self, tmp_path):
+        write(tmp_path, UserMessage("hi"))
+        (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nothing")
+        titles = {session.name: session.title for session in sessions(tmp_path)}
+        assert titles["s"] == "hi"
+        assert "No such file" in titles["gone"]
 
     @posix
     def test_a_session_is_locked_for_other_processes_and_free_after_a_kill(self, tmp_path):
@@ -347,7 +401,7 @@ class TestSession(test_loop.TestLoop):
         assert saved(tmp_path) == agent.log
         assert agent.messages == []
 
-    def test_the_session_of_schema_1_is_read_for_ever(self, tmp_path, caplog):
+    def test_the_session_of_schema_2_is_read_for_ever(self, tmp_path, caplog):
         before = Path(shutil.copy(FROZEN, tmp_path / "s.jsonl")).read_bytes()
         agent, _ = open_session(tmp_path)
         assert not caplog.records

@@ -1,9 +1,11 @@
 """What happens on the wire: retries, errors, streams, limits, clients, and what nobody may see."""
 
 import asyncio
+import errno
 import gc
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,9 +17,10 @@ import pytest
 
 from agentloop import Agent, errors
 from agentloop.errors import BadRequest, ConnectionFailed
-from agentloop.models.http import error_class, retry_after
-from agentloop.models.wire import EventParser
-from tests.doubles.fault_server import FaultServer, answer, fin, send
+from agentloop.models import http
+from agentloop.models.http import error_class
+from agentloop.models.wire import EventParser, retry_after
+from tests.doubles.fault_server import FaultServer, Loopback, answer, fin, send
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import KEY, OPENAI
 from tests.models.asked import ask, serving
@@ -361,6 +364,105 @@ async def test_a_name_and_a_password_in_the_address_are_sent_and_not_logged(capl
 
 
 # ---- many at once
+
+
+class Counting(Loopback):
+    """Answers each request once `go` is set; `open` counts the connections that are open."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.go, self.changed = 0, asyncio.Event(), asyncio.Event()
+        self.go.set()
+
+    async def talk(self, connection):
+        self.count(1)
+        try:
+            while True:
+                await connection.read()
+                await self.go.wait()
+                await connection.write(answer(OK))
+        finally:
+            self.count(-1)
+
+    def count(self, more):
+        self.open += more
+        self.changed.set()
+
+    async def has(self, count):
+        """Wait until no more than so many connections are open."""
+        async with asyncio.timeout(5):
+            while self.open > count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def test_requests_that_are_cancelled_leave_no_connection_open():
+    async with Counting() as server, model(server, max_retries=0) as llm:
+        await ask(llm)
+        server.go.clear()
+        for steps in range(120):
+            tasks = [asyncio.create_task(ask(llm)) for _ in range(3)]
+            for _ in range(steps % 30):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        server.go.set()
+        await server.has(0)
+        assert (await ask(llm)).text == "hello"
+
+
+async def test_of_many_connections_a_few_are_kept_and_those_only_for_a_while(monkeypatch):
+    async with Counting() as server, model(server, max_retries=0) as llm:
+        await asyncio.gather(*[ask(llm) for _ in range(60)])
+        await server.has(http.MOST_IDLE)
+        assert server.open == http.MOST_IDLE
+        before = server.connections
+        await asyncio.gather(*[ask(llm) for _ in range(http.MOST_IDLE)])
+        assert server.connections == before, "they are used again"
+        monkeypatch.setattr(http, "KEEP_ALIVE", 0.01)
+        await asyncio.gather(*[ask(llm) for _ in range(http.MOST_IDLE)])
+        await server.has(0)
+        assert (await ask(llm)).text == "hello"
+
+
+async def test_a_burst_waits_for_its_turn_to_connect(monkeypatch):
+    monkeypatch.setattr(http, "CONNECTING", 2)
+    connecting, most = 0, 0
+    connect = asyncio.BaseEventLoop.create_connection
+
+    async def counted(*args, **settings):
+        nonlocal connecting, most
+        connecting += 1
+        most = max(most, connecting)
+        try:
+            return await connect(*args, **settings)
+        finally:
+            connecting -= 1
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", counted)
+    async with Counting() as server, model(server, max_retries=0) as llm:
+        replies = await asyncio.gather(*[ask(llm) for _ in range(50)])
+    assert [reply.text for reply in replies] == ["hello"] * 50
+    assert most == 2
+
+
+async def test_too_many_open_files_are_not_told_as_a_server_that_is_not_there(monkeypatch):
+    async def full(*args, **settings):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", full)
+    with pytest.raises(ConnectionFailed, match=os.strerror(errno.EMFILE)) as caught:
+        await ask(model("http://127.0.0.1:9/v1", max_retries=0))
+    assert "no server listens" not in str(caught.value)
+
+
+def test_a_name_with_several_addresses_where_no_server_listens():
+    several = ExceptionGroup("", [ConnectionRefusedError(errno.ECONNREFUSED, "refused")] * 2)
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = OSError("All connection attempts failed")
+    error.__cause__.__cause__ = several
+    assert isinstance(http.cause_of(error), ConnectionRefusedError)
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])

@@ -1,8 +1,11 @@
 """Promise: when what decides over a call fails, the call does not run."""
 
+import asyncio
+
 import pytest
 
 from agentloop import Loop, ScriptedModel, Stop, ToolError, tool
+from agentloop.common.gate import Gate
 from agentloop.models.scripted import call
 
 
@@ -21,8 +24,30 @@ async def test_a_call_does_not_run_when_a_mixin_fails_before_it(seam, error):
     assert len(agent.messages) == 3
 
 
+@pytest.mark.parametrize("error", [RuntimeError, ToolError, TimeoutError, asyncio.CancelledError])
+async def test_a_gate_that_raises_denies_the_call_and_the_run_goes_on(error):
+    class Broken(Gate):
+        async def judge(self, judgment):
+            judgment = await super().judge(judgment)
+            if "7" in judgment.call.arguments:
+                raise error("the gate is broken")
+            return judgment
+
+    ran = []
+
+    @tool("Act")
+    def act(n: int) -> None:
+        ran.append(n)
+
+    script = [call("act", n=1), call("act", n=7)], "ok"
+    agent = Broken(llm=ScriptedModel(*script), tools=[act])
+    assert (await agent.run("x")).text == "ok"
+    assert ran == [1]
+    assert agent.messages[3].text.startswith("Denied")
+
+
 async def test_a_call_that_a_stop_prevented_stays_open_and_runs_once_it_may():
-    class Gate(Loop):
+    class Closed(Loop):
         is_open: bool = False
 
         async def call_tool(self, call):
@@ -32,7 +57,7 @@ async def test_a_call_that_a_stop_prevented_stays_open_and_runs_once_it_may():
 
     ran = []
     act = tool("Act", name="act")(lambda: ran.append(1))
-    agent = Gate(llm=ScriptedModel(call("act"), "ok"), tools=[act])
+    agent = Closed(llm=ScriptedModel(call("act"), "ok"), tools=[act])
     result = await agent.run("x")
     assert (result.stop_reason, ran) == ("limit:calls", [])
     assert [c.name for c in result.pending] == ["act"]

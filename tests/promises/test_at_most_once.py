@@ -62,6 +62,24 @@ async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(idempote
     assert len(ledger) == runs
 
 
+async def test_an_external_call_runs_nothing_here_and_takes_one_answer(ledger):
+    @tool("Pay", external=True)
+    async def pay(amount: int) -> str:
+        ledger.append(amount)
+        return "paid"
+
+    agent = Agent(llm=ScriptedModel(call("pay", amount=1), "ok"), tools=[pay])
+    for prompt in ("x", None, None):
+        assert (await agent.run(prompt)).stop_reason == "needs_answer"
+    [waiting] = agent.pending
+    agent.answer(waiting.id, "paid at the bank")
+    with pytest.raises(ValueError, match="does not wait"):
+        agent.answer(waiting.id, "paid twice")
+    assert (await agent.run()).text == "ok"
+    assert ledger == []
+    assert [message.text for message in agent.messages][2:] == ["paid at the bank", "ok"]
+
+
 @pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_call_in_a_reply_that_ended_early_runs_neither_now_nor_later(

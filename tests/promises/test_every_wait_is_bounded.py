@@ -3,7 +3,9 @@
 import asyncio
 import subprocess
 import sys
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +44,7 @@ async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
 
 async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised():
     too_long = ContextWindowExceeded("prompt is too long")
-    llm = ScriptedModel("one", too_long, "SUMMARY", too_long, "never")
+    llm = ScriptedModel("one " * 50, too_long, "SUMMARY", too_long, "never")
     agent = Agent(llm=llm)
     await agent.run("x")
     with pytest.raises(ContextWindowExceeded):
@@ -103,3 +105,53 @@ print(agent.run_sync("y").text)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200
     )
     assert (done.stdout, done.returncode) == ("closed\nok\nok again\n", 0), done.stderr
+
+
+RUNS_A_COMMAND = """
+import asyncio, sys
+from pathlib import Path
+from agentloop import Agent, ScriptedModel, call
+from agentloop.toolkits.shell import Shell
+
+kind, folder, then = sys.argv[1:]
+command = call("bash", command="echo $$ > new; mv new pid; sleep 1000", background=kind == "later")
+agent = Agent(llm=ScriptedModel(command, "done"), tools=Shell(folder).tools)
+
+async def main():
+    await agent.run("go")
+    while not Path(folder, "pid").exists():
+        await asyncio.sleep(0.01)
+    if then == "goes on":
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
+@pytest.mark.parametrize("kind", ["now", "later"])
+def test_a_command_ends_with_a_program_that_is_killed(kind, tmp_path):
+    arguments = [sys.executable, "-c", RUNS_A_COMMAND, kind, str(tmp_path), "goes on"]
+    with subprocess.Popen(arguments) as program:
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.01)
+        pid = int((tmp_path / "pid").read_text())
+        assert is_running(pid)
+        program.kill()
+    while is_running(pid):
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
+def test_a_command_in_the_background_ends_with_its_program(tmp_path):
+    arguments = [sys.executable, "-c", RUNS_A_COMMAND, "later", str(tmp_path), "ends"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert not is_running(int((tmp_path / "pid").read_text()))

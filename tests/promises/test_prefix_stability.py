@@ -3,7 +3,8 @@
 from itertools import pairwise
 
 from agentloop import Agent, ChatOpenAI, CompactionConfig, CompactionEvent, tool
-from agentloop.events import PruneEvent
+from agentloop.events import PruneEvent, ToolsChangedEvent
+from agentloop.toolkits.search import ToolSearch
 
 from ..doubles.openai_double import OpenAIDouble, Reply, calls
 
@@ -18,11 +19,11 @@ async def note(text: str) -> str:
     return text
 
 
-async def play(script, **settings):
+async def play(script, agent_class=Agent, **settings):
     """The requests of a run, as the server got them, and the events."""
     async with OpenAIDouble(script) as server:
         llm = ChatOpenAI("m", base_url=server.base_url, api_key="k")
-        agent = Agent(llm=llm, tools=[look, note], system_prompt="Be good.", **settings)
+        agent = agent_class(llm=llm, tools=[look, note], system_prompt="Be good.", **settings)
         events = [event async for event in agent.query_stream("x")]
         assert server.refusals == []
         return server.requests, events
@@ -65,3 +66,19 @@ async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_ev
     )
     assert breaks(requests[:3]) == 0
     assert breaks(requests) == sum(isinstance(event, CompactionEvent) for event in events) == 1
+
+
+async def test_a_search_for_tools_breaks_it_once_and_only_if_it_finds_something_new():
+    class Searcher(ToolSearch, Agent): ...
+
+    def search(*names):
+        return calls(*(("search_tools", {"query": name}) for name in names))
+
+    later = [tool(f"Do {name}", name=name)(lambda: "") for name in ("paint", "sing", "swim")]
+    script = [search("swim", "paint"), search("paint"), search("fly"), search("sing")]
+    requests, events = await play([*script, "done"], Searcher, searchable_tools=later)
+    assert breaks(requests) == sum(isinstance(each, ToolsChangedEvent) for each in events) == 2
+    names = [[each["function"]["name"] for each in request["tools"]] for request in requests]
+    for before, after in pairwise(names):
+        assert after[: len(before)] == before
+    assert names[-1] == ["look", "note", "search_tools", "swim", "paint", "sing"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentloop.toolkits.environment import SHORTEST, Secrets, fill_in, mask, texts_in, texts_in_url
+from agentloop.toolkits.environment import SHORTEST, Secrets, fill_in, mask, texts_in_url
 
 KEY = "k-12345/67+89"
 
@@ -80,10 +80,6 @@ def test_a_long_secret_that_repeats_itself_is_searched_as_fast_as_any():
     text = "a/" * 500_000
     for secret in ("a/" * 400 + "b", "a/" * 1_500):
         assert mask(text, [secret]) == text.replace(secret, "***")
-
-
-def test_the_texts_in_a_value_are_those_of_its_items():
-    assert texts_in({"a": ["me\n", 7], "b": {"c": ("x", None)}}) == ["me", "7", "x", "None"]
 
 
 def test_the_texts_in_a_url_are_not_its_host_and_its_login_is_also_as_a_header_has_it():

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolError
+from agentloop.mixins.approval import Approval
 from agentloop.models.scripted import call
 from agentloop.toolkits import files
 from agentloop.toolkits.files import Workspace
@@ -88,14 +89,6 @@ OF_GIT = [".git/config", ".GIT/hooks/x", "lib/.git/config", "lib/.git", ".git./x
 pieces = st.lists(st.sampled_from(NAMES + STEPS) | st.text(max_size=4), max_size=6)
 
 
-async def nobody(name, arguments):
-    await asyncio.Event().wait()
-
-
-NO_YES = [lambda name, arguments, said=said: said for said in (None, 1, "yes", False)]
-NO_YES += [lambda name, arguments: 1 / 0, nobody, lambda: True]
-
-
 class TestWorkspace:
     async def test_an_agent_works_in_the_folder(self, ws):
         put(ws, "a.py", "x = 1\n")
@@ -108,8 +101,23 @@ class TestWorkspace:
         assert await Agent(llm=llm, tools=ws.tools).query("go") == "done"
         assert contents(ws.root) == {"a.py": b"x = 2\n", "new": None, "new/b.py": b"y = 3\n"}
         options = {tool.name: (tool.parallel, tool.idempotent) for tool in ws.tools}
-        changing = dict.fromkeys(["write", "edit"], (False, False))
+        changing = dict.fromkeys(["write", "edit", "multi_edit"], (False, False))
         assert options == {**dict.fromkeys(["read", "glob", "grep"], (True, True)), **changing}
+
+    async def test_approval_asks_for_what_changes_a_file_and_for_nothing_else(self, ws):
+        put(ws, "a.txt", "one")
+        changes = [
+            call("write", path="b.txt", content="x"),
+            call("edit", path="a.txt", old_text="one", new_text="1"),
+            call("multi_edit", path="a.txt", edits=[{"old_text": "one", "new_text": "1"}]),
+        ]
+        looks = [call("read", path="a.txt"), call("glob", pattern="*"), call("grep", pattern="o")]
+        agent = type("Asking", (Approval, Agent), {})(
+            llm=ScriptedModel([*looks, *changes]), tools=ws.tools
+        )
+        pending = (await agent.run("go")).pending
+        assert [each.name for each in pending] == ["write", "edit", "multi_edit"]
+        assert contents(ws.root) == {"a.txt": b"one"}
 
     @pytest.mark.parametrize("path", ESCAPES)
     async def test_no_path_leaves_the_root_by_any_spelling(self, ws, tmp_path, path):
@@ -274,52 +282,22 @@ class TestWorkspace:
             assert problem in await refused(ws.edit("a.txt", old, "z"))
         assert contents(ws.root) == {"a.txt": b"x\ny\nx\n"}
 
-    @posix
-    @pytest.mark.parametrize("tool", ["edit", "write"])
-    @pytest.mark.parametrize("becomes", ["other", "link"])
-    async def test_a_file_that_changes_while_approval_is_asked_is_left(self, ws, tool, becomes):
-        target, secret = put(ws, "a.txt", "old"), ws.root.parent / "secret.txt"
+    async def test_several_edits_are_made_in_order_all_of_them_or_none(self, ws):
+        put(ws, "a.txt", b"one\r\ntwo\r\nthree\r\n")
 
-        def change(name, arguments):
-            if becomes == "link":
-                target.unlink()
-                target.symlink_to(secret)
-            return becomes == "link" or target.write_text("other") > 0
+        async def edit(*pairs):
+            edits = [{"old_text": old, "new_text": new} for old, new in pairs]
+            llm = ScriptedModel(call("multi_edit", path="a.txt", edits=edits), "ok")
+            await Agent(llm=llm, tools=ws.tools).query("go")
+            return llm.requests[1].messages[-1].text
 
-        ws.read("a.txt")
-        ws.approve = change
-        work = ws.edit("a.txt", "old", "new") if tool == "edit" else ws.write("a.txt", "n")
-        assert ("just changed" if becomes == "other" else "a.txt") in await refused(work)
-        assert (target.read_text(), secret.read_text()) in [("other", "secret"), ("secret",) * 2]
-
-    @pytest.mark.parametrize("approve", NO_YES)
-    async def test_anything_but_true_denies_and_nothing_happens(self, ws, approve):
-        put(ws, "a.txt", "old")
-        ws.read("a.txt")
-        ws.approve, ws.approve_timeout = approve, 0.05
-        writes = ws.write("a.txt", "new"), ws.write("new/b.txt", "new")
-        for attempt in (*writes, ws.edit("a.txt", "old", "new")):
-            assert "Denied" in await refused(attempt)
-        assert contents(ws.root) == {"a.txt": b"old"}
-
-    @posix
-    async def test_approval_is_asked_with_the_arguments_about_the_file_behind_a_link(self, ws):
-        (ws.root / "notes.txt").symlink_to("deploy.sh")
-        (ws.root / "here").symlink_to(".")
-        asked = []
-
-        async def approve(name, arguments):
-            asked.append((name, dict(arguments)))
-            arguments.clear()
-            return True
-
-        ws.approve = approve
-        await ws.write("here/./notes.txt", "x")
-        await ws.edit("notes.txt", "x", "y")
-        changed = {"old_text": "x", "new_text": "y", "replace_all": False}
-        written = {"path": "deploy.sh", "content": "x"}
-        assert asked == [("write", written), ("edit", {"path": "deploy.sh", **changed})]
-        assert (ws.root / "deploy.sh").read_text() == "y"
+        said = await edit(("one", "1\n2"), ("2\ntwo", "II"), ("three", "3"))
+        assert said == "Edited a.txt: 3 replaced."
+        assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
+        said = await edit(("1", "one"), ("II", ""), ("four", "4"))
+        assert said.startswith("'four' is not in a.txt as it is.")
+        assert "2 times" in await edit(("1", "3"), ("3", "4"))
+        assert contents(ws.root) == {"a.txt": b"1\r\nII\r\n3\r\n"}
 
     @pytest.mark.parametrize(("pattern", "path", "found"), GLOBS)
     async def test_glob_knows_these_patterns(self, ws, pattern, path, found):

@@ -78,6 +78,10 @@ MORE_THAN_LS = [
 WAITS = "sleep 1000 & echo $! > pipe; wait"
 OPERATORS = [";", "\n", "\r", "|", "&", "&&", "||", "$", "`", "(", ")", "<", ">", "{", "}", "\\"]
 
+UNTIL = "while ! [ -e {} ]; do :; done"
+HANGS = "echo $$ > pid; exec sleep 1000"
+BWRAP = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-pid", "--proc", "/proc"]
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its commands are for POSIX")
 
 
@@ -164,7 +168,7 @@ class TestShell:
         assert output.startswith("start\ny")
         assert output.endswith("y\nend")
         assert "bytes are left out" in output
-        assert len(output) < module.MAX_OUTPUT + 100
+        assert len(output) < 2 * module.HALF + 100
 
     @pytest.mark.parametrize("first", ["", "trap '' TERM HUP; "])
     async def test_a_timeout_kills_the_group_and_keeps_what_was_said(self, sh, monkeypatch, first):
@@ -243,15 +247,179 @@ class TestShell:
         with pytest.raises(ToolError):
             Shell(allow=["*"]).check(before + operator + after)
 
-    async def test_approval_is_asked_with_the_exact_arguments_and_only_true_is_a_yes(self, sh):
-        asked = []
+    async def test_a_command_may_be_long_and_hold_anything_but_a_nul(self, sh, program):
+        long = f"echo '{'x' * 300_000}' | wc -c; echo \"a'b\" \\$HOME {{}} %s"
+        assert (await sh.bash(long)).split("\n")[-1] == "a'b $HOME {} %s"
+        assert (await sh.bash(long)).split()[0] == "300001"
+        assert "NUL" in await refused(sh.bash("touch\0 ran"))
+        assert "cannot be started" in await refused(sh.bash("echo \ud800"))
+        assert os.listdir(sh.root) == []
 
-        async def approve(name, arguments):
-            asked.append((name, arguments))
-            return len(asked) == 1 or "yes"
+    async def test_a_command_that_prints_what_it_is_made_of_ends_as_any_other(self, sh, program):
+        said = await sh.bash(
+            "trap; cat /proc/$$/cmdline; set -x; cd /tmp; cd - > /dev/null; echo end"
+        )
+        assert "trap" in said
+        assert "\nend\n" in said
+        assert "starts in" not in said
+        assert sh.cwd == sh.root
 
-        sh.approve = approve
-        await sh.bash(" touch  ran ")
-        assert "this bash was not approved" in await refused(sh.bash("touch again"))
-        assert asked[0] == ("bash", {"command": " touch  ran ", "timeout": 120.0})
-        assert os.listdir(sh.root) == ["ran"]
+    async def test_a_command_that_takes_other_outputs_still_says_where_it_ended(self, sh, program):
+        await sh.bash("mkdir a; exec > out 2>&1; cd a")
+        assert await sh.bash("pwd; cat ../out; wait; jobs; cat") == str(sh.root / "a")
+
+
+# ---- in the background
+
+
+async def text_until(sh, id, end):
+    """What a command prints, up to an end."""
+    text = ""
+    while end not in text:
+        text += (await sh.bash_output(id)).removesuffix("\n[It is still running.]")
+    return text.replace("[Nothing new.]", "")
+
+
+async def start(sh, command):
+    said = await sh.bash(command, background=True)
+    return re.search(r"Its id is (\w+)", said)[1]
+
+
+async def pid_in(sh):
+    """The id of a process that has written it to a file."""
+    file = sh.root / "pid"
+    while not (file.exists() and file.read_text().strip()):
+        await asyncio.sleep(0.01)
+    return int(file.read_text())
+
+
+class TestBackground:
+    async def test_an_agent_starts_a_server_asks_for_its_output_and_kills_it(self, sh):
+        def follow(name):
+            def reply(messages, tools):
+                [id] = re.findall(r"Its id is (\w+)", messages[2].text)
+                return call(name, id=id, **({"wait": 60} if name == "bash_output" else {}))
+
+            return reply
+
+        first = call("bash", command=f"{UNTIL.format('stop')}; echo stopped", background=True)
+        stop = call("bash", command="touch stop; ls")
+        llm = ScriptedModel(first, stop, follow("bash_output"), follow("bash_kill"), "done")
+        agent = Agent(llm=llm, tools=sh.tools)
+        assert await agent.query("go") == "done"
+        results = [m.text for m in agent.messages if type(m).__name__ == "ToolMessage"]
+        assert results[1:3] == ["stop", "stopped\n[It has ended.]"]
+        assert "or its end was read" in results[3]
+
+    async def test_what_is_new_is_returned_once_and_the_end_with_its_exit_code(self, sh):
+        id = await start(
+            sh,
+            f"{UNTIL.format('begin')}; echo one; {UNTIL.format('go')}; echo two; exit 3",
+        )
+        await sh.bash("touch begin")
+        assert await text_until(sh, id, "one") == "one"
+        assert await sh.bash_output(id) == "[Nothing new.]\n[It is still running.]"
+        assert await sh.bash("touch go; pwd") == str(sh.root), "and other commands run meanwhile"
+        assert await sh.bash_output(id, wait=60) == "two\n[Exit code 3.]"
+        assert "its end was read" in await refused(sh.bash_output(id))
+
+    async def test_what_fails_at_once_is_read_at_once(self, sh, monkeypatch):
+        monkeypatch.setattr(module, "FIRST_LOOK", 60)
+        said = await sh.bash("echo port in use; exit 1", background=True)
+        assert said.endswith(".\nport in use\n[Exit code 1.]")
+        broken = Shell(sh.root, command=["no-such-program"])
+        assert "cannot be started" in await refused(broken.bash("ls", background=True))
+
+    async def test_it_is_killed_with_all_that_it_started(self, sh):
+        id = await start(sh, f"trap '' TERM; ({HANGS}) & wait")
+        pid = int(await pid_in(sh))
+        assert await sh.bash_kill(id) == "[Nothing new.]\n[Killed.]"
+        assert await gone(pid)
+        assert "its end was read" in await refused(sh.bash_kill(id))
+
+    async def test_its_output_is_bounded(self, sh):
+        id = await start(sh, f"{UNTIL.format('go')}; echo start; yes | head -c 50000000; echo end")
+        await sh.bash("touch go")
+        text = await sh.bash_output(id, wait=60)
+        assert text.startswith("start\ny")
+        assert text.endswith("y\nend\n[It has ended.]")
+        assert "bytes are left out" in text
+        assert len(text) < 2 * module.HALF + 100
+
+    async def test_it_is_checked_as_any_other(self, sh):
+        sh.allow = ["ls"]
+        assert "Not run" in await refused(sh.bash("touch ran", background=True))
+        assert os.listdir(sh.root) == []
+
+    async def test_closing_the_shell_kills_it(self, sh):
+        await start(sh, HANGS)
+        pid = await pid_in(sh)
+        sh.close()
+        assert await gone(pid)
+
+    async def test_a_run_that_ends_or_is_cancelled_leaves_it_running(self, sh):
+        llm = ScriptedModel(
+            call("bash", command=HANGS, background=True), call("bash", command="wait; sleep 1000")
+        )
+        task = asyncio.create_task(Agent(llm=llm, tools=sh.tools).run("go"))
+        pid = await pid_in(sh)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert not is_gone(pid)
+        sh.close()
+        assert await gone(pid)
+
+    def test_it_ends_with_run_sync_and_the_next_run_reads_so(self, sh):
+        def look(messages, tools):
+            return call("bash_output", id=re.search(r"Its id is (\w+)", messages[2].text)[1])
+
+        llm = ScriptedModel(call("bash", command=HANGS, background=True), "started", look, "done")
+        agent = Agent(llm=llm, tools=sh.tools)
+        agent.run_sync("go")
+        agent.run_sync("look")
+        assert agent.messages[-2].text == "[Nothing new.]\n[Killed.]"
+
+
+# ---- in another place: what leads to a shell stands in front
+
+
+class TestElsewhere:
+    @pytest.mark.skipif(not shutil.which("setsid"), reason="there is no setsid")
+    async def test_the_end_of_its_input_kills_what_no_signal_from_here_reaches(self, sh):
+        there = Shell(sh.root, command=["setsid", "--wait", "bash"])
+        id = await start(there, f"(sleep 1000 & echo $! > child); {HANGS}")
+        pid = await pid_in(there)
+        await there.bash_kill(id)
+        assert await gone(pid)
+        assert await gone(int((sh.root / "child").read_text()))
+
+    async def test_the_folder_is_one_of_that_place_and_need_not_be_here(self, tmp_path):
+        there = Shell(tmp_path / "not here", command=["sh"])
+        assert "Exit code" in await there.bash("pwd")
+        anywhere = Shell(command=["sh"])
+        await anywhere.bash(f"cd {tmp_path}")
+        assert await anywhere.bash("pwd") == str(tmp_path)
+
+    async def test_a_place_that_is_not_there_is_an_error_that_the_model_reads(self, tmp_path):
+        missing = Shell(tmp_path, command=["no-such-program", "bash"])
+        assert "cannot be started" in await refused(missing.bash("ls"))
+        stopped = Shell(tmp_path, command=["sh", "-c", "echo no such container >&2; exit 1"])
+        assert await stopped.bash("ls") == "no such container\n[Exit code 1.]"
+
+    async def test_bwrap_is_a_boundary(self, sh, tmp_path):
+        if shutil.which("bwrap") is None:
+            pytest.skip("there is no bwrap")
+        root = str(sh.root)
+        there = Shell(root, command=[*BWRAP, "--bind", root, root, "--unshare-net", "bash"])
+        if "bwrap:" in (said := await there.bash("true")):
+            pytest.skip(said)
+        said = await there.bash(f"mkdir a; cd a; echo 1 > one; echo 2 > {tmp_path}/two; pwd")
+        assert "Read-only file system" in said
+        assert said.endswith(f"{root}/a")
+        assert await there.bash("cat one; echo $$") == "1\n2", "the second process of its own world"
+        assert os.listdir(tmp_path) == ["root"]
+        assert await there.bash("cd ..") == "[No output.]"
+        id = await start(there, HANGS)
+        await pid_in(there)
+        assert await there.bash_kill(id) == "[Nothing new.]\n[Killed.]"

@@ -11,11 +11,16 @@ from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-from agentloop.toolkits import subagent
-from agentloop.toolkits.subagent import AgentDefinition, as_tool, discover_agents
+from agentloop.toolkits.subagent import SubAgents, as_tool
 
 
 class Limited(Limits, Agent): ...
+
+
+class Boss(SubAgents, Agent): ...
+
+
+DEPTHS = [(Agent, {}, 3), (Boss, {"sub_agents_deep": 1}, 1), (Boss, {"sub_agents_deep": 5}, 5)]
 
 
 note = tool("Note something", name="note")(lambda: "noted")
@@ -133,8 +138,10 @@ class TestSubAgents:
         assert ends[0].parent.log[-1].stop_reason == "cancelled"
         assert "Interrupted" in results(boss)[0]
 
-    async def test_a_few_run_at_a_time_and_nested_ones_never_wait_for_each_other(self):
+    @pytest.mark.parametrize("settings", [{}, {"sub_agents_at_once": 2}])
+    async def test_a_few_run_at_a_time_and_nested_ones_never_wait_for_each_other(self, settings):
         running, most, together = 0, 0, asyncio.Event()
+        at_once = settings.get("sub_agents_at_once", SubAgents.sub_agents_at_once)
 
         async def reply(messages, tools):
             nonlocal running, most
@@ -143,7 +150,7 @@ class TestSubAgents:
             if not tools:
                 running += 1
                 most = max(most, running)
-                if running == subagent.SIDE_BY_SIDE:
+                if running == at_once:
                     together.set()
                 await together.wait()
                 running -= 1
@@ -151,27 +158,30 @@ class TestSubAgents:
 
         inner = Agent(llm=ScriptedModel(reply))
         outer = Agent(llm=ScriptedModel(reply), tools=[as_tool(inner, "inner", "Inner")])
-        many = [call("outer", prompt=f"{n}") for n in range(3 * subagent.SIDE_BY_SIDE)]
-        boss = Agent(llm=ScriptedModel(many, "done"), tools=[as_tool(outer, "outer", "Outer")])
+        many = [call("outer", prompt=f"{n}") for n in range(3 * at_once)]
+        tools = [as_tool(outer, "outer", "Outer")]
+        cls = Boss if settings else Agent
+        boss = cls(llm=ScriptedModel(many, "done"), tools=tools, **settings)
         assert await boss.query("x") == "done"
-        assert most == subagent.SIDE_BY_SIDE
+        assert most == at_once
         assert results(boss) == ["ok"] * len(many)
 
     def test_sub_agents_run_in_one_event_loop_after_another(self):
         template = Agent(llm=ScriptedModel(lambda messages, tools: "ok"))
-        many = [call("ask", prompt=f"{n}") for n in range(2 * subagent.SIDE_BY_SIDE)]
+        many = [call("ask", prompt=f"{n}") for n in range(2 * SubAgents.sub_agents_at_once)]
         llm = ScriptedModel(many, "one", many, "two")
         boss = Agent(llm=llm, tools=[as_tool(template, "ask", "Ask")])
         assert [boss.run_sync("x").text, boss.run_sync("y").text] == ["one", "two"]
 
-    async def test_depth_is_limited_and_the_model_reads_that(self):
+    @pytest.mark.parametrize(("cls", "settings", "deep"), DEPTHS)
+    async def test_depth_is_limited_and_the_model_reads_that(self, cls, settings, deep):
         def reply(messages, tools):
             return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
 
-        template = Agent(llm=ScriptedModel(reply))
+        template = cls(llm=ScriptedModel(reply), **settings)
         template.tools = [as_tool(template, "ask", "Ask yourself")]
-        assert "3 deep" in await template.query("go")
-        assert len(template.llm.requests) == 2 * (subagent.DEEPEST + 1)
+        assert f"{deep} deep" in await template.query("go")
+        assert len(template.llm.requests) == 2 * (deep + 1)
 
     async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
         class Asking(Approval, Agent): ...
@@ -190,58 +200,6 @@ class TestSubAgents:
             "RuntimeError: no model here",
             "c ended without an answer: needs_approval. ",
         ]
-
-    async def test_the_task_tool_starts_what_is_defined_by_name(self):
-        small = ScriptedModel("read it", model="small")
-        definitions = [
-            AgentDefinition("reader", "Reads.", "You read.", [note], small),
-            AgentDefinition("helper", "Helps.", "You help."),
-        ]
-        template = Agent(llm=ScriptedModel("helped"), tools=[], system_prompt="Unused.")
-        tasks = [call("task", agent=name, prompt="go") for name in ("reader", "helper", "nobody")]
-        task = subagent.task_tool(definitions, template)
-        boss = Agent(llm=ScriptedModel(tasks, "done"), tools=[task])
-        await boss.query("x")
-        read, helped, unknown = results(boss)
-        assert (read, helped) == ("read it", "helped")
-        assert "'reader' or 'helper'" in unknown
-        [request], [other] = small.requests, template.llm.requests
-        assert [m.text for m in request.messages] == ["You read.", "go"]
-        assert [m.text for m in other.messages] == ["You help.", "go"]
-        assert [[t.name for t in r.tools] for r in (request, other)] == [["note"], []]
-        assert "- reader: Reads.\n- helper: Helps." in task.description
-        assert task.parameters["properties"]["agent"]["enum"] == ["reader", "helper"]
-
-    def test_definitions_come_from_markdown(self, tmp_path):
-        (tmp_path / "a.md").write_text(
-            "---\nname: reader\ndescription: >-\n  Reads: quickly,\n  and well.\n"
-            "tools:\n  - note\nmodel: small\ncolor: blue\n---\n\nYou read.\n\n---\nAlways.\n"
-        )
-        (tmp_path / "b.md").write_text("---\nname: 'b'\ndescription: B\ntools: []\n---\nYou are B.")
-        (tmp_path / "c.md").write_text(
-            "---\nname: c\ndescription: C\nmodel: inherit\n---\nYou are C."
-        )
-        small = ScriptedModel()
-        text, does = "You read.\n\n---\nAlways.", "Reads: quickly, and well."
-        assert discover_agents(tmp_path, [note], {"small": small}) == [
-            AgentDefinition("reader", does, text, [note], small),
-            AgentDefinition("b", "B", "You are B.", []),
-            AgentDefinition("c", "C", "You are C.", None),
-        ]
-
-    def test_a_broken_definition_is_refused_with_file_key_and_remedy(self, tmp_path):
-        with pytest.raises(FileNotFoundError):
-            discover_agents(tmp_path / "nowhere")
-        ab = "name: a\ndescription: b"
-        for head, words in {
-            "": "name is missing: write 'name: ...'",
-            "name: a": "description is missing",
-            f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. There are: note",
-            f"{ab}\nmodel: big": "model: There is no model 'big'. There are: inherit",
-        }.items():
-            (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
-            with pytest.raises(ValueError, match=f"broken.md: .*{words}"):
-                discover_agents(tmp_path, [note])
 
     async def test_hooks_of_the_parent_hear_when_a_sub_agent_starts_and_stops(self):
         heard = []

@@ -2,7 +2,7 @@
 
 from agentloop import Agent, Limits, ScriptedModel, assert_prefix_stable, tool
 from agentloop.models.scripted import call
-from agentloop.toolkits.todo import Todo, open_items
+from agentloop.toolkits.todo import Todo, TodoList
 
 from .. import test_loop
 
@@ -60,4 +60,4 @@ class TestTodo(test_loop.TestLoop):
         assert told == [4, 6]
         assert last(llm, 4).startswith("Your list still has:\n[open] task 0\n")
         assert_prefix_stable(llm.requests)
-        assert open_items(worker.fork().log) == open_items(worker.log) == ""
+        assert worker.fork().fold(TodoList).left == worker.fold(TodoList).left == ""

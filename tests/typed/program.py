@@ -2,6 +2,9 @@
 
 from typing import Annotated, assert_type
 
+from pydantic import BaseModel
+
+import agentloop
 from agentloop import (
     Agent,
     CompactionConfig,
@@ -39,6 +42,10 @@ def find_too(name: str, db: dict[str, str] = Depends(get_db)) -> str:
     return db[name]
 
 
+class City(BaseModel):
+    name: str
+
+
 class Kept(Session, Inbox, Agent):
     max_iterations = 20
 
@@ -59,6 +66,16 @@ agent = Agent(
 kept = Kept(llm=llm, session="x", reminders=[], output_type=int, cancel_grace=1)
 bare = Bare(llm=llm, limit=3, ephemeral_read_price=0.25)
 
+agentloop.Agnet(llm=llm)  # E
+agentloop.ChatOpenAI("gpt-5")
+
+
+class Counting(Agent):
+    _turns: int = 0
+
+
+Counting(llm=llm, system_prompt=lambda agent: "Hi.", tool_timeout=3.0)
+Agent(llm=llm, system_prompt=3)  # E
 Agent()  # E
 Agent(llm)  # E
 Agent(llm=llm, max_iteration=3)  # E
@@ -73,6 +90,11 @@ async def main() -> None:
     assert_type(find("x", {}), str)
     await add("1", 2)  # E
     assert_type(await agent.run("x"), Result)
+    assert_type((await agent.run_as(City, "x")).value, City | None)
+    assert_type((await agent.run_as(list[int], "x")).value, list[int] | None)
+    print((await agent.run_as(City, "x")).value.name)  # E
+    city: City = (await agent.run("x")).value
+    assert_type(city.name, str)
     assert_type(await agent.query("x"), str)
     assert_type(agent.fork(), Agent)
     async for event in agent.query_stream("x"):

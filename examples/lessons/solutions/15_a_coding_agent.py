@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agentloop import Agent, ScriptedModel, TextEvent, ToolCallEvent, ToolResultEvent, call
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 
@@ -27,10 +28,15 @@ SCRIPT = [
 PERSON = iter(["n", "y"])
 
 
-def approve(folder, name, arguments):
+class CodingAgent(Approval, Agent):
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` has a list of its own
+
+
+def approve(folder, call, reason):
+    arguments = call.parsed
     file = Path(folder, arguments["path"])
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    if name == "edit":
+    if call.name == "edit":
         new = old.replace(arguments["old_text"], arguments["new_text"])
     else:
         new = arguments["content"]
@@ -55,12 +61,10 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for name, text in PROJECT.items():
             Path(folder, name).write_text(text, encoding="utf-8")
-        agent = Agent(
+        agent = CodingAgent(
             llm=ScriptedModel(*SCRIPT),
-            tools=[
-                *Workspace(folder, approve=partial(approve, folder)).tools,
-                *Shell(folder, allow=[CHECK]).tools,
-            ],
+            tools=[*Workspace(folder).tools, *Shell(folder, allow=[CHECK]).tools],
+            approval_callback=partial(approve, folder),
             system_prompt="You are a careful programmer. Run the check before and after a change.",
             listeners=[tell],
         )

@@ -1,13 +1,8 @@
-"""Tools from a config, and web_fetch: what the model fills in stays where it stands."""
+"""The recipe for tools from a config: what the model fills in stays where it stands."""
 
-import asyncio
-import gzip
 import json
 import logging
-import socket
-import ssl
-import subprocess
-from contextlib import asynccontextmanager
+import sys
 from urllib.parse import parse_qs, quote, quote_plus, unquote
 
 import pytest
@@ -16,11 +11,13 @@ from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolError, ToolMessage
 from agentloop.models.scripted import call
-from agentloop.toolkits import http
-from agentloop.toolkits.http import ConfigToolLoader, is_public, web_fetch
+from agentloop.toolkits.mcp import mcp_servers
+from tests.doubles.fault_server import FaultServer, stall
+from tests.doubles.web_server import serving
+from tests.test_recipes import load
 
-from ..doubles.fault_server import FaultServer, stall
-
+recipe = load("tools_from_a_config")
+ConfigToolLoader = recipe.ConfigToolLoader
 CONFIG = """
 {"basic_settings": {"name": "Desk", "description": "Answers customers.", "background": "A shop for tea.", "language": "English", "tone": "friendly", "chatbot_id": "c1"},
  "action_books": [{"condition": "the customer wants a demo", "action": "save their address", "tools": ["save_contact"]}],
@@ -37,84 +34,6 @@ BAD_URLS = [
 ]  # fmt: skip
 NASTY = ["a&admin=1", "a b", "x#y", "?q=1", "%2e%2e", "é€", "a;b", "{y}", "${SECRET}", "ok/../..b",
          '"},{"', "\x00", "@evil.com", ":80", "a\r\nX: 1", "&", "=", "+"]  # fmt: skip
-PUBLIC = "93.184.216.34 2606:2800:220:1::1 8.8.8.8"
-PRIVATE = """
-    127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
-    100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
-    fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
-    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
-PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
-<body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
- tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
-NOT_GOOD = r"""
-    https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
-    http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
-    good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
-    http://evil.com#good.com http://169.254.169.254/latest"""
-
-
-class Server:
-    """Answers each request with `answer`, and keeps what it got."""
-
-    def __init__(self):
-        self.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"
-        self.got = []
-        self.connections = 0
-
-    async def serve(self, reader, writer):
-        self.connections += 1
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            first, *lines = head.strip().split("\r\n")
-            headers = {name.lower(): value for name, value in (x.split(": ", 1) for x in lines)}
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
-            self.got.append((first, headers, json.loads(body) if body else None))
-            assert len(headers) == len(lines)
-            writer.write(self.answer)
-            await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def reply(self, status="200 OK", body=b"{}", **headers):
-        headers = {"content_type": "application/json", **headers}
-        lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        head = "\r\n".join([f"HTTP/1.1 {status}", *lines])
-        self.answer = f"{head}\r\n\r\n".encode() + body
-
-
-@asynccontextmanager
-async def serving(**options):
-    server = Server()
-    running = await asyncio.start_server(server.serve, "127.0.0.1", 0, **options)
-    server.port = running.sockets[0].getsockname()[1]
-    server.url = f"http://127.0.0.1:{server.port}"
-    try:
-        yield server
-    finally:
-        running.close()
-
-
-@pytest.fixture
-async def server():
-    async with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def resolver(monkeypatch):
-    """Names and their addresses, one list for each time that they are looked up."""
-    answers, asked = {}, []
-
-    def getaddrinfo(host, port, **options):
-        asked.append(host)
-        found = answers[host].pop(0) if host in answers else [host]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in found]
-
-    monkeypatch.setattr(http.socket, "getaddrinfo", getaddrinfo)
-    answers["asked"] = asked
-    return answers
 
 
 def http_tool(url, *parameters, context=None, **endpoint):
@@ -138,13 +57,13 @@ async def failure(tool, args):
     return agent.messages[2].text
 
 
-class TestHttp:
+class TestToolsFromAConfig:
     async def test_the_whole_format_from_a_file_to_the_request(self, tmp_path, monkeypatch, server):
         monkeypatch.setenv("CRM_KEY", KEY)
         path = tmp_path / "desk.json"
         path.write_text(CONFIG.replace("https://api.example.com", server.url))
         loader = ConfigToolLoader.load_from_file(path)
-        assert loader.config.basic_settings.chatbot_id == "c1"
+        assert loader.basic_settings.chatbot_id == "c1"
         assert loader.build_system_prompt() == (
             "Name: Desk\nDescription: Answers customers.\nBackground: A shop for tea.\n"
             "Language: English\nTone: friendly\n"
@@ -296,7 +215,7 @@ class TestHttp:
         headers = {"Authorization": "{token}"}
         body = {"login": "{login}"}
         tool = http_tool(server.url, context=context, headers=headers, method="POST", body=body)
-        shown = f"{tool!r} {tool.endpoint!r} {vars(tool)}"
+        shown = f"{tool!r} {tool.config.endpoint!r} {vars(tool)}"
         server.reply(
             body=rb'{"token": "to\/ken+67", "path": "to%2fken%2B67", "login": "pa$$\/word"}'
         )
@@ -308,131 +227,99 @@ class TestHttp:
             assert said.endswith('{"token": "***", "path": "***", "login": "***"}')
             assert server.got[0][1]["authorization"] == token
             assert server.got[0][2] == {"login": {"password": "pa$$/word"}}
-        assert not [each for each in ("ken", "abc", "def", "pa$$") if each in shown]
+        assert not [each for each in ("ken", "abc", "/def", "pa$$") if each in shown]
 
     def test_no_variable_shows_in_what_a_tool_or_a_loader_prints(self, monkeypatch):
         monkeypatch.setenv("CRM_KEY", KEY)
         loader = ConfigToolLoader(CONFIG)
         [tool] = loader.get_tools({"tenantId": "t", "dialogId": "d"})
-        shown = f"{vars(loader)} {loader.config} {vars(tool)} {tool.endpoint}"
+        shown = f"{vars(loader)} {loader.config} {vars(tool)} {tool.config.endpoint}"
         assert KEY not in shown
-
-    def test_which_addresses_are_public(self):
-        assert all(map(is_public, PUBLIC.split()))
-        assert not [each for each in PRIVATE.split() if is_public(each)]
 
     @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
     async def test_a_public_name_of_a_private_address_is_refused(self, resolver, addresses):
         resolver["api.example.com"] = [addresses]
         assert "private address" in await failure(http_tool("https://api.example.com/x"), {})
-        resolver["docs.example.com"] = [addresses]
-        fetch = web_fetch(["docs.example.com"])
-        assert "private address" in await failure(fetch, {"url": "https://docs.example.com/"})
-        assert resolver["asked"] == ["api.example.com", "docs.example.com"]
 
-    async def test_the_checked_address_is_the_one_connected_to(self, resolver, server, monkeypatch):
-        resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
-        monkeypatch.setattr(http, "is_public", {"127.0.0.1": True}.get)
-        tool = http_tool(f"http://rebind.example.com:{server.port}/x")
-        assert await tool.execute({}) == "200 OK \n{}"
-        assert resolver["asked"].count("rebind.example.com") == 1
-        assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
-
-    async def test_tls_checks_the_certificate_of_the_name(self, tmp_path, resolver, monkeypatch):
-        cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
-        made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
-        names = ["-addext", "subjectAltName=DNS:crm.internal"]
-        command = ["openssl", "req", "-x509", *made_of, *names, "-keyout", key, "-out", cert]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            pytest.skip("needs openssl")
-        monkeypatch.setenv("SSL_CERT_FILE", cert)
-        context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
-        context.load_cert_chain(cert, key)
-        context.sni_callback = lambda sock, name, ctx: asked.append(name)
-        for host in ("crm.internal", "other.internal"):
-            resolver[host] = [["127.0.0.1"]]
-        async with serving(ssl=context) as server:
-            tool = http_tool(f"https://crm.internal:{server.port}/")
-            assert await tool.execute({}) == "200 OK \n{}"
-            wrong = http_tool(f"https://other.internal:{server.port}/")
-            assert "certificate verify failed" in await failure(wrong, {})
-        assert asked == ["crm.internal", "other.internal"]
-        assert len(server.got) == 1
-
-    async def test_no_redirect_no_cookie_and_no_proxy_is_used(self, server, monkeypatch):
-        for name in ("HTTP_PROXY", "ALL_PROXY"):
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async def test_no_redirect_is_followed(self, server):
         async with serving() as inner:
-            server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
-            tool = http_tool(server.url)
-            assert await failure(tool, {}) == f"302 Found {inner.url}/admin\nmoved"
-            await failure(tool, {})
+            server.reply("302 Found", b"moved", Location=f"{inner.url}/admin")
+            said = await failure(http_tool(server.url), {})
+            assert said == f"302 Found {inner.url}/admin\nmoved"
             assert inner.connections == 0
-        assert "cookie" not in server.got[1][1]
 
-    async def test_a_response_is_readable_and_has_an_end(self, server):
-        tool = http_tool(server.url)
-        server.reply("404 Not Found", '{"error": "né"}'.encode())
-        assert await failure(tool, {}) == '404 Not Found \n{"error": "né"}'
-        server.reply(body=b"\x89PNG", content_type="image/png")
-        assert await tool.execute({}) == "200 OK \n<4 bytes of image/png>"
-        server.reply(body=b"x" * 3_000_000)
-        said = await tool.execute({})
-        assert len(said) < 1_000_100
-        assert said.endswith("[It has more than these 1,000,000 bytes.]")
-        bomb = gzip.compress(b"x" * 5_000_000)
-        server.reply(body=bomb, Content_Encoding="gzip")
-        assert await tool.execute({}) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
-        assert {got[1]["accept-encoding"] for got in server.got} == {"identity"}
-        server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
-        assert "RemoteProtocolError" in await failure(tool, {})
-
-    @pytest.mark.parametrize(
-        ("charset", "codec"),
-        [
-            ("utf-8", "utf-8"),
-            ("UTF8", "utf-8"),
-            ("utf-16", "utf-16"),
-            ("latin1", "latin-1"),
-            ("windows-1252", "cp1252"),
-            ("Shift_JIS", "shift_jis"),
-            ("gb2312", "gb2312"),
-        ],
-    )
-    async def test_a_response_is_decoded_as_it_says(self, server, charset, codec):
-        text = "日本" if codec in ("shift_jis", "gb2312") else "né"
-        server.reply(body=text.encode(codec), content_type=f"text/plain; charset={charset}")
-        assert await http_tool(server.url).execute({}) == f"200 OK \n{text}"
-
-    @pytest.mark.parametrize("charset", ["punycode", "idna", "utf-7", "unicode_escape", "zip", "x"])
-    async def test_a_charset_that_no_page_has_is_read_as_utf_8(self, server, charset):
-        body = "bcher-kva né \\u0041 ".encode() + b"\xff"
-        server.reply(body=body, content_type=f"text/plain; charset={charset}")
-        said = await http_tool(server.url).execute({})
-        assert said == "200 OK \nbcher-kva né \\u0041 \ufffd"
-
-    async def test_a_server_that_is_slow_or_gone_is_an_error_result(self):
+    async def test_a_server_that_is_slow_is_an_error_result(self):
         async with FaultServer([stall()]) as mute:
             said = await failure(http_tool(mute.url, timeout=0.1), {})
             assert "not finished within 0.1 seconds" in said
-        assert "127.0.0.1: ConnectError" in await failure(http_tool("http://127.0.0.1:1"), {})
 
-    async def test_a_page_is_fetched_as_text(self, server):
-        server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
-        fetch = web_fetch([f"127.0.0.1:{server.port}"])
-        assert f"127.0.0.1:{server.port}" in fetch.description
-        said = await fetch.execute({"url": f"{server.url}/tea?kind=green#top"})
-        assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
-        assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
+    async def test_without_a_method_a_body_is_posted_and_all_else_is_got(self, server):
+        await http_tool(server.url, "x", body={"x": "{x}"}).execute({"x": 5})
+        assert (server.got[0][0], server.got[0][2]) == ("POST / HTTP/1.1", {"x": 5})
+        await http_tool(server.url).execute({})
+        assert server.got[1][0] == "GET / HTTP/1.1"
 
-    @pytest.mark.parametrize("url", NOT_GOOD.split())
-    async def test_only_the_hosts_that_are_allowed_are_fetched(self, resolver, url):
-        fetch = web_fetch(["good.com"])
-        assert "is no http(s) address of good.com" in await failure(fetch, {"url": url})
-        assert resolver["asked"] == []
 
-    def test_a_hostile_page_takes_no_longer(self):
-        for page in ("<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999):
-            assert http.text_of_page(page) is not None
+def test_the_texts_in_a_value_are_those_of_its_items():
+    assert recipe.texts_in({"a": ["me\n", 7], "b": {"c": ("x", None)}}) == ["me", "7", "x", "None"]
+
+
+# ---- the files of the forks of bu_agent_sdk
+
+FORK = """
+{"basic_settings": {"name": "Desk", "description": "Answers.", "chatbot_id": null},
+ "tools": [{"name": "add", "description": "Add.",
+   "parameters": {"type": "object", "properties": {
+     "email": {"type": "string", "examples": ["a@b.c"]},
+     "country": {"type": "string", "default": "LV"}, "tag": {"type": "string", "default": null}},
+     "required": ["email"]},
+   "endpoint": {"url": "URL/add", "headers": {"Content-Type": "application/json"},
+     "query_params": null, "body": {"email": "{email}", "phone": "todo_autofill_by_system",
+       "attrs": [{"key": "country", "value": {"country": "{country}"}}], "tag": "{tag}"}}}],
+ "mcp_servers": [
+   {"name": "browser", "transport": "sse", "url": "http://localhost:3000", "timeout": 30},
+   {"name": "hub", "transport": "stdio", "command": "hub", "args": ["-y"], "enabled": false,
+     "env": {"TOKEN": "${HUB_TOKEN}"}}]}
+"""
+
+
+async def test_a_fork_s_file_is_read_and_used_as_there(server, monkeypatch):
+    monkeypatch.setenv("HUB_TOKEN", KEY)
+    text = FORK.replace("URL", server.url)
+    config = ConfigToolLoader.load_from_dict(json.loads(text))
+    assert config.basic_settings.chatbot_id is None
+    assert [tool.name for tool in config.config.tools] == ["add"]
+    assert config.action_books == ()
+    [tool] = config.get_tools(context_vars={"phone": "+371"})
+    assert list(tool.config.parameters["properties"]) == ["email", "country", "tag"]
+    await tool.execute({"email": "a@b.c"})
+    first, headers, body = server.got[0]
+    assert (first, headers["content-type"]) == ("POST /add HTTP/1.1", "application/json")
+    attrs = [{"key": "country", "value": {"country": "LV"}}]
+    assert body == {"email": "a@b.c", "phone": "+371", "attrs": attrs}
+    assert KEY not in f"{config.config!r}"
+
+
+def test_the_schema_of_a_config_names_its_parts():
+    schema = recipe.export_config_schema()
+    assert schema["properties"].keys() == {"basic_settings", "action_books", "tools", "mcp_servers"}
+    assert "chatbot_id" in schema["$defs"]["BasicSettings"]["properties"]
+
+
+async def test_a_fork_s_list_of_mcp_servers_is_what_the_toolkit_reads(monkeypatch):
+    monkeypatch.setenv("HUB_TOKEN", KEY)
+    listed = json.loads(FORK)["mcp_servers"]
+    text = recipe.mcp_json(FORK)
+    assert KEY not in text, "the toolkit fills it in, and hides it"
+    servers = json.loads(text)["mcpServers"]
+    assert servers["hub"] == {
+        "type": "stdio", "command": "hub", "args": ["-y"], "enabled": False,
+        "env": {"TOKEN": "${HUB_TOKEN}"},
+    }  # fmt: skip
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    listed[0] = {"name": "gone", "transport": "stdio", "command": command[0], "args": command[1:]}
+    pytest.importorskip("mcp")
+    text = recipe.mcp_json(json.dumps({"mcp_servers": listed}))
+    async with mcp_servers("agent.json", text) as [server]:
+        assert (server.name, server.config.type) == ("gone", "stdio")
+        assert server.error

@@ -1,9 +1,10 @@
-"""Keeps what models are asked and what they answer in files, and plays that again at no cost.
+"""What models are asked and what they answer, in a file, and played again at no cost.
 
-Copy with: loop.py, common/records.py and what they name.
+One wants it for a test of a whole run: it costs nothing, says the same each time, and fails at the
+first request that is not the recorded one.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
-    llm = ReplayModel("run.jsonl")  # answers from it; fails at the first request that differs
+    llm = ReplayModel("run.jsonl")
 """
 
 from __future__ import annotations
@@ -14,16 +15,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from ..common.records import dump_record, load_record
-from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..loop import ChatModel
-from ..messages import AssistantMessage, Message, ToolChoice
-from ..tools import Tool
-from ..transcript import with_unique_ids
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ChatModel,
+    Message,
+    ScriptedModel,
+    TextDeltaEvent,
+    ThinkingDeltaEvent,
+    Tool,
+    call,
+    dump_record,
+    load_record,
+    tool,
+)
+from agentloop.events import OnDelta
+from agentloop.messages import ToolChoice
+from agentloop.transcript import with_unique_ids
 
 RECORDING = b'{"type":"recording","schema":1}'  # the first line of one
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
@@ -146,3 +159,24 @@ def request_text(request: dict[str, Any]) -> str:
     for message in request["messages"]:
         lines += [f"{name}:\n{message[name]}" for name in SHOWN if message.get(name)]
     return "\n".join(lines)
+
+
+def main() -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "run.jsonl")
+        script = ScriptedModel(call("add", a=2, b=3), "It is 5.")
+        print(Agent(llm=RecordingModel(script, path), tools=[add]).run_sync("2 + 3?"))
+        print(Agent(llm=ReplayModel(path), tools=[add]).run_sync("2 + 3?"))
+        try:
+            Agent(llm=ReplayModel(path), tools=[add]).run_sync("2 + 4?")
+        except ReplayMismatch as error:
+            print(error)
+
+
+if __name__ == "__main__":
+    main()

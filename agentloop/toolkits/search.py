@@ -1,0 +1,125 @@
+"""Tool search: hundreds of tools, of which the model sees those that it has searched for.
+
+Copy with: the core.
+
+    class MyAgent(ToolSearch, Agent): ...
+
+    agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
+
+The model sees `tools` and one more, `search_tools`. What that finds is on offer from the next turn
+on, behind the others: in later runs, in a fork and in another process too, as it stands in the log.
+A search that finds something new changes the tools, which is a ToolsChangedEvent: the provider
+reads the conversation once without its cache. Any other request begins as the one before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from math import log
+from typing import Annotated
+
+from pydantic import SkipValidation
+
+from ..errors import ToolError
+from ..loop import Loop
+from ..messages import Mark, Message, Record, frozen
+from ..tools import Tool, by_name, tool
+from ..transcript import Fold
+from ..waiting import call_function
+
+MOST_FOUND = 5  # by one search of `bm25`
+SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
+
+
+def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
+    """Return the tools whose names, descriptions and parameters fit a query best, by Okapi BM25."""
+    texts = [Counter(words_of_tool(each)) for each in tools]
+    average = sum(text.total() for text in texts) / len(texts)
+    scores = [0.0] * len(tools)
+    for word in words(query):
+        holders = sum(word in text for text in texts)
+        rarity = log(1 + (len(texts) - holders + 0.5) / (holders + 0.5))
+        for place, text in enumerate(texts):
+            often = text[word]
+            length = 0.25 + 0.75 * text.total() / average
+            scores[place] += rarity * often / (often + 1.2 * length)
+    best_first = sorted(range(len(tools)), key=lambda place: -scores[place])
+    return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > 0]
+
+
+def words_of_tool(each: Tool) -> list[str]:
+    """Return the words of a tool's name, its description and the names of its parameters."""
+    return words(" ".join([each.name, each.description, *each.parameters.get("properties", ())]))
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without an "s" at the end."""
+    # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
+    parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    found = re.findall(r"[^\W_]+", f"{text} {parts}".lower())
+    return [word.removesuffix("s") for word in found]
+
+
+@frozen
+class ToolFound(Mark):
+    """A search found the tool of this name: it is on offer from here on."""
+
+    name: str
+
+
+class ToolSearch(Loop):
+    """Offers `search_tools`, and what it has found.
+
+    searchable_tools: the tools that are on offer once they were found.
+    tool_search: finds some of them for the words that the model writes; plain or async. One that
+        compares embeddings finds more.
+    """
+
+    searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()
+    tool_search: SearchFunction = bm25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        by_name([*self.tools, *self.searchable_tools])
+
+    def toolset(self) -> Sequence[Tool]:
+        tools = super().toolset()
+        if not self.searchable_tools:
+            return tools
+        searchable = by_name(self.searchable_tools)
+        names = self.fold(FoundTools).names
+        return [
+            *tools,
+            self.search_tools,
+            *(searchable[name] for name in names if name in searchable),
+        ]
+
+    @tool(idempotent=True, read_only=True, timeout=60)
+    async def search_tools(self, query: str) -> str:
+        """Find tools that you do not see yet. What is found can be called from your next turn on.
+
+        Search before you say that you cannot do something: most of the tools are found only so.
+
+        Args:
+            query: What the tool does, and with what: "create issue github".
+        """
+        found = await call_function(self.tool_search, query, self.searchable_tools)
+        lines = list[str]()
+        for each in found:
+            self.record(ToolFound(each.name))
+            lines.append(f"{each.name}: {each.description}")
+        if not lines:
+            raise ToolError("No tool is like that. Search again, with other words or fewer.")
+        return "\n".join(lines)
+
+
+class FoundTools(Fold):
+    """The `names` of the tools that searches have found, each once, in their order."""
+
+    names: tuple[str, ...] = ()
+
+    def take(self, at: int, record: Record | Message) -> None:
+        if isinstance(record, ToolFound) and record.name not in self.names:
+            self.names += (record.name,)

@@ -1,0 +1,161 @@
+"""A tool that reads web pages: web_fetch. `send` makes a request for a tool of your own.
+
+Copy with: toolkits/environment.py, tools.py and what they name. Needs httpx.
+
+    agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
+
+The model chooses among the hosts that you name. No redirect is followed, no cookie kept, no proxy
+used. A name is looked up once, and the request goes to an address that was checked. Private
+addresses are refused, unless the host itself is one, or a name that only a private network has
+("localhost", "crm", "crm.internal"). Tools from a JSON config, each an HTTP request, are a recipe:
+examples/recipes/tools_from_a_config.py.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING
+
+from ..content import describe_error
+from ..errors import ToolError
+from ..tools import Tool, tool
+from ..waiting import call_function
+from .environment import mask
+
+if TYPE_CHECKING:
+    import httpx
+
+# Hosts that only a private network has: a name without a dot or with a private ending, an address.
+PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
+# The registries call these public, but Azure serves its metadata at the first, and the others lead
+# to any address (NAT64 and 6to4).
+NOT_PUBLIC = [ip_network(net) for net in ("168.63.129.16/32", "64:ff9b::/32", "2002::/16")]
+MAX_BYTES = 1_000_000  # of a response that are read
+# What a response may be encoded in. Some of Python's other codecs take time with the square of the
+# length ("punycode": half a minute), or are none for text ("zip").
+CHARSETS = re.compile(
+    r"utf-(8|16|16-le|16-be)|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|"
+    "gb(k|2312|18030)|big5"
+)
+
+
+def web_fetch(allow: Sequence[str]) -> Tool:
+    """Make a tool that fetches pages of these hosts: "docs.python.org", "localhost:8000"."""
+    import httpx
+
+    hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
+
+    @tool(
+        f"Fetch a web page as text, from {', '.join(allow)}",
+        timeout=30,
+        idempotent=True,
+        read_only=True,
+    )
+    async def web_fetch(url: str) -> str:
+        page = httpx.Request("GET", url)
+        if page.url.scheme not in ("http", "https") or page.url.netloc not in hosts:
+            raise ToolError(f"{url!r:.200} is no http(s) address of {', '.join(allow)}")
+        return await send(page)
+
+    return web_fetch
+
+
+async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
+    """Make a request; return the status and the body as text, secrets hidden.
+
+    Raises ToolError, with the same text, unless the status is a good one. No redirect is followed.
+    """
+    import httpx
+
+    host = request.url.raw_host.decode()
+    try:
+        await use_checked_address(request, host)
+        response, body = await exchange(request)
+        succeeded = response.is_success
+        text = describe(response, body)
+    except (httpx.HTTPError, OSError, UnicodeError) as error:
+        succeeded = False
+        text = f"{host}: {describe_error(error, lambda said: mask(said, secrets))}"
+    text = mask(text, secrets)
+    if not succeeded:
+        raise ToolError(text)
+    return text
+
+
+async def use_checked_address(request: httpx.Request, host: str) -> None:
+    """Look a host up, check its addresses, and send the request to the first of them.
+
+    Nobody looks the name up again, when it might have another address.
+    """
+    found = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    addresses = [str(each[4][0]) for each in found]
+    if not PRIVATE_NAME.fullmatch(host):
+        for address in addresses:
+            if not is_public(address):
+                raise PermissionError(f"its private address, {address}, is refused")
+    request.extensions["sni_hostname"] = host
+    request.url = request.url.copy_with(host=addresses[0])  # the Host header keeps the name
+
+
+async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
+    """Send a request over a connection of its own; return the response and its body.
+
+    A body of more than MAX_BYTES is read a little further, and no more.
+    """
+    import httpx
+
+    request.headers["Accept-Encoding"] = "identity"
+    request.headers.setdefault("User-Agent", "agentloop")
+    body = bytearray()
+    async with httpx.AsyncHTTPTransport() as transport:
+        response = await transport.handle_async_request(request)
+        async for piece in response.aiter_raw():
+            body += piece
+            if len(body) > MAX_BYTES:
+                break
+        await response.aclose()
+    return response, bytes(body)
+
+
+def describe(response: httpx.Response, body: bytes) -> str:
+    """Return the status and the body as text: of a web page its words, of an image its size."""
+    headers = response.headers
+    kind = headers.get("content-encoding") or headers.get("content-type", "text")
+    text = body[:MAX_BYTES].decode(charset_of(response), "replace")
+    if "html" in kind:
+        text = text_of_page(text)
+    elif not re.search("text|json|xml", kind):
+        text = f"<{len(body):,} bytes of {kind}>"
+    if len(body) > MAX_BYTES:
+        text += f"\n[It has more than these {MAX_BYTES:,} bytes.]"
+    location = headers.get("location", "")
+    return f"{response.status_code} {response.reason_phrase} {location}\n{text}"
+
+
+def charset_of(response: httpx.Response) -> str:
+    """Return the encoding that a response names, or "utf-8" if it is not among CHARSETS."""
+    name = codecs.lookup(response.encoding or "utf-8").name
+    return name if CHARSETS.fullmatch(name) else "utf-8"
+
+
+def is_public(address: str) -> bool:
+    """Return True if an address is one that everybody reaches."""
+    ip = ip_address(address)
+    if any(ip in net for net in NOT_PUBLIC):
+        return False
+    return ip.is_global and not ip.is_multicast
+
+
+def text_of_page(page: str) -> str:
+    """Return the words of a web page, each paragraph in a line."""
+    # An element without an end goes on to the page's end, so no pattern reads a character twice.
+    page = re.sub(r"(?is)<(script|style|svg)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", "", page)
+    page = re.sub(r"(?i)</?(?:a|b|code|em|i|span|strong)\b[^<>]*>", "", page)
+    page = html.unescape(re.sub(r"<[^<>]*>", "\n", page))
+    lines = [" ".join(line.split()) for line in page.splitlines()]
+    return "\n".join(line for line in lines if line)

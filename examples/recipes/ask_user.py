@@ -1,0 +1,57 @@
+"""The model asks the user, and the answer comes in another process.
+
+One wants it for a bot in a messenger, or behind a form: nothing waits in memory for days. The run
+ends with the question, which is in the session, and goes on when somebody has answered. A tool with
+`external=True` is answered in the same way: by a person, a queue, or a browser.
+"""
+
+import subprocess
+import sys
+from tempfile import TemporaryDirectory
+
+from agentloop import Agent, ScriptedModel, Session, ToolMessage, tool
+from agentloop.models.scripted import call
+from agentloop.toolkits.ask import ask_user, question_text
+
+
+@tool
+def opening_hours(day: str) -> str:
+    """Say when the restaurant is open."""
+    return f"{day}: 6 p.m. to 11 p.m."
+
+
+class Waiter(Session, Agent):
+    tools = (ask_user, opening_hours)
+
+
+def answer(messages, tools):
+    """Stand in for a model: look up the hours and ask, then book."""
+    results = [message.text for message in messages if isinstance(message, ToolMessage)]
+    if results:
+        return f"Booked: {', '.join(results)}."
+    ask = call("ask_user", question="For how many people?", options=["two", "four"])
+    return [call("opening_hours", day="Friday"), ask]
+
+
+def handle(folder: str, message: str) -> None:
+    """Take one message of the user: the answer if there is a question, else a prompt."""
+    with Waiter(llm=ScriptedModel(answer), session="table", session_dir=folder) as waiter:
+        if waiter.pending:
+            waiter.answer(waiter.pending[0].id, message)
+            result = waiter.run_sync()
+        else:
+            result = waiter.run_sync(message)
+        for question in result.pending:
+            print(question_text(question.parsed or {}))
+        if not result.pending:
+            print(result)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        handle(*sys.argv[1:])
+    else:
+        with TemporaryDirectory() as folder:
+            for message in ("A table for Friday, please.", "six"):
+                print(f"> {message}", flush=True)
+                subprocess.run([sys.executable, __file__, folder, message], check=True)

@@ -1,0 +1,55 @@
+"""Hundreds of tools, of which the model sees those that it has searched for.
+
+One wants it with several MCP servers: their schemas may be longer than the conversation. Here they
+stand for it; with servers, `searchable_tools` is `[tool for server in servers for tool in
+server.tools]`. A search that compares meanings instead of words is a function of your own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentloop import Agent, ScriptedModel, Tool, tool
+from agentloop.models.scripted import call
+from agentloop.toolkits.search import ToolSearch, bm25
+
+THINGS = "issue", "invoice", "customer", "shipment", "message", "report", "user", "file"
+ALIKE = {"parcel": "shipment", "bill": "invoice", "client": "customer"}
+
+
+class Remote(Tool):
+    async def execute(self, args: dict[str, Any], overrides: object = None) -> str:
+        return f"{self.name} has run."
+
+
+HUNDREDS = [
+    Remote(f"{action}_{thing}", f"{action.capitalize()} one {thing}.")
+    for action in ("create", "read", "update", "delete", "list", "share")
+    for thing in THINGS
+]
+
+
+def search(query: str, tools: Sequence[Tool]) -> Sequence[Tool]:
+    """Know some other words for what the tools are about."""
+    words = [ALIKE.get(word, word) for word in query.split()]
+    return bm25(" ".join(words), tools)[:2]
+
+
+@tool
+def today() -> str:
+    """Say which day it is."""
+    return "Monday"
+
+
+class Clerk(ToolSearch, Agent):
+    tools = (today,)
+    searchable_tools = HUNDREDS
+
+
+if __name__ == "__main__":
+    first = call("search_tools", query="list parcel")
+    llm = ScriptedModel(first, call("list_shipment"), "They are on their way.", "It is Monday.")
+    clerk = Clerk(llm=llm, tool_search=search)
+    print(clerk.run_sync("Where are my parcels?"))
+    print(clerk.fork().run_sync("And which day is it?"))
+    for request in llm.requests:
+        print(len(request.tools), "tools:", *(each.name for each in request.tools))

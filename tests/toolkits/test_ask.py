@@ -1,0 +1,272 @@
+"""Calls that are answered from outside: the run ends, and goes on with the answer."""
+
+import asyncio
+import re
+from contextlib import suppress
+
+import pytest
+
+from agentloop import (
+    Agent,
+    AgentBusy,
+    ImagePart,
+    Limits,
+    RunStopped,
+    ScriptedModel,
+    Session,
+    ToolMessage,
+    assert_prefix_stable,
+    tool,
+)
+from agentloop.messages import ToolStart
+from agentloop.mixins.approval import Approval, Rule
+from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.models.scripted import call
+from agentloop.toolkits.ask import ask_user, question_text
+from agentloop.toolkits.subagent import as_tool
+from agentloop.transcript import NEVER_STARTED, call_states
+
+from ..doubles.openai_double import calls
+from ..doubles.wires import WIRES
+from ..mixins import results
+
+ASK = call("ask_user", question="For how many?", options=["two", "four"])
+
+
+class Kept(Session, Agent):
+    session = "s"
+    session_fsync = False
+
+
+def asking(*script, kind=Agent, **settings):
+    """An agent that may ask, look, and have something signed; and what was looked at or signed."""
+    ran = []
+
+    @tool("Look")
+    def look(at: str) -> str:
+        ran.append(at)
+        return f"saw {at}"
+
+    @tool("Have a paper signed by the boss", external=True)
+    def sign(paper: str) -> str:
+        ran.append(paper)
+        return "never"
+
+    return kind(llm=ScriptedModel(*script), tools=[ask_user, look, sign], **settings), ran
+
+
+async def test_a_question_ends_the_run_and_its_answer_goes_on():
+    agent, _ = asking(ASK, "A table for four.")
+    result = await agent.run("Book a table.")
+    assert result.stop_reason == "needs_answer"
+    [question] = result.pending
+    assert question.parsed == {"question": "For how many?", "options": ["two", "four"]}
+
+    agent.answer(question.id, "For four.")
+    assert (await agent.run()).text == "A table for four."
+    assert agent.messages[2].text == "For four."
+    assert_prefix_stable(agent.llm.requests)
+
+
+async def test_the_answer_may_come_in_another_process(tmp_path):
+    agent, _ = asking(ASK, kind=Kept, session_dir=tmp_path)
+    with agent:
+        assert (await agent.run("Book a table.")).stop_reason == "needs_answer"
+    agent, _ = asking(kind=Kept, session_dir=tmp_path)
+    with agent:
+        [question] = agent.pending
+        agent.answer(question.id, "For four.")
+        assert agent.pending == ()
+    agent, _ = asking("A table for four.", kind=Kept, session_dir=tmp_path)
+    with agent:
+        with pytest.raises(ValueError, match="does not wait: it is completed"):
+            agent.answer(question.id, "For two.")
+        assert (await agent.run()).text == "A table for four."
+        assert results(agent) == ["For four."]
+
+
+async def test_the_other_calls_of_the_turn_run_and_no_external_function_does():
+    agent, ran = asking([call("look", at="a"), ASK, call("sign", paper="p"), call("look", at="b")])
+    result = await agent.run("go")
+    assert [each.name for each in result.pending] == ["ask_user", "sign"]
+    assert sorted(ran) == ["a", "b"]
+    kept = [record for record in agent.log if isinstance(record, ToolMessage)]
+    assert sorted(message.text for message in kept) == ["saw a", "saw b"]
+    started = {record.call_id for record in agent.log if isinstance(record, ToolStart)}
+    assert not started & {each.id for each in result.pending}
+
+
+async def test_a_run_before_the_answer_asks_nobody_and_ends_the_same():
+    agent, _ = asking([ASK, call("sign", paper="p")], "Done.")
+    first, second = (await agent.run("go")).pending
+    agent.answer(second.id, "signed")
+    for _ in range(2):
+        result = await agent.run()
+        assert (result.stop_reason, result.pending) == ("needs_answer", (first,))
+    assert len(agent.llm.requests) == 1
+    agent.answer(first.id, "two")
+    assert (await agent.run()).text == "Done."
+    assert results(agent) == ["two", "signed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("four", "four"), ({"table": 4}, '{"table":4}'), (None, ""), (["a", "b"], '["a","b"]')],
+)
+async def test_an_answer_is_what_a_tool_may_return(content, text):
+    agent, _ = asking(ASK, "ok")
+    [question] = (await agent.run("go")).pending
+    agent.answer(question.id, content)
+    assert results(agent) == [text]
+
+
+async def test_an_answer_may_be_an_image_and_a_long_one_loses_its_middle():
+    agent, _ = asking(ASK, ASK, "ok", max_result_chars=100)
+    [question] = (await agent.run("go")).pending
+    agent.answer(question.id, ["Here:", ImagePart(url="https://example.org/a.png")])
+    [question] = (await agent.run()).pending
+    agent.answer(question.id, "x" * 1000)
+    assert (await agent.run()).text == "ok"
+    assert results(agent)[0] == "Here:"
+    assert "900 characters left out" in results(agent)[1]
+
+
+async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():
+    agent, _ = asking(ASK, "Fine.", [ASK, call("look", at="a")], "ok")
+    with pytest.raises(ValueError, match="there is no call 'call_9': agent.pending has those"):
+        agent.answer("call_9", "x")
+    [closed] = (await agent.run("go")).pending
+    assert (await agent.run("Never mind.")).text == "Fine."
+    assert results(agent) == [NEVER_STARTED]
+    with pytest.raises(ValueError, match=f"a new prompt closed {closed.id!r}: it did not run"):
+        agent.answer(closed.id, "x")
+    [question] = (await agent.run("Once more.")).pending
+    looked = next(state.call for state in call_states(agent.log).values() if state.start)
+    agent.answer(question.id, "x")
+    for done in (question, looked):
+        with pytest.raises(ValueError, match=f"{done.id!r} does not wait: it is completed"):
+            agent.answer(done.id, "y")
+    assert (await agent.run()).text == "ok"
+
+
+async def test_nobody_answers_during_a_run():
+    async def look_around(messages, tools):
+        with pytest.raises(AgentBusy):
+            agent.answer("call_1", "x")
+        return "ok"
+
+    agent, _ = asking(look_around)
+    await agent.run("go")
+
+
+async def test_a_call_that_waits_for_approval_may_be_done_by_hand():
+    agent, ran = asking(call("look", at="a"), "ok", kind=type("Asks", (Approval, Agent), {}))
+    [waiting] = (await agent.run("go")).pending
+    agent.answer(waiting.id, "I have looked: it is green.")
+    assert (await agent.run()).text == "ok"
+    assert (ran, results(agent)) == ([], ["I have looked: it is green."])
+
+
+async def test_a_question_that_is_not_valid_is_an_error_result():
+    agent, _ = asking(call("ask_user", options=["a"]), "ok")
+    assert (await agent.run("go")).text == "ok"
+    assert "question" in results(agent)[0]
+
+
+async def test_query_says_that_somebody_has_to_answer():
+    agent, _ = asking(ASK)
+    with pytest.raises(RunStopped) as stopped:
+        await agent.query("go")
+    assert stopped.value.result.stop_reason == "needs_answer"
+
+
+async def test_gates_and_limits_let_a_question_wait():
+    kind = type("All", (Hooks, Approval, Limits, Session, Agent), {})
+    agent, _ = asking(
+        [ASK, call("sign", paper="p")],
+        "ok",
+        kind=kind,
+        hooks=[Hook("PreToolUse", lambda data: None)],
+        approval_rules=[Rule("ask", "sign")],
+        max_tool_calls=2,
+        max_seconds=60.0,
+        max_tool_failures=1,
+    )
+    result = await agent.run("go")
+    assert result.stop_reason == "needs_approval"
+    [paper] = result.pending
+    agent.decide(paper.id, "allow")
+    result = await agent.run()
+    assert (result.stop_reason, len(result.pending)) == ("needs_answer", 2)
+    for waiting in result.pending:
+        agent.answer(waiting.id, f"answer to {waiting.name}")
+    assert (await agent.run()).text == "ok"
+    assert results(agent) == ["answer to ask_user", "answer to sign"]
+
+
+async def test_a_denied_external_call_waits_for_nobody():
+    rules = [Rule("deny", "sign", reason="The boss is away.")]
+    agent, _ = asking(
+        call("sign", paper="p"),
+        "ok",
+        kind=type("Asks", (Approval, Agent), {}),
+        approval_rules=rules,
+    )
+    assert (await agent.run("go")).text == "ok"
+    assert results(agent)[0].endswith("The boss is away.")
+
+
+async def test_a_run_that_is_cancelled_beside_a_question_keeps_the_question():
+    begun = asyncio.Event()
+
+    @tool("Wait")
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    agent = Agent(llm=ScriptedModel([ASK, call("wait")], "ok"), tools=[ask_user, wait])
+    run = asyncio.ensure_future(agent.run("go"))
+    await begun.wait()
+    run.cancel()
+    with suppress(asyncio.CancelledError):
+        await run
+    assert (await agent.run()).stop_reason == "needs_answer"
+    [question] = agent.pending
+    agent.answer(question.id, "two")
+    assert (await agent.run()).text == "ok"
+    assert results(agent)[0] == "two"
+
+
+async def test_a_sub_agent_that_asks_ends_without_an_answer():
+    helper = Agent(llm=ScriptedModel(ASK), tools=[ask_user])
+    ask = as_tool(helper, "helper", "Helps.")
+    agent = Agent(llm=ScriptedModel(call("helper", prompt="go"), "ok"), tools=[ask])
+    assert (await agent.run("go")).text == "ok"
+    assert "needs_answer" in results(agent)[0]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+@pytest.mark.parametrize("answers", [True, False], ids=["an answer", "a new prompt"])
+async def test_every_provider_takes_what_follows_a_question(wire, answers):
+    asked = calls(("look", {"at": "a"}, "c1"), ("ask_user", {"question": "For how many?"}, "c2"))
+    async with wire.double([asked, "Done."]) as server:
+        agent, _ = asking()
+        agent.llm = wire.model(server, max_retries=0)
+        [question] = (await agent.run("go")).pending
+        if answers:
+            agent.answer(question.id, "four")
+        assert (await agent.run(None if answers else "Never mind.")).text == "Done."
+        assert server.refusals == []
+        assert results(agent) == ["saw a", "four" if answers else NEVER_STARTED]
+
+
+def test_a_question_has_its_options_in_a_list():
+    assert question_text(ASK.parsed) == "For how many?\n- two\n- four"
+    assert question_text({"question": "Why?"}) == "Why?"
+    assert question_text({}) == ""
+
+
+def test_the_model_reads_what_the_options_are_for():
+    properties = ask_user.parameters["properties"]
+    assert re.search("one question", properties["question"]["description"])
+    assert ask_user.parameters["required"] == ["question"]

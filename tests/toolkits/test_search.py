@@ -1,0 +1,165 @@
+"""Tool search: the model sees what it has searched for, behind the tools that it always sees."""
+
+import asyncio
+
+import pytest
+
+from agentloop import Agent, Session, tool
+from agentloop.events import ToolsChangedEvent
+from agentloop.models.scripted import ScriptedModel, call
+from agentloop.toolkits.search import ToolSearch, bm25
+from agentloop.tools import Tool
+from tests.doubles.openai_double import Reply, calls
+from tests.doubles.wires import WIRES
+
+from .. import test_loop
+
+CATALOG = {
+    "github__create_issue": "Open a new issue in a repository.",
+    "github__list_pull_requests": "List the pull requests of a repository.",
+    "github__merge_pull_request": "Merge a pull request.",
+    "slack__post_message": "Post a message to a channel.",
+    "slack__list_channels": "List the channels of a workspace.",
+    "calendar__createEvent": "Add an appointment to a calendar.",
+    "calendar__free_busy": "Say when people have time.",
+    "mail__send": "Send an e-mail.",
+    "postgres__query": "Run a read-only SQL statement.",
+    "weather__forecast": "Say what the weather will be.",
+}
+
+
+class Found(Tool):
+    async def execute(self, args, overrides=None):
+        return f"{self.name} ran"
+
+
+HUNDREDS = [Found(name, text) for name, text in CATALOG.items()]
+HUNDREDS += [Found(f"crm__get_field_{n}", f"Read field {n} of a customer.") for n in range(290)]
+
+
+@tool
+async def here() -> str:
+    """Do what is always possible."""
+    return "done"
+
+
+class Searcher(ToolSearch, Agent):
+    searchable_tools = HUNDREDS
+
+
+def search(query):
+    return call("search_tools", query=query)
+
+
+def offered(request):
+    return [each.name for each in request.tools]
+
+
+SEEN = ["here", "search_tools"]
+CREATE, WEATHER = "github__create_issue", "weather__forecast"
+
+
+async def exact(query, tools):
+    await asyncio.sleep(0)
+    return [each for each in tools if each.name == query]
+
+
+class TestToolSearch(test_loop.TestLoop):
+    agent_class = ToolSearch
+
+    async def test_what_was_found_is_on_offer_from_the_next_turn_on(self):
+        script = [search("open an issue"), call(CREATE), "Done."]
+        llm = ScriptedModel(*script)
+        agent = Searcher(llm=llm, tools=[here])
+        assert await agent.query("x") == "Done."
+        assert offered(llm.requests[0]) == SEEN
+        assert offered(llm.requests[1])[:3] == [*SEEN, CREATE]
+        shown = llm.requests[1].messages[-1].text
+        assert shown.startswith(f"{CREATE}: Open a new issue in a repository.\n")
+        assert llm.requests[2].messages[-1].text == f"{CREATE} ran"
+
+    async def test_found_tools_are_appended_and_a_search_without_news_changes_nothing(self):
+        names = [WEATHER, CREATE, WEATHER, CREATE]
+        llm = ScriptedModel([search(names[0]), search(names[1])], *map(search, names[2:]), "Done.")
+        events = []
+        agent = Searcher(llm=llm, tools=[here], tool_search=exact, listeners=[events.append])
+        await agent.query("x")
+        assert offered(llm.requests[1]) == [*SEEN, WEATHER, CREATE]
+        assert [offered(request) for request in llm.requests[2:]] == [offered(llm.requests[1])] * 2
+        changed = [event for event in events if isinstance(event, ToolsChangedEvent)]
+        assert changed == [ToolsChangedEvent(added=sorted([CREATE, WEATHER]), removed=[])]
+
+    async def test_a_fork_and_another_process_offer_what_was_found(self, tmp_path):
+        class Kept(Session, Searcher): ...
+
+        where = {"session": "s", "session_dir": tmp_path, "tool_search": exact, "tools": [here]}
+        with Kept(llm=ScriptedModel(search(CREATE), "Found."), **where) as first:
+            await first.query("x")
+            fork = first.fork(session="other")
+        llm = ScriptedModel(search(WEATHER), call(CREATE), "Done.")
+        with Kept(llm=llm, **where) as second:
+            assert await second.query("y") == "Done."
+            assert offered(llm.requests[0]) == [*SEEN, CREATE]
+            assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
+            second.clear_history()
+            assert [each.name for each in second.toolset()] == SEEN
+        with fork:
+            assert [each.name for each in fork.toolset()] == [*SEEN, CREATE]
+
+    async def test_a_search_that_finds_nothing_says_so(self):
+        llm = ScriptedModel(search("xylophone"), "No.")
+        await Searcher(llm=llm, tools=[here]).query("x")
+        assert "other words" in llm.requests[1].messages[-1].text
+        assert offered(llm.requests[1]) == SEEN
+
+    async def test_a_tool_is_called_only_after_it_was_found(self):
+        llm = ScriptedModel(call(CREATE), "No.")
+        await Searcher(llm=llm, tools=[here]).query("x")
+        assert llm.requests[1].messages[-1].text.endswith("There are: here, search_tools.")
+
+    async def test_a_tool_that_is_gone_is_not_offered(self):
+        agent = Searcher(llm=ScriptedModel(search(CREATE), "Found."), tool_search=exact)
+        await agent.query("x")
+        rest = agent.fork(searchable_tools=HUNDREDS[1:])
+        assert [each.name for each in rest.toolset()] == ["search_tools"]
+
+    async def test_without_searchable_tools_nothing_is_added(self):
+        assert list(ToolSearch(llm=ScriptedModel(), tools=[here]).toolset()) == [here]
+
+    def test_two_tools_of_one_name_are_an_error_at_once(self):
+        with pytest.raises(ValueError, match="two tools named 'here'"):
+            Searcher(llm=ScriptedModel(), tools=[here], searchable_tools=[here])
+
+    @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+    async def test_every_provider_accepts_the_requests(self, wire):
+        found = calls(("search_tools", {"query": "send an email"}, "c1"))
+        script = [found, calls(("mail__send", {}, "c2")), Reply("Sent.")]
+        async with wire.double(script) as server:
+            agent = Searcher(llm=wire.model(server), tools=[here], system_prompt="Be exact.")
+            assert await agent.query("Mail Ann.") == "Sent."
+            assert server.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("create issue github", CREATE),
+        ("GitHub issues", CREATE),
+        ("merge PR pull request", "github__merge_pull_request"),
+        ("event in my calendar", "calendar__createEvent"),
+        ("create event", "calendar__createEvent"),
+        ("sql", "postgres__query"),
+        ("weather__forecast", WEATHER),
+        ("read field 17 of a customer", "crm__get_field_17"),
+    ],
+)
+def test_the_best_match_comes_first(query, name):
+    assert bm25(query, HUNDREDS)[0].name == name
+
+
+def test_a_search_finds_a_handful_and_only_what_shares_a_word():
+    assert len(bm25("customer", HUNDREDS)) == 5
+    assert bm25("xylophone ???", HUNDREDS) == []
+    parameters = {"type": "object", "properties": {"iban": {"type": "string"}}}
+    [only] = bm25("IBAN", [Tool("pay", "Send money.", parameters), *HUNDREDS])
+    assert only.name == "pay"

@@ -1,0 +1,165 @@
+"""web_fetch and what it stands on: the hosts that were named, at addresses that were checked."""
+
+import gzip
+import ssl
+import subprocess
+
+import httpx
+import pytest
+
+from agentloop import Agent, ScriptedModel
+from agentloop.models.scripted import call
+from agentloop.toolkits import web
+from agentloop.toolkits.web import is_public, web_fetch
+
+from ..doubles.fault_server import FaultServer, stall
+from ..doubles.web_server import serving
+
+PUBLIC = "93.184.216.34 2606:2800:220:1::1 8.8.8.8"
+PRIVATE = """
+    127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
+    100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
+    fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
+    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
+PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
+<body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
+ tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
+NOT_GOOD = r"""
+    https://evil.com/ http://good.com.evil.com/ http://good.com@evil.com/ http://good.com:8080/
+    http://good.com\@evil.com/ http://good.com./ ftp://good.com/ file:///etc/passwd //good.com/
+    good.com http://127.0.0.1/ http://2130706433/ http://0x7f.1/ http://[::1]/ http://sub.good.com/
+    http://evil.com#good.com http://169.254.169.254/latest"""
+
+
+def fetching(url):
+    """The tool, allowed to fetch from this host alone."""
+    return web_fetch([httpx.URL(url).netloc.decode()])
+
+
+async def fetch(url):
+    return await fetching(url).execute({"url": url})
+
+
+async def failure(url, tool=None):
+    """The error that the model reads of a call."""
+    tool = tool or fetching(url)
+    agent = Agent(llm=ScriptedModel(call("web_fetch", url=url), "ok"), tools=[tool])
+    await agent.run("x")
+    assert agent.messages[2].is_error
+    return agent.messages[2].text
+
+
+class TestWebFetch:
+    async def test_a_page_is_fetched_as_text(self, server):
+        server.reply(body=PAGE.encode(), content_type="text/html; charset=utf-8")
+        assert f"127.0.0.1:{server.port}" in fetching(server.url).description
+        said = await fetch(f"{server.url}/tea?kind=green#top")
+        assert said == "200 OK \nT\nTea & milk\nGreen\nBlack\ntea\nOne\nTwo"
+        assert server.got[0][0] == "GET /tea?kind=green HTTP/1.1"
+
+    @pytest.mark.parametrize("url", NOT_GOOD.split())
+    async def test_only_the_hosts_that_are_allowed_are_fetched(self, resolver, url):
+        said = await failure(url, web_fetch(["good.com"]))
+        assert "is no http(s) address of good.com" in said
+        assert resolver["asked"] == []
+
+    def test_which_addresses_are_public(self):
+        assert all(map(is_public, PUBLIC.split()))
+        assert not [each for each in PRIVATE.split() if is_public(each)]
+
+    @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "169.254.169.254"]])
+    async def test_a_public_name_of_a_private_address_is_refused(self, resolver, addresses):
+        resolver["docs.example.com"] = [addresses]
+        assert "private address" in await failure("https://docs.example.com/")
+        assert resolver["asked"] == ["docs.example.com"]
+
+    async def test_the_checked_address_is_the_one_connected_to(self, resolver, server, monkeypatch):
+        resolver["rebind.example.com"] = [["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2"]]
+        monkeypatch.setattr(web, "is_public", {"127.0.0.1": True}.get)
+        assert await fetch(f"http://rebind.example.com:{server.port}/x") == "200 OK \n{}"
+        assert resolver["asked"].count("rebind.example.com") == 1
+        assert server.got[0][1]["host"] == f"rebind.example.com:{server.port}"
+
+    async def test_tls_checks_the_certificate_of_the_name(self, tmp_path, resolver, monkeypatch):
+        cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+        made_of = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=crm", "-days", "2"]
+        names = ["-addext", "subjectAltName=DNS:crm.internal"]
+        command = ["openssl", "req", "-x509", *made_of, *names, "-keyout", key, "-out", cert]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("needs openssl")
+        monkeypatch.setenv("SSL_CERT_FILE", cert)
+        context, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
+        context.load_cert_chain(cert, key)
+        context.sni_callback = lambda sock, name, ctx: asked.append(name)
+        for host in ("crm.internal", "other.internal"):
+            resolver[host] = [["127.0.0.1"]]
+        async with serving(ssl=context) as server:
+            assert await fetch(f"https://crm.internal:{server.port}/") == "200 OK \n{}"
+            wrong = f"https://other.internal:{server.port}/"
+            assert "certificate verify failed" in await failure(wrong)
+        assert asked == ["crm.internal", "other.internal"]
+        assert len(server.got) == 1
+
+    async def test_no_redirect_no_cookie_and_no_proxy_is_used(self, server, monkeypatch):
+        for name in ("HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        async with serving() as inner:
+            server.reply("302 Found", b"moved", Location=f"{inner.url}/admin", Set_Cookie="a=b")
+            assert await failure(server.url) == f"302 Found {inner.url}/admin\nmoved"
+            await failure(server.url)
+            assert inner.connections == 0
+        assert "cookie" not in server.got[1][1]
+
+    async def test_a_response_is_readable_and_has_an_end(self, server):
+        server.reply("404 Not Found", '{"error": "né"}'.encode())
+        assert await failure(server.url) == '404 Not Found \n{"error": "né"}'
+        server.reply(body=b"\x89PNG", content_type="image/png")
+        assert await fetch(server.url) == "200 OK \n<4 bytes of image/png>"
+        server.reply(body=b"x" * 3_000_000)
+        said = await fetch(server.url)
+        assert len(said) < 1_000_100
+        assert said.endswith("[It has more than these 1,000,000 bytes.]")
+        bomb = gzip.compress(b"x" * 5_000_000)
+        server.reply(body=bomb, Content_Encoding="gzip")
+        assert await fetch(server.url) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
+        assert {got[1]["accept-encoding"] for got in server.got} == {"identity"}
+        server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
+        assert "RemoteProtocolError" in await failure(server.url)
+
+    @pytest.mark.parametrize(
+        ("charset", "codec"),
+        [
+            ("utf-8", "utf-8"),
+            ("UTF8", "utf-8"),
+            ("utf-16", "utf-16"),
+            ("latin1", "latin-1"),
+            ("windows-1252", "cp1252"),
+            ("Shift_JIS", "shift_jis"),
+            ("gb2312", "gb2312"),
+        ],
+    )
+    async def test_a_response_is_decoded_as_it_says(self, server, charset, codec):
+        text = "日本" if codec in ("shift_jis", "gb2312") else "né"
+        server.reply(body=text.encode(codec), content_type=f"text/plain; charset={charset}")
+        assert await fetch(server.url) == f"200 OK \n{text}"
+
+    @pytest.mark.parametrize("charset", ["punycode", "idna", "utf-7", "unicode_escape", "zip", "x"])
+    async def test_a_charset_that_no_page_has_is_read_as_utf_8(self, server, charset):
+        body = "bcher-kva né \\u0041 ".encode() + b"\xff"
+        server.reply(body=body, content_type=f"text/plain; charset={charset}")
+        said = await fetch(server.url)
+        assert said == "200 OK \nbcher-kva né \\u0041 \ufffd"
+
+    async def test_a_server_that_is_slow_or_gone_is_an_error_result(self):
+        async with FaultServer([stall()]) as mute:
+            impatient = fetching(mute.url)
+            impatient.timeout = 0.1
+            said = await failure(mute.url, impatient)
+            assert "not finished within 0.1 seconds" in said
+        assert "127.0.0.1: ConnectError" in await failure("http://127.0.0.1:1")
+
+    def test_a_hostile_page_takes_no_longer(self):
+        for page in ("<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999):
+            assert web.text_of_page(page) is not None
