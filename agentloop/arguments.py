@@ -126,8 +126,6 @@ def type_of(schema: Any) -> Any:
     match schema:
         case {"enum": choices}:
             return Literal[*choices]
-        case {"const": choice}:
-            return Literal[choice]
         case {"type": [*kinds]}:
             return Union[*(type_of({**schema, "type": kind}) for kind in kinds)]
         case {"type": "array"}:
@@ -191,8 +189,6 @@ def parse_arguments(text: str) -> JSON:
 
 def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
-    if error["type"] == "extra_forbidden":
-        return f"{where!r:.80}: there is no such argument"
     if error["type"] == "missing":
         return f"{where}: {error['msg']}"[:300]
     return f"{where}: {error['msg']} (got {error['input']!r:.40})"[:300]

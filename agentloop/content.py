@@ -11,7 +11,6 @@ from pydantic_core import from_json, to_json
 
 from .messages import FilePart, ImagePart, Part, TextPart, clean_text
 
-MAX_ATTACHMENTS = 20
 MAX_ATTACHED_BYTES = 20_000_000  # base64 makes 27 MB of them; a request may have 32 MB or more
 
 
@@ -29,14 +28,13 @@ def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
-    """Cut parts to `limit` characters of text, `MAX_ATTACHMENTS` and `MAX_ATTACHED_BYTES`.
+    """Cut parts to `limit` characters of text and `MAX_ATTACHED_BYTES`.
 
     The first text that does not fit loses its middle. What comes after it, and attachments that do
     not fit, are left out, and the last part says how many.
     """
     kept: list[Part] = []
     left_out = 0
-    attachments = 0
     bytes_left = MAX_ATTACHED_BYTES
     for part in parts:
         size = 0
@@ -45,11 +43,10 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
         if isinstance(part, TextPart) and limit > 0:
             kept.append(replace(part, text=clip(part.text, limit)))
             limit -= len(part.text)
-        elif isinstance(part, TextPart) or attachments == MAX_ATTACHMENTS or size > bytes_left:
+        elif isinstance(part, TextPart) or size > bytes_left:
             left_out += 1
         else:
             kept.append(part)
-            attachments += 1
             bytes_left -= size
     if left_out:
         kept.append(TextPart(f"[{left_out:,} more parts were left out: the result is too large.]"))

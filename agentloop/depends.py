@@ -20,13 +20,11 @@ an `async def` tool they run in the thread of the event loop, so they should not
 """
 
 import inspect
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
-from traceback import walk_stack
 from typing import Any, get_args
 
 from .content import describe_error
@@ -163,16 +161,10 @@ def _mark(hint: object) -> Dependency | None:
 def signature_of(function: Function) -> Signature:
     """Return the signature of a function, with its annotations resolved.
 
-    Annotations may use the names of the function's module, and, if it is defined in a function or
-    a class, those that are there while it is defined.
+    Annotations that are texts (`from __future__ import annotations`) may use the names of the
+    function's module. NameError: they use others.
     """
-    place = getattr(function, "__qualname__", "")
-    around = (
-        frame.f_locals
-        for frame, _ in walk_stack(inspect.currentframe())
-        if place.startswith(frame.f_code.co_qualname + ".")
-    )
-    return inspect.signature(function, locals=ChainMap(*around), eval_str=True)
+    return inspect.signature(function, eval_str=True)
 
 
 def name_of(function: Function) -> str:

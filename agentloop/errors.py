@@ -6,7 +6,7 @@ Copy with: messages.py.
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from .messages import Result, SideRequest
+from .messages import Result, SideRequest, Stop, TaskComplete
 
 
 class AgentBusy(RuntimeError):
@@ -84,6 +84,15 @@ class AuthenticationFailed(ModelError):
 
 class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
+
+
+def urgency(error: BaseException) -> int:
+    """Return which of several exceptions ends a run: an error, a Stop, then a TaskComplete."""
+    if isinstance(error, TaskComplete):
+        return 2
+    if isinstance(error, Stop):
+        return 1
+    return 0
 
 
 failed_attempt = ContextVar[Callable[[SideRequest], None]]("failed_attempt", default=lambda _: None)

@@ -13,19 +13,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Field, PositiveFloat, PositiveInt, SkipValidation
+from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
 from .content import as_content, describe_error, shown
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, failed_attempt
+from .errors import RunStopped, ToolError, failed_attempt, urgency
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
     Extra,
     Message,
-    Part,
     Result,
     Stop,
     SystemMessage,
@@ -39,14 +38,13 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, newest_run, sealed, with_unique_ids
+from .transcript import CUT_OFF, is_complete, sealed, with_unique_ids
 from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
     "Say what you have done, what you found, and what is still missing."
 )
-NEEDS_ANSWER = "{0.name} waits: agent.answer({0.id!r}, ...), then agent.run()"
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 STOPS = {  # other stop reasons of a reply become "unknown:..."
     "refused": "refused",
@@ -54,8 +52,7 @@ STOPS = {  # other stop reasons of a reply become "unknown:..."
     "length": "limit:length",
     "pause": "no_progress",
 }
-MAX_PAUSES = 10  # so many pauses in a row end a run
-MAX_CUT_OFF = 3  # so many replies in a row whose calls are cut off end a run
+MAX_INCOMPLETE = 5  # so many pauses in a row end a run, or replies whose calls are cut off
 
 
 @runtime_checkable
@@ -108,7 +105,7 @@ class Loop(Runs):
         a ToolError, which the model always reads.
     """
 
-    llm: Annotated[ChatModel, Field(examples=["ChatOpenAI('gpt-5')"])]
+    llm: ChatModel
     tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
@@ -170,7 +167,7 @@ class Loop(Runs):
             except (Exception, asyncio.CancelledError) as error:
                 return self._end(self._interrupted(error))
 
-    async def query(self, prompt: str | Sequence[Part]) -> str:
+    async def query(self, prompt: Prompt) -> str:
         """Return the answer to a prompt, as text. RunStopped: the run ended without one."""
         result = await self.run(prompt)
         if result.stop_reason not in ANSWERED:
@@ -200,13 +197,7 @@ class Loop(Runs):
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
-        return run_to_its_end(self.run(prompt), self.cancel_grace)
+        return run_to_its_end(lambda: self.run(prompt), self.cancel_grace)
 
     # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 
@@ -216,7 +207,7 @@ class Loop(Runs):
         Makes no request itself; calling it twice gives the same list.
         """
         text = self.system_text()
-        if not text:
+        if text == "":
             return self.messages
         return [SystemMessage(text), *self.messages]
 
@@ -281,7 +272,7 @@ class Loop(Runs):
             if is_cancelled():  # something has swallowed that; the run may be over
                 raise asyncio.CancelledError
             if tool.external:
-                raise Stop("needs_answer", NEEDS_ANSWER.format(call))
+                raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
@@ -315,18 +306,12 @@ class Loop(Runs):
     # ---- what mixins use
 
     def system_text(self) -> str:
-        """Return the text of the system prompt. A function is called before a run begins.
-
-        TypeError: the function returned something else.
-        """
+        """Return the text of the system prompt. A function is called before a run begins."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
         if self._active:
             return self._active.system_text
-        text = self.system_prompt(self)
-        if not isinstance(cast(object, text), str):
-            raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
-        return text
+        return self.system_prompt(self)
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""
@@ -374,14 +359,11 @@ class Loop(Runs):
         for call in reply.tool_calls:
             self.record(call.answer(CUT_OFF, is_error=True, origin="cut_off"))
         reason = reply.stop_reason or ""
-        if reason == "pause":
-            most = MAX_PAUSES
-        elif reason == "length" and reply.tool_calls:
-            most = MAX_CUT_OFF
-        else:
-            most = 1
-        run = newest_run(self.log)
-        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
+        most = 1
+        if reason == "pause" or (reason == "length" and reply.tool_calls):
+            most = MAX_INCOMPLETE
+        requests = self.conversation.run_requests
+        reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
@@ -462,12 +444,3 @@ class Loop(Runs):
             return later.result
         except asyncio.CancelledError as cancel:
             return self._interrupted(cancel)
-
-
-def urgency(error: BaseException) -> int:
-    """Return which of several exceptions ends the run: an error, a Stop, then a TaskComplete."""
-    if isinstance(error, TaskComplete):
-        return 2
-    if isinstance(error, Stop):
-        return 1
-    return 0

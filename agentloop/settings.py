@@ -87,16 +87,11 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         if near:
             remedy = f"do you mean {near[0]}?"
         raise SettingError(f"{cls.__name__}: {name}: {remedy}")
-    model = _model(cls)
     try:
-        return vars(model(**settings))
+        return vars(_model(cls)(**settings))
     except ValidationError as error:
         problem = error.errors()[0]  # its input may hold a key, so it is not shown
-    name = str(problem["loc"][0])
-    text = f"{cls.__name__}: {name}: {problem['msg']}"
-    for example in model.model_fields[name].examples or ():
-        text += f", such as {example}"
-    raise SettingError(text)
+    raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
 
 
 def settings_of(cls: type) -> list[str]:

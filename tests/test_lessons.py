@@ -49,7 +49,7 @@ POINTS = r"""
 06c stock has found the eggs\nstock has found the flour
 06c tool 900\ntool 12\ntool KeyError: 'milk'
 07 the model may fill in: {"item": {"type": "string"}}
-07 the model is told: 'pantry': there is no such argument
+07 the model is told: pantry: Extra inputs are not permitted
 07 There are 12 eggs.
 07 There are 0 eggs.
 08 stock is about to run with {'item': 'eggs'}\nstock runs\nstock returned 12
@@ -101,7 +101,7 @@ POINTS = r"""
 18 without it:\n   the answer: there are 12 eggs ****
 19 6 of 10: Answer yes or no.\n   wrong: Are the eggs enough for 28 pancakes? Yes.
 19 10 of 10: Look up what is there
-19 recorded: 10\nreplayed: 10\nreplayed with the other prompt: request 1 differs
+19 replayed: []\nreplayed with the other prompt: ['Answer yes or no.']
 """
 # A change of a lesson, what it prints then (the teacher's page has that if it is in ``), and what
 # it does not.

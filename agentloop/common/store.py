@@ -53,13 +53,9 @@ class SessionFile(FileIO):
 
     fsync: let `sync` wait for the disk. Otherwise a power cut may lose the newest lines.
     new: raise FileExistsError if the file is there.
-
-    Raises ValueError if the path is there and is no regular file.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        if not new:
-            refuse_special_file(path)
         for folder in path.parents[::-1]:  # with parents=True, only the last one is private
             folder.mkdir(0o700, exist_ok=True)
         super().__init__(
@@ -126,7 +122,6 @@ def read_lines(path: Path) -> list[bytes]:
 
     Raises ValueError if it is no session, or if another version has made it.
     """
-    refuse_special_file(path)
     with path.open("rb") as file:
         start = file.read(len(HEADER))
         if not HEADER.startswith(start):  # a header may be torn
@@ -140,15 +135,6 @@ def read_lines(path: Path) -> list[bytes]:
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
     return lines
-
-
-def refuse_special_file(path: Path) -> None:
-    """Raise ValueError if the path is a link, a device or a pipe, which may lead or last anywhere.
-
-    A path where nothing is passes.
-    """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise ValueError(f"{path} is no session: a session is a regular file, and no link to one")
 
 
 def read_log(path: str | Path) -> list[Record]:

@@ -30,7 +30,7 @@ from ..messages import JSON, AssistantMessage, Result, TaskComplete
 from ..runs import Prompt
 from ..tools import FunctionTool, Tool
 
-Output = TypeVar("Output")
+Wanted = TypeVar("Wanted")
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
 DONE_NUDGE = "You have not finished: go on with the task, or call the {tool} tool if it is done."
@@ -59,7 +59,7 @@ class DoneTool(Loop):
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
 
-    async def run_as(self, output_type: type[Output], prompt: Prompt) -> Result[Output | None]:
+    async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
         """Run a prompt with this `output_type`. The value is None if the run has no answer."""
         self.refuse_if_busy()
         usual, self.output_type = self.output_type, output_type

@@ -6,7 +6,6 @@ import os
 import re
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -228,9 +227,6 @@ class TestApproval(test_loop.TestLoop):
         agent = Asking(llm=ScriptedModel(call("pay", amount=5), "ok"), tools=[pay])
         result = await agent.run("go")
         [pending] = result.pending
-        how = f"pay: agent.decide({pending.id!r}, 'allow')"
-        assert str(result) == f"(needs_approval)\n{how}\nagent.run()", "it says how to go on"
-        assert str(replace(result, stop_reason="interrupted")) == ""
         agent.decide(pending.id, "allow")
         task = asyncio.ensure_future(agent.run())
         await started.wait()

@@ -61,7 +61,7 @@ async def test_a_question_ends_the_run_and_its_answer_goes_on():
     assert result.stop_reason == "needs_answer"
     [question] = result.pending
     assert question.parsed == {"question": "For how many?", "options": ["two", "four"]}
-    assert f"agent.answer({question.id!r}, ...)" in str(result), "it says how to go on"
+
     agent.answer(question.id, "For four.")
     assert (await agent.run()).text == "A table for four."
     assert agent.messages[2].text == "For four."
