@@ -5,15 +5,12 @@ Python looks for modules in the current folder first after `-m`; the command doe
 
 import sys
 
+from .cli.main import main
+
 
 def run() -> int:
     """Run the command, and return its exit status."""
-    try:
-        from .cli.main import main
-
-        return main(sys.argv[1:])
-    except KeyboardInterrupt:
-        return 130
+    return main(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -189,8 +189,6 @@ def parse_arguments(text: str) -> JSON:
 
 def _problem(error: ErrorDetails) -> str:
     where = ".".join(map(str, error["loc"])) or "arguments"
-    if error["type"] == "missing":
-        return f"{where}: {error['msg']}"[:300]
     return f"{where}: {error['msg']} (got {error['input']!r:.40})"[:300]
 
 

@@ -52,13 +52,7 @@ def Depends(function: Function) -> Any:
     """
     signature = signature_of(function)
     needs = marked(signature.parameters)
-    try:
-        signature.bind(**needs)
-    except TypeError as error:
-        raise TypeError(
-            f"dependency {name_of(function)!r}: {error}; mark it with Depends(...) or give it a "
-            "default"
-        ) from None
+    signature.bind(**needs)
     return Dependency(function, needs)
 
 

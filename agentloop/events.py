@@ -128,11 +128,10 @@ class CompactionEvent:
 class ToolsChangedEvent:
     """The tools on offer differ from the last request's: the request's prefix changes here.
 
-    Both lists are empty if only their order, a description or a schema is another.
+    `tools` are their names now; a description or a schema may have changed as well.
     """
 
-    added: list[str]
-    removed: list[str]
+    tools: list[str]
 
 
 @dataclass

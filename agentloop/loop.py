@@ -207,7 +207,7 @@ class Loop(Runs):
         Makes no request itself; calling it twice gives the same list.
         """
         text = self.system_text()
-        if text == "":
+        if not text:
             return self.messages
         return [SystemMessage(text), *self.messages]
 
@@ -338,10 +338,9 @@ class Loop(Runs):
         """Return this turn's tools, and keep them: `self.tool(call)` looks calls up in them."""
         before = self._offered
         self._offered = tuple(self.toolset())
-        names = by_name(self._offered).keys()
+        names = by_name(self._offered)
         if before and before != self._offered:
-            old = by_name(before).keys()
-            self.emit(ToolsChangedEvent(added=sorted(names - old), removed=sorted(old - names)))
+            self.emit(ToolsChangedEvent([*names]))
         return self._offered
 
     def _record_reply(self, reply: AssistantMessage) -> None:

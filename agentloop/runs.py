@@ -281,8 +281,11 @@ class Runs(Settings):
         if before and before.is_cancelled():  # dropped or interrupted, on its way out
             await asyncio.wait([before.task], timeout=2 * self.cancel_grace)
         self.refuse_if_busy()
+        text = self.system_text()
+        if not isinstance(cast(object, text), str):
+            raise TypeError(f"system_prompt: the function has to return text, not {text!r:.80}")
         task = cast(asyncio.Task[object], asyncio.current_task())
-        self._active = ActiveRun(task, task.cancelling(), events, self.system_text())
+        self._active = ActiveRun(task, task.cancelling(), events, text)
         try:
             self._begin(prompt, extra)
             try:

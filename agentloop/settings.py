@@ -30,17 +30,6 @@ class SettingError(TypeError, ValueError):
     """A setting is missing, unknown, or not what its annotation says."""
 
 
-class _SettingsSignature:
-    """Shows the settings of a class to `help` and `inspect.signature`."""
-
-    def __get__(self, instance: object, cls: type) -> Signature:
-        parameters = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
-            for name in settings_of(cls)
-        ]
-        return Signature(parameters)
-
-
 @dataclass_transform(kw_only_default=True, eq_default=False)
 class Settings:
     """Each annotated attribute of a subclass is a setting: a keyword of its constructor.
@@ -48,11 +37,18 @@ class Settings:
     Lists, dicts and sets that are defaults are copied for each instance. Raises SettingError.
     """
 
-    __signature__ = _SettingsSignature()
+    __signature__ = Signature()  # for `help` and `inspect.signature`
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        known = [name for base in cls.__mro__ for name in get_annotations(base) if name[0] != "_"]
+        known = list[str]()
+        for base in reversed(cls.__mro__):
+            known += [name for name in get_annotations(base) if name[0] != "_"]
+        parameters = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty))
+            for name in dict.fromkeys(known)
+        ]
+        cls.__signature__ = Signature(parameters)
         for name, value in vars(cls).items():
             if name[0] == "_":
                 continue

@@ -283,8 +283,7 @@ class CallState:
     def asked(self) -> ToolCall:
         """Return the call as the approver saw it; a gate may have changed it."""
         if self.ask and self.ask.arguments:
-            name = self.ask.name or self.call.name
-            return replace(self.call, name=name, arguments=self.ask.arguments)
+            return replace(self.call, name=self.ask.name, arguments=self.ask.arguments)
         return self.call
 
     @property

@@ -52,7 +52,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|prune_by|record|"
+    "session|skills|slash|sqlite|tools_from"
 )
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.

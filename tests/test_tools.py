@@ -328,7 +328,7 @@ def test_arguments_that_are_no_object_are_refused_by_position_and_never_by_the_b
 def test_each_wrong_field_gets_one_short_line() -> None:
     text = problem(search, {"limit": "abc" * 50, "tags": [1, "a"], "lmit": 1, "zzz": {}})
     assert text.splitlines() == [
-        "query: Field required",
+        "query: Field required (got {'limit': 'abcabcabcabcabcabcabcabcabcab)",
         "limit: Input should be a valid integer, unable to parse string as an integer "
         "(got 'abcabcabcabcabcabcabcabcabcabcabcabcabc)",
         "tags.0: Input should be a valid string (got 1)",

@@ -8,7 +8,7 @@ Requests between two marks begin alike, so that the provider's cache serves them
 import json
 from dataclasses import replace
 
-from agentloop import Agent, AssistantMessage, Message, ScriptedModel, ToolMessage, tool
+from agentloop import Agent, AssistantMessage, Message, ScriptedModel, ToolError, ToolMessage, tool
 from agentloop.common.tokens import message_tokens
 from agentloop.messages import Mark, ToolCall, frozen
 from agentloop.models.scripted import call
@@ -82,7 +82,7 @@ def short(text: str) -> str:
 @tool("Read a file")
 def read(path: str) -> str:
     if path == "lost.txt":
-        raise LookupError("lost.txt was moved to found.txt, " + "as its history says, " * 10)
+        raise ToolError("lost.txt was moved to found.txt, " + "as its history says, " * 10)
     return f"{path}: " + "a line of it, " * 150
 
 

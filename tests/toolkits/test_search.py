@@ -87,7 +87,8 @@ class TestToolSearch(test_loop.TestLoop):
         assert offered(llm.requests[1]) == [*SEEN, WEATHER, CREATE]
         assert [offered(request) for request in llm.requests[2:]] == [offered(llm.requests[1])] * 2
         changed = [event for event in events if isinstance(event, ToolsChangedEvent)]
-        assert changed == [ToolsChangedEvent(added=sorted([CREATE, WEATHER]), removed=[])]
+        [names] = [each.tools for each in changed]
+        assert {CREATE, WEATHER} <= {*names}
 
     async def test_a_fork_and_another_process_offer_what_was_found(self, tmp_path):
         class Kept(Session, Searcher): ...
