@@ -1,7 +1,8 @@
 """Traces: a run, its requests and its calls as spans of OpenTelemetry.
 
 One wants them where others watch many services at once. Any exporter takes the place of the
-console's. Needs `pip install opentelemetry-sdk`.
+console's, such as OTLP's, which dashboards receive. With `trace_content = True` they show prompts,
+answers and tools, too. Needs `pip install opentelemetry-sdk`.
 """
 
 from opentelemetry import trace

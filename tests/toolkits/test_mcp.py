@@ -14,6 +14,7 @@ from base64 import b64encode
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from agentloop import Agent, ImagePart, ScriptedModel, ToolError
@@ -319,6 +320,58 @@ async def test_a_login_of_the_package_is_used_with_the_tokens_that_it_has_kept(k
                 pass
     assert b"Authorization: Bearer kept-token" in requests[0]
     assert "kept-token" not in f"{refused.value}"
+
+
+class Keeper:
+    """Keeps tokens and the client's registration, as a program would in a file."""
+
+    tokens = client = None
+
+    async def get_tokens(self):
+        return self.tokens
+
+    async def set_tokens(self, tokens):
+        self.tokens = tokens
+
+    async def get_client_info(self):
+        return self.client
+
+    async def set_client_info(self, client_info):
+        self.client = client_info
+
+
+async def test_a_login_is_asked_for_once_and_its_token_kept():
+    pytest.importorskip("uvicorn")
+    from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+    from mcp.shared.auth import OAuthClientMetadata
+
+    from ..doubles.oauth_server import oauth_server
+
+    pages, keeper = [], Keeper()
+    about_me = OAuthClientMetadata(
+        redirect_uris=["http://127.0.0.1:9/back"], token_endpoint_auth_method="none"
+    )
+
+    async def open_page(url):
+        pages.append(url)
+
+    async def await_answer():
+        async with httpx.AsyncClient() as browser:
+            back = (await browser.get(pages[-1])).headers["location"]
+        given = httpx.URL(back).params
+        return AuthorizationCodeResult(code=given["code"], state=given["state"])
+
+    async with oauth_server() as server:
+        for _ in range(2):  # programs, one after the other
+            url = f"{server.url}/mcp"
+            login = OAuthClientProvider(url, about_me, keeper, open_page, await_answer)
+            async with mcp_tools(url, auth=login) as [whoami]:
+                assert text_of(await whoami.execute({})) == "you"
+        assert (len(pages), len(server.tokens)) == (1, 1)
+        assert keeper.tokens.access_token == server.tokens[0]
+        with pytest.raises(MCPError):
+            async with mcp_tools(url):
+                pass
 
 
 async def test_a_server_that_ends_at_once_says_why(hostile):
