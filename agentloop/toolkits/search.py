@@ -72,7 +72,8 @@ class ToolFound(Mark):
 class ToolSearch(Loop):
     """Offers `search_tools`, and what it has found.
 
-    searchable_tools: the tools that are on offer once they were found.
+    searchable_tools: the tools that are on offer once they were found. One whose name another tool
+        has, such as "done", is not.
     tool_search: finds some of them for the words that the model writes; plain or async. One that
         compares embeddings finds more.
     """
@@ -88,13 +89,12 @@ class ToolSearch(Loop):
         tools = super().toolset()
         if not self.searchable_tools:
             return tools
+        offered = by_name([*tools, self.search_tools])
         searchable = by_name(self.searchable_tools)
-        names = self.fold(FoundTools).names
-        return [
-            *tools,
-            self.search_tools,
-            *(searchable[name] for name in names if name in searchable),
-        ]
+        for name in self.fold(FoundTools).names:
+            if name in searchable:
+                offered.setdefault(name, searchable[name])
+        return [*offered.values()]
 
     @tool(idempotent=True, read_only=True, timeout=60)
     async def search_tools(self, query: str) -> str:
@@ -106,8 +106,11 @@ class ToolSearch(Loop):
             query: What the tool does, and with what: "create issue github".
         """
         found = await call_function(self.tool_search, query, self.searchable_tools)
+        offered = by_name(self.toolset())
         lines = list[str]()
         for each in found:
+            if offered.get(each.name, each) != each:
+                continue  # another tool has its name, one that a mixin adds
             self.record(ToolFound(each.name))
             lines.append(f"{each.name}: {each.description}")
         if not lines:

@@ -40,14 +40,15 @@ DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
 # or is killed itself, and in a container too. At the end the folder is told, between two marks, in
-# one write. A command that prints its traps prints no mark, because of the "" in it. The braces
-# make all of it one command: the shell has read it when it goes on to another input.
+# one write, and without a trace: `set -x` may be on. A command that prints its traps prints no
+# mark, because of the "" in it. The braces make all of it one command: the shell has read it when
+# it goes on to another input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
 exec 3<&-
 cd {folder} 2>/dev/null || cd {root} || exit
-trap 'cd -P . && printf %s :""{mark}"$PWD":""{mark} >&8' EXIT
+trap '{{ set +x; }} 2>/dev/null; cd -P . && printf %s :""{mark}"$PWD":""{mark} >&8' EXIT
 eval {command}
 }}
 """
@@ -219,7 +220,7 @@ class Shell:
                 root=shlex.quote(self.root.as_posix()),
                 mark=output.mark.decode()[1:],
                 command=shlex.quote(command),
-            ).encode()
+            ).encode(errors="surrogateescape")
             process = self._start(writing_end)
             work = call_function(_feed, process, script)
             code = await within(timeout, work, grace=1.0)
@@ -231,7 +232,7 @@ class Shell:
             if process:
                 _kill_group(process)
             with suppress(OSError), open(writing_end, "wb") as pipe:
-                pipe.write(2 * output.mark)  # it has been read to its end if there were two
+                pipe.write(2 * output.mark)  # the end: there is no folder between them
             await within(DRAIN_SECONDS, reading, grace=0)
         return code
 
@@ -273,26 +274,27 @@ class Output:
         self.lock = Lock()  # for both: one thread reads, another takes
 
     def read(self, pipe: int) -> None:
-        """Read a pipe up to the second mark.
+        """Read a pipe up to two marks that have nothing between them.
 
         It does not read up to the pipe's end: a process that escaped may hold the pipe open.
         """
-        ending = list[bytearray]()
+        ended = False
         with open(pipe, "rb", buffering=0) as stream:
-            while len(ending) < 2:
+            while not ended:
                 piece = stream.read(1 << 16)
                 if self.tell:
                     self.tell(piece.partition(self.mark)[0].decode(errors="replace"))
                 with self.lock:
                     self.data += piece
-                    printed, *ending = self.data.split(self.mark)
-                    if len(ending) >= 2:
-                        self.data = printed
+                    printed, *marked = self.data.split(self.mark)
+                    if len(marked) >= 2:
+                        self.data = printed + b"".join(marked[1:])
+                        self.folder = self.folder or marked[0].decode(errors="surrogateescape")
+                        ended = not marked[-2]
                     too_many = len(self.data) - 2 * HALF
                     if too_many > 0:
                         del self.data[HALF : HALF + too_many]
                         self.left_out += too_many
-        self.folder = ending[0].decode(errors="surrogateescape")
 
     def take(self) -> str:
         """Return what was printed since this was last called."""

@@ -52,7 +52,8 @@ class SubAgents(Loop):
     """Says how many sub-agents there may be; agents without this mixin have its defaults.
 
     sub_agents_at_once: how many sub-agents of this agent run at a time.
-    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be.
+    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be. Of
+        agents below each other that say it, the first counts.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -61,12 +62,15 @@ class SubAgents(Loop):
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt; return its answer. Raises ToolError if it has none."""
-    depth = 1
-    if isinstance(parent, SubAgent):
-        depth = parent.depth + 1
     caps = parent if isinstance(parent, SubAgents) else SubAgents
-    if depth > caps.sub_agents_deep:
-        raise ToolError(f"Sub-agents are {caps.sub_agents_deep} deep already: do it yourself.")
+    depth, deepest = 1, None
+    if isinstance(parent, SubAgent):
+        depth, deepest = parent.depth + 1, parent.deepest
+    if deepest is None and isinstance(parent, SubAgents):
+        deepest = parent.sub_agents_deep
+    most = deepest or SubAgents.sub_agents_deep
+    if depth > most:
+        raise ToolError(f"Sub-agents are {most} deep already: do it yourself.")
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -75,7 +79,12 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     if parent.listened:
         listeners.append(pass_on)
     child = agent.fork(
-        at=0, cls=sub_agent_class(type(agent)), parent=parent, depth=depth, listeners=listeners
+        at=0,
+        cls=sub_agent_class(type(agent)),
+        parent=parent,
+        depth=depth,
+        deepest=deepest,
+        listeners=listeners,
     )
     hooks = parent if isinstance(parent, FiresHooks) else None
     async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
@@ -97,10 +106,12 @@ class SubAgent(Loop):
 
     parent: the agent whose tool runs this one.
     depth: how many agents are above it.
+    deepest: how many levels there may be, if an agent above says it.
     """
 
     parent: Loop
     depth: int
+    deepest: int | None
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = request.model or self.llm

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentloop import Agent, Session, tool
+from agentloop import Agent, Offload, Session, tool
 from agentloop.events import ToolsChangedEvent
 from agentloop.models.scripted import ScriptedModel, call
 from agentloop.toolkits.search import ToolSearch, bm25
@@ -130,6 +130,25 @@ class TestToolSearch(test_loop.TestLoop):
     def test_two_tools_of_one_name_are_an_error_at_once(self):
         with pytest.raises(ValueError, match="two tools named 'here'"):
             Searcher(llm=ScriptedModel(), tools=[here], searchable_tools=[here])
+
+    @pytest.mark.parametrize("bases", [(ToolSearch, Offload, Agent), (Offload, ToolSearch, Agent)])
+    @pytest.mark.parametrize("name", ["done", "read_offloaded", "search_tools"])
+    async def test_a_tool_whose_name_another_one_has_is_never_found(self, bases, name, tmp_path):
+        own = [Found(name, "Close the ticket."), Found("other", "Close the ticket.")]
+        llm = ScriptedModel(search("close ticket"), call("other"), call("done", message="Closed."))
+        agent = type("Own", bases, {})(
+            llm=llm, searchable_tools=own, require_done_tool=True, offload_dir=tmp_path
+        )
+        assert await agent.query("x") == "Closed."
+        assert llm.requests[1].messages[-1].text == "other: Close the ticket."
+        assert set(offered(llm.requests[1])) - set(offered(llm.requests[0])) == {"other"}
+
+    async def test_a_tool_that_others_get_later_is_offered_once(self):
+        agent = Searcher(llm=ScriptedModel(search(CREATE), "Found.", "Done."), tool_search=exact)
+        await agent.query("x")
+        agent.tools = [HUNDREDS[0]]
+        await agent.query("y")
+        assert offered(agent.llm.requests[2]) == [CREATE, "search_tools"]
 
     @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
     async def test_every_provider_accepts_the_requests(self, wire):

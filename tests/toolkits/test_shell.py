@@ -260,8 +260,29 @@ class TestShell:
             "trap; cat /proc/$$/cmdline; set -x; cd /tmp; cd - > /dev/null; echo end"
         )
         assert "trap" in said
-        assert "\nend\n" in said
+        assert said.endswith("\nend")
         assert "starts in" not in said
+        assert sh.cwd == sh.root
+
+    async def test_a_command_that_traces_itself_ends_as_any_other(self, sh, program):
+        for _ in range(10):  # some of them read the end before the shell had ended
+            said = await sh.bash("mkdir -p a; set -ex; cd a; cd ..; echo hi; false")
+            assert re.fullmatch(r"(\++ .+\n)+hi\n\++ false\n\[Exit code 1\.\]", said)
+        assert sh.cwd == sh.root
+
+    async def test_what_a_shell_says_behind_its_end_is_read_too(self, sh):
+        sh.command = ["bash", "-c", "bash; echo behind; sleep 0.1; echo later; exit 7"]
+        assert await sh.bash("cd ..; mkdir root/b; cd root/b; echo hi") == (
+            "hi\nbehind\nlater\n[Exit code 7.]"
+        )
+        assert sh.cwd == sh.root / "b"
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its names of files are UTF-8")
+    async def test_a_folder_whose_name_is_no_utf_8_is_kept_as_any_other(self, sh, program):
+        os.mkdir(os.fsencode(sh.root) + b"/\xff")
+        assert await sh.bash("cd $(printf '\\377'); mkdir b") == "[No output.]"
+        assert await sh.bash("pwd") == f"{sh.root}/\ufffd"
+        assert await sh.bash("ls; cd ..") == "b"
         assert sh.cwd == sh.root
 
     async def test_a_command_that_takes_other_outputs_still_says_where_it_ended(self, sh, program):

@@ -183,6 +183,18 @@ class TestSubAgents:
         assert f"{deep} deep" in await template.query("go")
         assert len(template.llm.requests) == 2 * (deep + 1)
 
+    async def test_the_depth_that_the_first_agent_says_holds_for_all_below_it(self):
+        def reply(messages, tools):
+            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
+
+        template = Agent(llm=ScriptedModel(reply))
+        template.tools = [as_tool(template, "ask", "Ask yourself")]
+        for deep in (1, 5):
+            loose = Boss(llm=ScriptedModel(reply), tools=template.tools, sub_agents_deep=4)
+            tools = [as_tool(loose, "ask", "Ask")]
+            first = Boss(llm=ScriptedModel(reply), tools=tools, sub_agents_deep=deep)
+            assert f"{deep} deep" in await first.query("go")
+
     async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
         class Asking(Approval, Agent): ...
 
