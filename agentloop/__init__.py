@@ -72,7 +72,6 @@ from .mixins.offload import Offload
 from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
-from .models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from .models.scripted import ScriptedModel, call, validate
 from .tools import Tool, tool
 
@@ -81,7 +80,7 @@ if TYPE_CHECKING:
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "Agent",
@@ -120,10 +119,7 @@ __all__ = [
     "Overloaded",
     "Price",
     "RateLimited",
-    "RecordingModel",
     "Repetition",
-    "ReplayMismatch",
-    "ReplayModel",
     "Request",
     "RequestEvent",
     "Result",

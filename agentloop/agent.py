@@ -1,12 +1,17 @@
 """The composition that most people want.
 
-Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, common/tokens.py.
+Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
+common/tokens.py.
 """
+
+from collections.abc import Sequence
 
 from .loop import Loop
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
+from .toolkits.recall import recall
+from .tools import Tool, by_name
 
 
 class Agent(DoneTool, Ephemeral, Compaction, Loop):
@@ -20,7 +25,15 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         `require_done_tool=True` asks for the done tool instead.
     ephemeral_per_turn, ephemeral_write_price, ephemeral_read_price: as in `Ephemeral`.
     compaction, context_budget: as in `Compaction`; `compaction=None` turns both off.
+        With a budget and tools, the tool `recall` finds what is no longer in view.
     listeners, cancel_grace: as in `Runs`.
     """
 
     require_done_tool = False
+
+    def toolset(self) -> Sequence[Tool]:
+        tools = super().toolset()
+        budgeted = self.compaction and self.context_budget
+        if not budgeted or not tools or recall.name in by_name(tools):
+            return tools  # an agent without tools stays without, and an own `recall` stays
+        return [*tools, recall]

@@ -120,7 +120,13 @@ class ImagePart(_Attachment):
 
 @frozen
 class FilePart(_Attachment):
-    """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown."""
+    """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown.
+
+    `extra` may hold fields for a provider, such as {"anthropic": {"citations": {"enabled": True}}}.
+    So one that has the file takes its id, and others the data:
+    {"openai": {"file": {"file_id": "file-1"}},
+    "anthropic": {"source": {"type": "file", "file_id": "file_1"}}}.
+    """
 
     name: str | None = None
 
@@ -211,6 +217,22 @@ class ToolCall(_Clean):
 
 
 @frozen
+class Citation(_Clean):
+    """A source that an answer names. It stands for `text[start:end]` of the message.
+
+    start, end: 0 and 0 if the provider does not say for what the source stands.
+    raw: the source as the provider describes it. Of a document it has the place
+        (`start_page_number`, say), and mostly the words that are cited (`cited_text`).
+    """
+
+    url: str = ""
+    title: str = ""
+    start: int = 0
+    end: int = 0
+    raw: Any = field(default=None, hash=False, repr=False)
+
+
+@frozen
 class SystemMessage(_Content):
     """The system prompt. It is a setting and never in a log, so that nothing can lose it."""
 
@@ -242,6 +264,7 @@ class AssistantMessage(_Content):
     "pause", "context_overflow", or the provider's own word if it is none of these. None counts as
     "end". `raw` is opaque: the provider's own blocks, for the provider that made them. `usage` is
     None if the provider reported none. `model` is who answered, `seconds` how long that took.
+    `citations` are the sources that the text names.
     """
 
     content: str = ""
@@ -252,9 +275,11 @@ class AssistantMessage(_Content):
     raw: Any = field(default=None, hash=False, repr=False)
     model: str | None = field(default=None, compare=False, repr=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
+    citations: tuple[Citation, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null
+        object.__setattr__(self, "citations", tuple(self.citations))
         object.__setattr__(self, "tool_calls", tuple(self.tool_calls or ()))
         _Content.__post_init__(self)
 

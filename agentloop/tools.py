@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from .arguments import Arguments, read_object, type_of
 from .depends import Overrides, Resolver, name_of
 from .errors import ToolError
-from .messages import JSON, TaskComplete
+from .messages import JSON, Extra, TaskComplete
 from .waiting import WorkThread
 
 P = ParamSpec("P")
@@ -51,6 +51,9 @@ class Tool:
     read_only: has no side effects.
     external: somebody else does the work: a person, a queue, a browser. Nothing runs here. The run
         ends with "needs_answer", and `agent.answer` gives the result.
+    extra: further fields of the tool for a provider, as its API has them, such as
+        {"anthropic": {"input_examples": [{"city": "Bern"}]}}. The names of the providers are
+        "openai", "anthropic", "google".
 
     Tools are equal if all of this is.
     """
@@ -65,6 +68,7 @@ class Tool:
     idempotent: bool = False
     read_only: bool = False
     external: bool = False
+    extra: Extra = None
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
@@ -150,6 +154,7 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     external: bool = False,
+    extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:
     """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.

@@ -7,7 +7,7 @@
 begin with "_" are never sent. The model sees a view of it, in which a result follows each call. A
 call without one gets a placeholder there, so a run may end anywhere, and providers still take the
 next request. A mixin is a subclass of Loop that overrides some of its seams: context, toolset,
-call_model, call_tools, call_tool, finish, record. Version 0.5.0, MIT, by the agentloop authors.
+call_model, call_tools, call_tool, finish, record. Version 0.6.0, MIT, by the agentloop authors.
 """
 
 from __future__ import annotations

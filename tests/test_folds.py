@@ -29,9 +29,10 @@ from agentloop.mixins.hooks import HookVerdict, Judged
 from agentloop.mixins.inbox import Sent, TurnsWithout, Unread
 from agentloop.mixins.limits import Spent
 from agentloop.mixins.repetition import Turns
-from agentloop.toolkits.skills import ActiveSkill
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
 from agentloop.transcript import Conversation
+
+from .test_recipes import load
 
 FOLDS = [
     (Conversation,),
@@ -45,7 +46,7 @@ FOLDS = [
     (Spent, None, "add"),
     (Spent, lambda model, usage: usage.total_tokens),
     (Turns, "skill"),
-    (ActiveSkill,),
+    (load("skills").ActiveSkill,),
     (TodoList,),
 ]
 ids = st.sampled_from("abc")

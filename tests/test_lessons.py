@@ -101,7 +101,7 @@ POINTS = r"""
 18 without it:\n   the answer: there are 12 eggs ****
 19 6 of 10: Answer yes or no.\n   wrong: Are the eggs enough for 28 pancakes? Yes.
 19 10 of 10: Look up what is there
-19 recorded: 10\nreplayed: 10\nreplayed with the other prompt: request 1 differs
+19 replayed: []\nreplayed with the other prompt: ['Answer yes or no.']
 """
 # A change of a lesson, what it prints then (the teacher's page has that if it is in ``), and what
 # it does not.

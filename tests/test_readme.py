@@ -89,23 +89,6 @@ def test_a_number_or_a_name_is_that_of_the_package(fact):
     assert fact in README
 
 
-def test_the_prose_of_the_benchmarks_has_the_numbers_of_their_table():
-    page = (ROOT / "tests" / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.*?) \| ((?:[\d.]+ / [\d.]+% \|? ?){7})", page, re.MULTILINE)
-    costs = {name: re.findall(r"([\d.]+) / ([\d.]+)%", cells) for name, cells in rows}
-    per_turn, agent = ([row[at] for row in costs.values()] for at in (1, 5))
-    budget = [row[6] for name, row in costs.items() if name.endswith("in a row")]
-    [coding] = [row[6] for name, row in costs.items() if name.startswith("coding")]
-    for sentence in (
-        f"costs up to {max(per_turn)[0]} of no pruning",
-        f"{max(agent)[0]} in this table",
-        f"costs {min(budget)[0]} to {max(budget)[0]} of no pruning on the long conversations",
-        f"{max(gone for _, gone in budget)} % of the values or less",
-        f"it costs {coding[0]}, but {coding[1]} % are gone",
-    ):
-        assert sentence in " ".join(page.split())
-
-
 def test_its_links_lead_somewhere():
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", README):
         path = ROOT / (target or "README.md")

@@ -29,11 +29,13 @@ from agentloop import (
     ToolCall,
     Usage,
     UserMessage,
+    assert_prefix_stable,
     dump_record,
     load_record,
     tool,
 )
 from agentloop.common.store import read_log
+from agentloop.common.tokens import message_tokens
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
 from agentloop.mixins.approval import Approval
@@ -50,7 +52,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|azure|claude|event|fleet|from_bu|many|old_|session|slash|sqlite|tools_from"
+    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
@@ -64,19 +66,27 @@ ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
+context_window: the window is 4096 | hello
+dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 0\nevent: RunStart\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
 claude_code_hooks: Nothing is pushed here. | I may not.
+explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
+killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I may only look. | Mended. | There are: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
+openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
+record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
+print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
+prune_by_kind: a [... 2,107 characters stood | tabs. This was | moved to found.txt, as its
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
@@ -1025,3 +1035,24 @@ def test_what_version_0_4_wrote_is_understood(line, record):
     if not record.extra:
         found = replace(found, extra=None)
     assert found == record
+
+
+def test_what_is_pruned_by_kind_changes_at_its_marks_only():
+    module = load("prune_by_kind")
+    steps = [call("read", path=f"{n % 7}.txt") for n in range(30)]
+    agent = module.PruneByKind(llm=ScriptedModel(*steps, "Done."), tools=[module.read], room=6_000)
+    agent.run_sync("Read all.")
+    marks = [record for record in agent.log if isinstance(record, module.Shortened)]
+    assert 1 < len(marks) < 8
+    assert_prefix_stable(agent.llm.requests, breaks=len(marks))
+    assert "a line of it, " * 100 in seen(agent.llm)[-1]
+    assert all(message_tokens(each.messages) < 6_600 for each in agent.llm.requests)
+    twin = agent.fork()
+    assert asyncio.run(twin.context()) == asyncio.run(agent.context())
+
+
+def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
+    printed = load("print_a_run").Printed
+    agent = printed(llm=ScriptedModel("fine"), log_to=lambda line: 1 / 0)
+    assert agent.run_sync("x").text == "fine"
+    assert "log_to failed" in caplog.text

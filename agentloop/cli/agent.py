@@ -7,78 +7,51 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
-from hashlib import sha256
-from itertools import count
-from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Self
 
 from .. import (
-    Agent,
     AssistantMessage,
     CompactionConfig,
-    Cost,
-    ImagePart,
     ModelError,
-    Request,
     Result,
-    Session,
-    TextPart,
     Tool,
     ToolCall,
     ToolError,
+    ToolMessage,
     events,
-    sessions,
 )
-from ..common.store import session_path
 from ..common.tokens import context_window, message_tokens, tool_tokens
-from ..messages import IMAGE_TYPES, Part, Record, RunEnd
-from ..mixins.approval import Approval, Rule
+from ..messages import Fork, SideRequest
+from ..mixins.approval import Rule
 from ..mixins.compaction import UNKNOWN_WINDOW
-from ..mixins.session import SessionInfo
 from ..models.http import HTTPModel
 from ..models.scripted import ScriptedModel
 from ..toolkits.files import Workspace
-from ..toolkits.mcp import MCPTools, mcp_servers
+from ..toolkits.mcp import mcp_servers
 from ..toolkits.shell import MAX_TIMEOUT, Shell
-from ..toolkits.skills import Skills
-from ..transcript import is_own, newest_prompt, newest_run, view
-from .remembering import Remembering
-from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
+from ..transcript import is_own, newest_prompt, view
+from .always import EDITS
+from .coding import CodingAgent
+from .config import config_folder
+from .kept import described, free_name, is_cut_off, sessions_of, stem
+from .remembering import memory_files
+from .terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
+from .typed import typed, with_files
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
     "there before you change it, change no more than the task needs, and run the tests if there "
-    "are any. Say briefly what you did and what you found. In a message, @path names a file."
+    "are any. Say briefly what you did and what you found. In a message, @path names a file, "
+    "and what it says follows."
 )
 PLACE = "\n\nIt is {}. The folder is {}, the system {}."
-CUT_OFF = "Your answer was cut off here by an error. Go on where it ends."
 GO_ON = "The run was cut off. Enter goes on with it."
+STARTED = "It is unknown what came of this call: {} {}"
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
-
-
-class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
-    """An agent that asks before it acts. What it said before an answer was cut off is kept."""
-
-    async def call_model(self, request: Request) -> AssistantMessage:
-        self._said = ""
-        try:
-            return await super().call_model(request)
-        except (asyncio.CancelledError, ModelError) as error:
-            if self._said.strip():
-                self.add(AssistantMessage(self._said, stop_reason="interrupted"))
-                if isinstance(error, ModelError):
-                    self.tell(CUT_OFF)
-            raise
-
-    def emit(self, event: events.Event) -> None:
-        if isinstance(event, events.TextDeltaEvent):
-            self._said += event.content
-        super().emit(event)
 
 
 class Chat:
@@ -108,18 +81,22 @@ class Chat:
         self.terminal, self.root = terminal, root
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
         self.workspace, self.shell = Workspace(root), Shell(root)
+        self.own_shell = Shell(root)  # of the user, for !COMMAND
+        self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.shown = Shown(terminal)
+        self.starting: asyncio.Future[None] | None = None  # the MCP servers: a prompt waits
         self.settings: dict[str, Any] = settings | {
             "llm": llm,
             "tools": [*self.workspace.tools, *self.shell.tools, *tools],
             "system_prompt": SYSTEM_PROMPT
             + PLACE.format(datetime.now().date(), root, platform.system()),
             "approval_mode": "auto" if yes else "ask",
-            "approval_rules": [*rules, *(Rule("allow", tool.name) for tool in tools)],
+            "approval_rules": self.rules,
             "approval_callback": self.ask,
             "approval_timeout": 86_400.0,  # a day
-            "memory_dir": root,
+            "memory": memory_files(root, config_folder()),
+            "workspace": self.workspace,
             "compaction": CompactionConfig(context_window=self.window),
             "listeners": [self.show],
         }
@@ -130,21 +107,17 @@ class Chat:
 
     def __exit__(self, *error: object) -> None:
         self.agent.close()
+        self.shell.close()
         self.runner.close()
 
-    @asynccontextmanager
-    async def servers(self, path: str | None) -> AsyncGenerator[None]:
-        """Offer the tools of the MCP servers in a file, and name the servers that do not start."""
-        if path is None:
-            yield
-            return
+    async def start_servers(self, path: str, opened: AsyncExitStack) -> None:
+        """Start the MCP servers of a file, and name those that do not start."""
         self.note("Starting the MCP servers ...")
-        async with mcp_servers(path) as servers:
-            self.settings["mcp_servers"] = self.agent.mcp_servers = servers
-            for server in servers:
-                if server.error:
-                    self.terminal.say(str(server.error), RED)
-            yield
+        servers = await opened.enter_async_context(mcp_servers(path))
+        self.settings["mcp_servers"] = self.agent.mcp_servers = servers
+        for server in servers:
+            if server.error:
+                self.terminal.say(str(server.error), RED)
 
     def greet(self) -> None:
         """Say which session this is, show its last exchange, and say what was cut off."""
@@ -152,9 +125,13 @@ class Chat:
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
             if is_own(message):
-                self.terminal.say(f"> {message.text}", BOLD)
+                lines = typed(message).splitlines()
+                self.terminal.say("> " + "\n".join(lines[:10]), BOLD)
             elif isinstance(message, AssistantMessage):
                 self.show(events.TextEvent(message.text))
+        for state in self.agent.conversation.open_calls:
+            if state.start:
+                self.note(STARTED.format(state.call.name, arguments_of(state.call.parsed or {})))
         if is_cut_off(self.agent.log):
             self.note(GO_ON)
 
@@ -185,8 +162,10 @@ class Chat:
         if prompt and questions:
             self.agent.answer(questions[0].id, prompt)
             prompt = None
+        if self.starting:
+            await asyncio.shield(self.starting)
         try:
-            result = await self.agent.run(prompt and self.with_images(prompt))
+            result = await self.agent.run(prompt and with_files(prompt, self.root, self.note))
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
@@ -194,25 +173,17 @@ class Chat:
             self.note(f"Stopped: {result.stop_reason}.")
         return result
 
-    def with_images(self, prompt: str) -> str | list[Part]:
-        """Return the prompt with the images that it names as @path."""
-        images: list[Part] = []
-        for found in re.findall(r'(?<!\S)@("[^"]+"|\S+)', prompt):
-            path = found.strip('"')
-            if image := image_at(self.root / path):
-                images.append(image)
-            elif guess_type(path)[0] in IMAGE_TYPES:
-                self.note(f"There is no image {path}.")
-        return [TextPart(prompt), *images] if images else prompt
-
     async def run_command(self, command: str) -> None:
         """Run a command of the user's, and let the model read what it printed."""
+        self.show(events.ToolCallEvent("!", {"command": command}, "!"))
+        result = "The user stopped it."
         try:
-            result = await self.shell.bash(command, MAX_TIMEOUT)
+            result = await self.own_shell.bash(command, MAX_TIMEOUT)
         except ToolError as error:
             result = str(error)
-        self.show(events.ToolResultEvent(command, result, ""))
-        self.agent.tell(f"The user ran this command: {command}\n\n{result}")
+        finally:
+            self.agent.tell(f"The user ran this command: {command}\n\n{result}")
+        self.show(events.ToolResultEvent("!", result, "!"))
 
     def usage(self) -> str:
         """Say in words what the conversation has used so far."""
@@ -241,13 +212,28 @@ class Chat:
         self.greet()
 
     def take_back(self) -> str:
-        """Forget the newest prompt and what followed it. Return the prompt."""
+        """Forget the newest prompt and what followed it. Return the prompt.
+
+        What was paid stays on the bill. The files that the agent has changed since are named.
+        """
         log = [*self.agent.log]
         at = newest_prompt(log)
+        calls, paid = self.agent.conversation.states, self.agent.conversation.requests
+        files = dict[str, None]()
+        for record in log[at:]:
+            if isinstance(record, ToolMessage) and not record.is_error:
+                call = calls[record.tool_call_id].call
+                if call.name in EDITS:
+                    files[str((call.parsed or {}).get("path"))] = None
         self.agent.load_history(view(log[:at]))
+        self.agent.record(Fork())  # from here on, these are the requests that were paid
+        for request in paid:
+            self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
-        self.note("Taken back. What was done to files stays.")
-        prompts = [record.text for record in log[at:] if is_own(record)]
+        self.note(
+            f"Taken back. What was done to files stays. Written: {', '.join(files) or 'none'}."
+        )
+        prompts = [typed(record) for record in log[at:] if is_own(record)]
         return prompts[0] if prompts else ""
 
     # ---- commands
@@ -264,7 +250,7 @@ class Chat:
         self.use_session(rest)
 
     async def do_fork(self, rest: str) -> None:
-        """go on in a copy, called NAME if you say one; this session stays as it is"""
+        """go on in a copy (called NAME); this session stays as it is"""
         before = self.agent
         name = free_name(self.root)
         if rest:
@@ -289,45 +275,3 @@ class Chat:
         """show what fills the context window, the tools, and what was used so far"""
         names = ", ".join(tool.name for tool in self.agent.toolset())
         self.terminal.say(f"{await self.meter()}\ntools: {names}\nso far: {self.usage()}")
-
-
-def image_at(path: Path) -> Part | None:
-    """Return the image in a file, or None if it is no image."""
-    kind = guess_type(path.name)[0]
-    if kind in IMAGE_TYPES and path.is_file():
-        return ImagePart(data=path.read_bytes(), media_type=kind)
-    return None
-
-
-def is_cut_off(log: Sequence[Record]) -> bool:
-    """Return True if the newest run failed, or was killed."""
-    run = newest_run(log)
-    ends = [record.stop_reason for record in run if isinstance(record, RunEnd)]
-    return bool(run) and (not ends or ends[-1] in ("error", "cancelled"))
-
-
-# ---- the sessions of a folder
-
-
-def stem(folder: Path) -> str:
-    """Return how the names of a folder's sessions begin: its name, and a hash of its path."""
-    name = re.sub("[^A-Za-z0-9]+", "-", folder.name)[:20].strip("-") or "folder"
-    return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
-
-
-def free_name(folder: Path) -> str:
-    """Return a name for a new session of the folder."""
-    names = (f"{stem(folder)}-{number}" for number in count(1))
-    return next(name for name in names if not session_path(name).exists())
-
-
-def sessions_of(folder: Path) -> list[SessionInfo]:
-    """List the folder's sessions in which something was said, newest first."""
-    start = stem(folder)
-    return [each for each in sessions() if each.name.startswith(start) and each.title]
-
-
-def described(session: SessionInfo) -> str:
-    """Return a line for a list of sessions."""
-    when = datetime.fromtimestamp(session.modified)
-    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {session.title}"

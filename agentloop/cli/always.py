@@ -1,4 +1,4 @@
-"""What "always" allows where the chat asks for a call.
+"""What "always" allows where the chat asks for a call, and what is asked for in each mode.
 
 Copy with: mixins/approval.py.
 """
@@ -6,12 +6,18 @@ Copy with: mixins/approval.py.
 import re
 from collections.abc import Mapping, Sequence
 from glob import escape
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..messages import ToolCall
 from ..mixins.approval import PLAIN
 
 EDITS = ("write", "edit", "multi_edit")
+# The modes of the chat, from one to the next: `approval_mode`, and the tools that run unasked
+MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
+    "accept edits": ("ask", EDITS),
+    "plan": ("plan", ()),
+    "ask": ("ask", ()),
+}
 RUN_OTHERS = frozenset(  # programs whose arguments may name another program
     [
         *("bash", "sh", "zsh", "dash", "ksh", "fish", "busybox", "cmd", "powershell", "pwsh"),

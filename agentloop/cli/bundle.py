@@ -1,23 +1,18 @@
 """`agentloop bundle`: the core and the parts of your choice, as one file of your own.
 
 A part is a file of the package. In a bundle it keeps its text, but for the imports of other parts,
-which stand above it: so a name has one meaning in all parts. A section of a bundle is unchanged if
-it still has the hash of its marker line. A compressed file beside the bundle keeps what was
-shipped. With it, an upgrade brings upstream's changes into a section that you changed, too; those
-that touch lines of yours are shown, and left to you.
+which stand above it: so a name has one meaning in all parts. A file beside the bundle keeps what
+was shipped, so that git can merge what is newer into what you changed.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import SequenceMatcher, unified_diff
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from .. import __version__
 from ..common.tokens import count_tokens
@@ -33,8 +28,7 @@ LEFT_OUT = f"(?m)^if TYPE_CHECKING:\n(?:{INNER})+|(?<=:\n)(?:{INNER})+\n|{INNER}
 HEADER = """\
 # An agent that is yours: read it, edit it, add to it. Made by agentloop {}.
 # It needs Python 3.11, {}. Your own code stands behind the line `# ==== yours`.
-# `agentloop bundle --upgrade FILE` gets what is newer in agentloop, and keeps what you changed;
-# --check says what that would do.
+# `agentloop bundle --upgrade FILE` merges what is newer in agentloop into what you changed.
 #
 {}
 #
@@ -65,10 +59,8 @@ HEADER = """\
 # fmt: off
 
 from __future__ import annotations"""
-MARK = re.compile(r"^# ==== (\S+) ==== sha256 (\w+)$", re.MULTILINE)
-CLASH = """
-{0}: this is new upstream, beside lines that you changed. Make the change by hand; or, to do without
-it, put {1} behind sha256 in the marker line of {0}. Then upgrade again."""
+SHIPPED = ".shipped"  # of the file that keeps a bundle as it was shipped
+LISTED = r"(?m)^#   (\S+\.py): "  # the parts in a header
 
 
 class Part:
@@ -115,42 +107,12 @@ def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]
     return [*chosen.values()]
 
 
-class Section(NamedTuple):
-    """A piece of a bundle, and the hash of the text that was shipped."""
-
-    text: str
-    hash: str
-
-    def is_changed(self) -> bool:
-        """Return whether the text is another one than was shipped."""
-        return shipped(self.text).hash != self.hash
-
-
-Sections = dict[str, Section]
-
-
-def shipped(text: str) -> Section:
-    """Return a section as it is shipped, with its own hash."""
-    return Section(text, sha256(text.encode()).hexdigest()[:16])
-
-
-NOTHING = shipped("")
-
-
-def bundle(parts: Sequence[Part]) -> dict[str, Section]:
-    """Return the sections of a bundle, by name. "yours" is for what people add."""
+def bundle(parts: Sequence[Part]) -> str:
+    """Return the text of a bundle: each part below a line with its name, then room for yours."""
     contents = "\n".join(f"#   {part.path}: {part.sentence}" for part in parts)
-    header = HEADER.format(__version__, packages_of(parts), contents)
-    texts = {"header": header} | {part.path: part.text for part in parts} | {"yours": ""}
-    return {name: shipped(text) for name, text in texts.items()}
-
-
-def joined(sections: Mapping[str, Section]) -> str:
-    """Return the text of a bundle, each section below its marker line."""
-    return "\n\n".join(
-        f"# ==== {name} ==== sha256 {section.hash}\n{section.text}".rstrip() + "\n"
-        for name, section in sections.items()
-    )
+    pieces = [HEADER.format(__version__, packages_of(parts), contents)]
+    pieces += [f"# ==== {part.path} ====\n{part.text}" for part in parts]
+    return "\n\n\n".join([*pieces, "# ==== yours ====\n"])
 
 
 def packages_of(parts: Sequence[Part]) -> str:
@@ -159,138 +121,48 @@ def packages_of(parts: Sequence[Part]) -> str:
     return ", ".join(sorted(found - sys.stdlib_module_names))
 
 
-def write(path: Path, mode: str, text: str, base: Mapping[str, Section]) -> None:
-    """Write a bundle, and what was shipped beside it. The mode "x" refuses a file that is there."""
-    with path.open(mode, encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    base_path(path).write_bytes(gzip.compress(joined(base).encode(), mtime=0))
-
-
-def base_path(path: Path) -> Path:
-    """Return the file that keeps what was shipped: my_agent.shipped.gz for my_agent.py."""
-    return path.with_suffix(".shipped.gz")
-
-
-# ---- upgrades
-
-
-def read_bundle(path: Path) -> tuple[str, dict[str, Section]]:
-    """Return what a file has before its first marker line, and its sections.
-
-    ValueError: it is no bundle.
-    """
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        text = file.read()
-    start, *pieces = MARK.split(text)
-    thirds = zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
-    found = {name: Section(body.strip("\n"), hash) for name, hash, body in thirds}
-    marks = re.findall(r"(?m)^# ==== \S+ ====", text.partition("\n# ==== yours ====")[0])
-    if not {"header", "yours"} <= {*found} or len(found) <= len(marks):
-        raise ValueError(f"{path} is no bundle, or a marker line in it was changed.")
-    return start, found
-
-
-def upgrade(old: Sections, base: Sections, new: Sections) -> tuple[Sections, Sections, list[str]]:
-    """Return the sections after an upgrade, what is then taken for shipped, and what is left to do.
-
-    old: the bundle as it is. base: what was shipped. new: what would be shipped today.
-    """
-    sections, next_base, left = dict(new), dict(new), list[str]()
-    for name, mine in old.items():
-        if not mine.is_changed():
-            continue
-        sections[name] = mine
-        theirs = new.get(name, NOTHING)
-        if mine.hash == theirs.hash:
-            continue
-        text, reached = mine.text, ""
-        if name in base:
-            text, reached = merge(mine.text, base[name].text, theirs.text)
-        lines = reached.splitlines(), theirs.text.splitlines()
-        missing = [*unified_diff(*lines, f"shipped/{name}", f"newer/{name}", lineterm="")]
-        if missing:
-            left += [CLASH.format(name, theirs.hash), *missing]
-        sections[name] = Section(text, mine.hash if missing else theirs.hash)
-        next_base[name] = shipped(reached)
-    return sections, next_base, left
-
-
-def merge(mine: str, base: str, new: str) -> tuple[str, str]:
-    """Make the changes from `base` to `new` in `mine`, where the lines around them are still there.
-
-    Return `mine` and `base` with these changes, and with those that `mine` has already.
-    """
-    mine, reached = f"\n\0\n{mine}\n\0\n", f"\n\0\n{base}\n\0\n"  # an edge is a line, too
-    old_lines, new_lines = ["\0", *base.split("\n"), "\0"], ["\0", *new.split("\n"), "\0"]
-    for hunk in SequenceMatcher(None, old_lines, new_lines, autojunk=False).get_grouped_opcodes():
-        _, old_start, _, new_start, _ = hunk[0]
-        _, _, old_end, _, new_end = hunk[-1]
-        before = "\n".join(["", *old_lines[old_start:old_end], ""])
-        after = "\n".join(["", *new_lines[new_start:new_end], ""])
-        found = reached.count(before), mine.count(before), mine.count(after)
-        if found == (1, 1, 0):
-            mine = mine.replace(before, after)
-        elif found != (1, 0, 1):
-            continue
-        reached = reached.replace(before, after)
-    return mine[3:-3], reached[3:-3]
-
-
 def main(options: argparse.Namespace) -> int:
     """Write the core and the parts of your choice as one file that is yours.
 
     parts PART...   such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py; without it you see how large it would be
     --list          show the parts, and what each weighs; what one needs comes with it
-    --upgrade FILE  renew the parts of a bundle around what you changed, and add parts
-    --check FILE    say what an upgrade would do, and do nothing
+    --upgrade FILE  merge what is newer into a bundle that you changed, and add parts
     """
     package = read_package()
-    if options.check or options.upgrade:
-        return check(package, options)
+    if options.upgrade:
+        return upgrade(package, Path(options.upgrade), options.parts)
     if options.list:
         for part in package.values():
             print(f"{part.path:22}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts:
         parts = choose(package, options.parts)
-        sections = bundle(parts)
-        text = joined(sections)
+        text = bundle(parts)
         lines, tokens = text.count("\n"), count_tokens(text)
         size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
         if options.o:
-            write(Path(options.o), "x", text, sections)
+            with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            write(Path(options.o).with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
     return 0
 
 
-def check(package: Mapping[str, Part], options: argparse.Namespace) -> int:
-    """Say what an upgrade of a bundle would do, or do it. Return 1 if something is left to do."""
-    path = Path(options.check or options.upgrade)
-    start, old = read_bundle(path)
-    base = read_bundle(base_path(path))[1] if base_path(path).exists() else {}
-    names = [name for name in old if name in package]
-    new = bundle(choose(package, names + options.parts))
-    sections, next_base, left = upgrade(old, base, new)
-    said = list[str]()
-    for name in new | old:
-        mine, theirs, then = (each.get(name, NOTHING) for each in (old, new, sections))
-        words = list[str]()
-        if mine.is_changed():
-            words.append("yours, kept")
-        if then.hash != theirs.hash:
-            words.append("newer upstream")
-        elif name not in old:
-            words.append("added")
-        elif mine.hash != theirs.hash:
-            words.append("renewed" if name in new else "left out")
-        if words or options.check:
-            said.append(f"{name:24}{', and '.join(words) or 'as shipped'}")
-    if options.upgrade:
-        write(path, "w", start + joined(sections), next_base)
-        if not left:
-            said.append(f"{path} is up to date.")
-    print(safe("\n".join(said + left)))
-    return 1 if left else 0
+def write(path: Path, text: str) -> None:
+    """Write a text with the line ends of a bundle on every system."""
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int:
+    """Merge what is newer into a bundle, and add parts. Return 1 if changes clash."""
+    base = path.with_suffix(SHIPPED)
+    names = [name for name in re.findall(LISTED, base.read_text("utf-8")) if name in package]
+    newer = path.with_suffix(".newer")
+    write(newer, bundle(choose(package, [*names, *more])))
+    clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
+    newer.replace(base)
+    said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"
+    print(safe(f"{path} {said}."))
+    return 1 if clashes else 0

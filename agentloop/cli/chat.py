@@ -6,11 +6,8 @@ Copy with: cli/agent.py, cli/drawing.py, cli/terminal.py, prompt_toolkit, rich.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
-from glob import iglob
-from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -26,25 +23,28 @@ from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 
 from .. import ToolCall
-from ..mixins.session import SessionInfo
-from .agent import GO_ON, described, image_at, is_cut_off, sessions_of
+from .agent import GO_ON
 from .drawing import Drawn
+from .kept import is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
+from .typed import Pastes, image_at, named_files
 
 HISTORY = "~/.agentloop/history"  # beside the sessions
 QUESTION = "yes, always ({}), no, or what to do instead > "
-YES = ("y", "yes", "yes please", "yep", "yeah", "ok", "okay", "sure")
-NO = ("n", "no", "nope", "no thanks")
-MOST_FILES = 10_000  # how many files Tab looks at
+YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
+ALWAYS = ("a", "always")
+NO = ("n", "no")
+UNCLEAR = "{}? Say y, a or n, or in a few words what to do instead."
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice
 !COMMAND  runs it, and lets the model read what it prints
-@PATH     names a file, and an image goes along
+@PATH     names a file or an image, which goes along
 Tab       completes
 Ctrl-R    searches what you typed
-Ctrl-O    opens the last folded result, then the one before
+Ctrl-O    opens what was folded last, then the one before
+Shift-Tab asks for all, or not for edits, or lets the agent only plan
 Esc       stops an answer, and so does Ctrl-C
-Enter     queues what you type during an answer: Up edits the last entry, Esc drops it
+Enter     during an answer queues what you type: Up edits the last, Esc drops it
           after a run that was cut off, goes on with it
 A line that ends with \\ goes on in the next."""
 
@@ -56,12 +56,15 @@ class Screen(Drawn):
     question: the future of an answer that the user is asked for.
     """
 
+    pick = staticmethod(choice)
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.work: asyncio.Task[None] | None = None
         self.queue = list[str]()
         self.question: asyncio.Future[str] | None = None
         self.leaves = False  # at the next Ctrl-C
+        self.pastes = Pastes()
         self.status = ""
         self.prompt = "> "
         self.commands = {
@@ -79,12 +82,6 @@ class Screen(Drawn):
             enable_suspend=True,
         )
         self.buffer = self.session.default_buffer
-
-    @staticmethod
-    def pick(found: Sequence[SessionInfo]) -> str:
-        """Let the user choose a session, and return its name."""
-        options = [(each.name, described(each)) for each in found]
-        return choice("Which session?", options=options)
 
     async def talk(self, first: str) -> None:
         """Answer the first message, if it is not empty, and what is typed until the user leaves."""
@@ -119,21 +116,23 @@ class Screen(Drawn):
 
     async def tick(self) -> None:
         """Keep the status line up to date."""
+        shown: object = None
         while True:
-            if self.work or not self.status:
+            live = self.text, self.output, len(self.calls), int(monotonic())
+            if not self.status or (self.work and live != shown):
+                shown = live
                 self.status = await self.meter()
                 self.session.app.invalidate()
             await asyncio.sleep(0.1)
 
     def below(self) -> ANSI:
         """Render the live area: unfinished text, running calls, queue, status line, prompt."""
-        lines = [f"* {line}" for line, _ in self.calls.values()]
-        lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
+        lines = self.running()
         if self.work:
             hint = "Up edits the last, Esc drops it" if self.queue else "Esc stops"
             lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
         lines += [f"next: {text}" for text in self.queue]
-        lines += [f"{self.status}  {self.agent.llm.model}"]
+        lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
         lines = [*self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
@@ -147,21 +146,25 @@ class Screen(Drawn):
         self.prompt = QUESTION.format(exact(always.said))
         if is_dumb_terminal():  # the prompt there is printed once, before the question
             self.note(self.prompt)
-        self.question = asyncio.get_running_loop().create_future()
+        answer = word = ""
         try:
-            answer = await self.question
+            while " " not in answer and word not in (*YES, *ALWAYS, *NO):
+                if word:
+                    self.note(UNCLEAR.format(answer))
+                self.question = asyncio.get_running_loop().create_future()
+                answer = await self.question
+                word = answer.lower().rstrip(".!")
+                self.buffer.reset()
         finally:
             self.question = None
             self.prompt = "> "
             self.buffer.document = typed
-        word = answer.lower().rstrip(".!")
         if word in YES:
             return True
-        if word in ("a", "always"):
+        if word in ALWAYS:
             for tool in always.tools:
                 self.agent.allow_always(tool, always.arguments)
             return True
-        self.note(f"Denied: {answer}")
         return False if word in NO else answer
 
     # ---- typing
@@ -176,6 +179,7 @@ class Screen(Drawn):
         keys.add("up", filter=edits)(self.edit_queued)
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
+        keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
         return keys
 
@@ -232,7 +236,8 @@ class Screen(Drawn):
         path = text.strip().strip("'\"").replace("\\ ", " ")
         if image_at(self.root / path):
             text = f'@"{path}" '
-        self.buffer.insert_text(re.sub("\r\n?", "\n", text))
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.buffer.insert_text(self.pastes.fold(text))
 
     def words(self) -> list[str]:
         """List what Tab completes to."""
@@ -241,14 +246,12 @@ class Screen(Drawn):
             return [each.name for each in sessions_of(self.root)]
         if typed.startswith("/"):
             return [f"/{name}" for name in self.commands]
-        words = list[str]()
-        for path in islice(iglob("**", root_dir=self.root, recursive=True), MOST_FILES):
-            words.append(f'@"{path}"' if " " in path else f"@{path}")
-        return words
+        return named_files(self.root)
 
     def submit(self, text: str) -> None:
         """Begin what a message or a command asks for."""
         self.terminal.say(f"> {text}", BOLD)
+        text = self.pastes.unfold(text)
         if text in ("exit", "quit"):
             text = "/exit"
         name, _, rest = text[1:].partition(" ")
@@ -299,7 +302,7 @@ class Screen(Drawn):
             self.buffer.history.append_string(prompt)  # Up shows it
             self.buffer.reset(draft)
         else:
-            self.buffer.insert_text(prompt)
+            self.buffer.insert_text(self.pastes.fold(prompt))
 
     async def do_exit(self, rest: str) -> None:
         """leave"""

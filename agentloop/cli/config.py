@@ -6,15 +6,17 @@ Copy with: the core and models/.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 from pydantic import AfterValidator
 
@@ -43,6 +45,8 @@ WAYS = f"""\
   OPENAI_API_KEY     a model of OpenAI: {DEFAULT_MODELS["openai"]}, or --model
   ANTHROPIC_API_KEY  a model of Anthropic: {DEFAULT_MODELS["anthropic"]}, or --model
   GOOGLE_API_KEY     or GEMINI_API_KEY: a model of Google: {DEFAULT_MODELS["google"]}, or --model"""
+FILE = "config.toml"
+PORTS = (11434, 8080, 1234)  # Ollama, llama.cpp, LM Studio
 NO_MODEL = f"""\
 There is no model to talk to. Each of these gives one:
 {WAYS}
@@ -72,7 +76,7 @@ class Config(Settings):
 
 def configured(options: argparse.Namespace) -> Config:
     """Read the config file; options replace its settings. Raises ValueError for a mistake in it."""
-    file = config_folder() / "config.toml"
+    file = config_folder() / FILE
     text = ""
     try:
         with suppress(FileNotFoundError):
@@ -86,13 +90,35 @@ def configured(options: argparse.Namespace) -> Config:
     return config
 
 
-def choose(config: Config) -> tuple[HTTPModel, str | None]:
-    """Return the model and its host. Raises ValueError if no provider is configured."""
+def local_models() -> list[tuple[tuple[str, str], str]]:
+    """List the models of servers on this machine: (URL, model), and the two in words."""
+    found = list[tuple[tuple[str, str], str]]()
+    direct = build_opener(ProxyHandler({}))
+    for port in PORTS:
+        url = f"http://localhost:{port}/v1"
+        with suppress(OSError, ValueError, LookupError, TypeError):  # another server is there
+            for each in json.load(direct.open(f"{url}/models", timeout=0.5))["data"]:
+                found.append(((url, each["id"]), f"{each['id']} at {url}"))
+    return found
+
+
+def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
+    """Return the model and its host. Raises ValueError if no provider is configured.
+
+    pick: asks the user for one of some options. If nothing is configured, it is asked which model
+        of this machine to use, and the config file keeps the answer.
+    """
     providers = [KEYS[key] for key in KEYS if os.environ.get(key)]
     if config.base_url:
         providers = ["openai"]
     if config.provider:
         providers = [config.provider]
+    if not providers and pick and (found := local_models()):
+        config.base_url, config.model = pick("Which model, from now on?", options=found)
+        config_folder().mkdir(parents=True, exist_ok=True)
+        with (config_folder() / FILE).open("a", encoding="utf-8") as file:
+            file.write(f'\nbase_url = "{config.base_url}"\nmodel = "{config.model}"\n')
+        providers = ["openai"]
     if not providers:
         raise ValueError(NO_MODEL)
     provider = providers[0]

@@ -1,14 +1,17 @@
 """What a chat in a terminal looks like: Markdown, calls with their results, changes of files.
 
-Copy with: cli/agent.py, cli/always.py, cli/terminal.py, rich.
+Copy with: cli/agent.py, cli/always.py, cli/terminal.py, prompt_toolkit, rich.
 """
 
 from __future__ import annotations
 
 import re
 from difflib import unified_diff
+from itertools import cycle
+from pydoc import pager
 from typing import Any
 
+from prompt_toolkit.application import run_in_terminal
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.panel import Panel
@@ -16,12 +19,15 @@ from rich.text import Text
 
 from .. import ToolCall, events
 from ..messages import JSON
+from ..mixins.approval import Rule
 from ..toolkits.ask import question_text
 from .agent import Chat
-from .always import EDITS, Always, always_for
+from .always import EDITS, MODES, Always, always_for
 from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 
 FOLDED = 6  # lines of a result that are shown
+MOST_OUTPUT = 10_000  # characters of the newest output of a command
+PRINTED = "Until it was interrupted it printed:\n"
 COLOURS = {"-": "red", "+": "green"}
 
 
@@ -31,7 +37,8 @@ class Drawn(Chat):
     text: the unfinished Markdown of a reply. output: the newest output of a running command.
     calls: a line for each running call, and the changes that it makes to a file, by call id.
     asked: the ids of calls whose changes were shown in a question.
-    folded: results that were not shown whole, each with its title.
+    folded: what was not shown whole, each with its title.
+    mode: one of MODES, or "" before the user has chosen one.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -40,9 +47,19 @@ class Drawn(Chat):
         self.calls: dict[str, tuple[str, Text | None]] = {}
         self.asked = set[str]()
         self.folded = list[tuple[str, str]]()
+        self.mode = ""
+        self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
-        self.shell.on_output = self.hear
+        self.shell.on_output = self.own_shell.on_output = self.hear
+
+    def next_mode(self, _: object) -> None:
+        """Ask for calls as the next mode says."""
+        self.mode = next(self.modes)
+        approval_mode, unasked = MODES[self.mode]
+        rules = [*self.rules, *(Rule("allow", name) for name in unasked)]
+        self.settings |= {"approval_mode": approval_mode, "approval_rules": rules}
+        self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
 
     def show(self, event: events.Event) -> None:
         """Show an event."""
@@ -56,6 +73,9 @@ class Drawn(Chat):
                 self.text = ""
             case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
                 self.hear(event.content)
+            case events.ThinkingEvent():
+                self.output = ""
+                self.fold(event.content, "thinking")
             case events.ToolCallEvent("ask_user"):
                 self.markdown(question_text(event.args))
             case events.ToolCallEvent():
@@ -72,7 +92,7 @@ class Drawn(Chat):
                 line, diff = self.calls.pop(event.tool_call_id, (event.tool, None))
                 self.terminal.line(f"* {line}", RED if event.is_error else CYAN)
                 if diff and not event.is_error:
-                    self.console.print(diff)
+                    self.console.print(self.fold_diff(diff, line))
                 else:
                     self.fold(event.result, line)
             case events.CompactionEvent():
@@ -81,9 +101,18 @@ class Drawn(Chat):
             case _:
                 pass
 
+    def running(self) -> list[str]:
+        """List the running calls, the newest output, and the commands in the background."""
+        lines = [f"* {line}" for line, _ in self.calls.values()]
+        lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
+        for id, (task, _) in self.shell.background.items():
+            if not task.done():
+                lines.append(f"in the background: {id}")
+        return lines
+
     def hear(self, piece: str) -> None:
         """Take the newest output of a command."""
-        self.output = self.output[-1000:] + safe(piece)
+        self.output = self.output[-MOST_OUTPUT:] + safe(piece)
 
     def cut_off(self) -> None:
         """Show what did not come to its end."""
@@ -91,6 +120,8 @@ class Drawn(Chat):
         for line, _ in self.calls.values():
             self.terminal.line(f"* {line}  (cut off)", RED)
         self.fold(self.output, "cut off")
+        if self.calls and self.output:
+            self.agent.tell(PRINTED + self.output)
         self.calls.clear()
         self.text = self.output = ""
 
@@ -116,10 +147,25 @@ class Drawn(Chat):
         for line in lines:
             self.terminal.line(f"  {line}", DIM)
 
+    def fold_diff(self, diff: Text, title: str) -> Text:
+        """Return a diff, or the beginning of one that is longer than the screen."""
+        room = max(self.console.height - 10, FOLDED)
+        lines = diff.split()
+        if len(lines) <= room:
+            return diff
+        self.folded.append((diff.plain, title))
+        more = Text(f"... {len(lines) - room} lines more: Ctrl-O shows them", "dim")
+        return Text("\n").join([*lines[:room], more])
+
     def unfold(self, _: object) -> None:
-        """Print the last folded result whole."""
-        if self.folded:
-            self.box(*self.folded.pop())
+        """Show whole what was folded last: in a pager, if it is longer than the screen."""
+        if not self.folded:
+            return
+        text, title = self.folded.pop()
+        if text.count("\n") < self.console.height:
+            self.box(text, title)
+        else:
+            run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
     def diff(self, tool: str, args: JSON) -> Text | None:
         """Return the changes of a write or an edit as numbered lines, or None for other tools."""
@@ -130,7 +176,10 @@ class Drawn(Chat):
         if tool == "write":
             after = str(args.get("content"))
         else:
-            after = before.replace(str(args.get("old_text")), str(args.get("new_text")))
+            after = before
+            edits: Any = args.get("edits", [args])
+            for edit in edits:
+                after = after.replace(str(edit.get("old_text")), str(edit.get("new_text")))
         number, shown = 0, Text()
         lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
         for line in [*lines][2:]:
@@ -149,9 +198,11 @@ class Drawn(Chat):
         self.asked.add(call.id)
         diff = self.diff(name, args)
         if diff:
-            self.box(diff, f"{name} {args['path']}")
+            title = f"{name} {args['path']}"
+            self.box(self.fold_diff(diff, title), title)
         elif name == "bash":
-            self.box(str(args["command"]), f"bash in {self.shell.cwd}")
+            where = "the background of " if args.get("background") else ""
+            self.box(str(args["command"]), f"bash in {where}{self.shell.cwd}")
         else:
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
         return always_for(call)

@@ -7,28 +7,29 @@ option: its names, its value (a switch has none), and what it is for.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import inspect
 import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from io import TextIOWrapper
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, TypeAlias, cast
 
 from .. import Result, SessionLocked, __version__
 from ..toolkits.skills import discover_skills
 from . import bundle, demo, replay, view
-from .agent import Chat, free_name, sessions_of
+from .agent import Chat
 from .config import WAYS, choose, configured, load_tools
+from .kept import described, free_name, sessions_of
 from .terminal import BOLD, DIM, RED, Log, Terminal, print_json, safe
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
-SEAMS = ["run", "context", "toolset", "call_model", "call_tools", "call_tool", "finish", "record"]
 EPILOG = f"""\
 the model is the first of these that there is, unless --provider says whose it is:
 {WAYS}
@@ -137,11 +138,12 @@ def chat(options: argparse.Namespace) -> int:
             raise ValueError(f"No session of {here} is kept.")
         name = found[0].name
         if is_chat and options.resume and found[1:]:
-            name = kind.pick(found)
+            offered = [(each.name, described(each)) for each in found]
+            name = kind.pick("Which session?", options=offered)
     if is_chat:
         name = name or free_name(here)
     config = configured(options)
-    llm, where = choose(config)
+    llm, where = choose(config, kind.pick if is_chat else None)
     conversation = kind(
         llm,
         here,
@@ -155,7 +157,13 @@ def chat(options: argparse.Namespace) -> int:
     )
 
     async def converse() -> Result | None:
-        async with conversation.servers(config.mcp):
+        async with AsyncExitStack() as opened:
+            if config.mcp:
+                start = conversation.start_servers(config.mcp, opened)
+                conversation.starting = asyncio.ensure_future(start)
+                await asyncio.wait([conversation.starting], timeout=0.1)
+                if conversation.starting.done():
+                    conversation.starting.result()  # raises what is wrong in the file
             work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
             return cast(Result | None, await work)
 
@@ -184,33 +192,9 @@ def read_prompt(options: argparse.Namespace) -> str:
     return "\n\n".join(filter(str.strip, texts))
 
 
-def explain(options: argparse.Namespace) -> int:
-    """Print which class of an agent handles what, and where it is.
-
-    agent MODULE:CLASS  such as my_module:MyAgent
-    """
-    sys.path.insert(0, os.getcwd())
-    try:
-        agent: Any = resolve_name(options.agent)
-    except AttributeError as error:
-        raise ValueError(str(error)) from None
-    classes: list[type] = [*getattr(agent, "__mro__", ())]
-    methods = list[Any]()
-    for seam in SEAMS:
-        methods += [vars(cls)[seam] for cls in classes if seam in vars(cls)]
-    if not methods:
-        raise ValueError(f"{options.agent} is no agent: name one as my_module:MyAgent.")
-    print("From left to right:", *(cls.__name__ for cls in classes))
-    for method in methods:
-        code = method.__code__
-        print(f"{method.__qualname__:24}{code.co_filename}:{code.co_firstlineno}")
-    return 0
-
-
 COMMANDS: dict[str, Command] = {
     "demo": demo.main,
     "bundle": bundle.main,
-    "explain": explain,
     "replay": replay.main,
     "view": view.main,
 }

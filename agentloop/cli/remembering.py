@@ -1,7 +1,9 @@
-"""Keeps in the log what the memory files said, so that the page can show all that the model saw.
+"""The memory files of a folder. The log keeps what they said, so that the page can show it.
 
 Copy with: the core, mixins/memory.py.
 """
+
+from pathlib import Path
 
 from ..messages import Mark, Record, RunStart, frozen
 from ..mixins.memory import Memory
@@ -22,3 +24,22 @@ class Remembering(Memory):
         if isinstance(record, RunStart):
             for message in self._memory:
                 super().record(Remembered(message.text))
+
+
+def memory_files(folder: Path, own: Path) -> list[Path]:
+    """Return the AGENTS.md of the user's `own` folder, and those that are about a folder.
+
+    These lie in it and above it, up to the root of its repository, which comes first. Where a
+    folder has none, its CLAUDE.md counts.
+    """
+    folders = [folder]
+    for above in [folder, *folder.parents]:
+        if (above / ".git").exists():
+            depth = len(folder.relative_to(above).parts)
+            folders = [*folder.parents[:depth][::-1], folder]
+            break
+    found = list[Path]()
+    for each in [own, *folders]:
+        names = [each / "AGENTS.md", each / "CLAUDE.md"]
+        found += [path for path in names if path.is_file()][:1]
+    return found

@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     FilePart,
     ImagePart,
     Mark,
@@ -32,6 +33,8 @@ from ..messages import (
     Usage,
     UserMessage,
 )
+
+PARTS = {"tool_calls": ToolCall, "citations": Citation}  # of an assistant message
 
 
 def to_dict(value: object) -> Any:
@@ -49,7 +52,7 @@ def to_dict(value: object) -> Any:
         return value
     cls: Any = type(value)
     data = JSON()
-    if cls not in (Usage, ToolCall):
+    if cls not in (Usage, ToolCall, Citation):
         data["type"] = tag_of(cls)
     for name, default in fields_of(cls).items():
         if (found := getattr(value, name)) != default:
@@ -81,8 +84,8 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
     """Read a field that is no plain JSON. Marks of others have fields of JSON types only."""
-    if cls is AssistantMessage and name == "tool_calls":
-        return tuple(from_dict(call, ToolCall) for call in value)
+    if cls is AssistantMessage and name in PARTS:
+        return tuple(from_dict(each, PARTS[name]) for each in value)
     if cls in (AssistantMessage, Summary, SideRequest) and name == "usage":
         return from_dict(value, Usage)
     if cls in (ImagePart, FilePart) and name == "data":

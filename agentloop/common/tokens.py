@@ -24,8 +24,10 @@ def count_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)  # rounded up
 
 
-def message_tokens(message: Message) -> int:
-    """Estimate the tokens of one message, its calls and attachments included."""
+def message_tokens(message: Message | Iterable[Message]) -> int:
+    """Estimate the tokens of one message or of several, their calls and attachments included."""
+    if not isinstance(message, Message):
+        return sum(map(message_tokens, message))
     tokens = MESSAGE_OVERHEAD + count_tokens(message.text)
     if not isinstance(message.content, str):
         tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)
@@ -44,10 +46,16 @@ def tool_tokens(tools: Iterable[Tool]) -> int:
 
 
 def context_window(model: str) -> int | None:
-    """Return the tokens of a model's context window, if the package genai-prices knows it."""
+    """Return the tokens of a model's context window, or None if nobody here knows it.
+
+    They are from the package genai-prices, where a provider's name in front (`anthropic/...`) is
+    no part of the model's. It does not know those of Gemini, which are the same since 2.0.
+    """
+    if "gemini" in model:
+        return 1_048_576
     try:
         snapshot = import_module("genai_prices.data_snapshot").get_snapshot()
-        _, found = snapshot.find_provider_model(model, None, None, None)
+        _, found = snapshot.find_provider_model(model.rpartition("/")[2], None, None, None)
     except (ImportError, LookupError):
         return None
     return cast(int | None, found.context_window)

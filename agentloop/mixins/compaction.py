@@ -2,10 +2,11 @@
 
 Copy with: the core, common/tokens.py.
 
-The summary request is the very request that was due plus one user message, so that it reads the
-provider's cache. The system prompt, the first task, the user's words since the newest prompt, the
-newest turns and what the model has not seen yet stay word for word. A summary that fails changes
-nothing; if the provider then refuses the request, its oldest turns are left out. The log keeps all.
+The summary request is the newest request that was answered plus one user message, so that it reads
+the provider's cache. The system prompt, the first task, the user's words since the newest prompt,
+the newest turns and what the model has not seen yet stay word for word. A summary that fails, or is
+longer than what it replaces, changes nothing; if the provider then refuses the request, its oldest
+turns are left out. The log keeps all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -51,13 +53,14 @@ NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with 
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
 )
 NAMES_EACH = 60  # max names from one message
-NAMES_SIZE = 8_000  # max characters of the whole list
+NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
 NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out. {}"
 UNKNOWN_WINDOW = 128_000  # tokens
 SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
 COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
-AFTER_CUT = 0.5  # target size after old turns are left out, as a share of the budget
+MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
+AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 
@@ -68,7 +71,7 @@ class CompactionConfig(Settings):
     context_window: in tokens. None takes what the package genai-prices says of the model, or
         128,000 if it is not installed or does not know the model.
     summary_prompt: asks for the summary.
-    keep_turns: how many turns before the newest stay as they are.
+    keep_turns: how many turns before the newest stay as they are, if they have few tokens.
     model: writes the summary instead of the agent's own model. A cheaper model may cost more: it
         cannot read the cache of the other one, and is billed for the whole conversation.
     """
@@ -85,8 +88,23 @@ class Compaction(Loop):
 
     compaction: when and how; None turns it off.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list. That costs no request, and a long run costs about half
-        of what it costs without a budget.
+        and numbers in them stay as a list, and the tool `recall` finds the rest. That costs no
+        request, and a long run costs about half of what it costs without a budget.
+
+    A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
+    the provider leaves out:
+
+        llm = ChatOpenAI("gpt-5.6", extra={
+            "context_management": [{"type": "compaction", "compact_threshold": 100_000}]})
+        llm = ChatAnthropic("claude-opus-5", betas=["compact-2026-01-12"], extra={
+            "context_management": {"edits": [{"type": "compact_20260112"}]}})
+
+    The log and the requests keep everything, and the reply with the provider's summary goes back
+    as it came. Only its provider can read it: another model gets the whole conversation. There is
+    no Summary in the log and no CompactionEvent. Anthropic reports the tokens of a summary under
+    `iterations`, which `usage` leaves out. Its context editing (an edit `clear_tool_uses_20250919`
+    with the beta `context-management-2025-06-27`) hides old results as `Ephemeral` does, without
+    a trace here.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
@@ -164,7 +182,7 @@ class Compaction(Loop):
 
     def _size(self, request: Request) -> int:
         """Count the input tokens of a request, at the rate that the provider last reported."""
-        self._counted = tool_tokens(request.tools) + sum(map(message_tokens, request.messages))
+        self._counted = tool_tokens(request.tools) + message_tokens(request.messages)
         self._logged = self.fold(Cuts).tokens
         self._beside = self._counted - self._logged
         return round(self._rate * self._counted)
@@ -181,23 +199,29 @@ class Compaction(Loop):
         """
         config = self.compaction or CompactionConfig()
         cuts = self.fold(Cuts)
-        keep = cuts.best(found or cuts.places[-1 - config.keep_turns :], enough)
-        if not keep or cuts.failures >= MAX_FAILURES:
+        places = found or cuts.places[-1 - config.keep_turns :]
+        if not places or cuts.failures >= MAX_FAILURES:
             return None
-        messages = [*request.messages, UserMessage(config.summary_prompt, "note")]
+        keep = cuts.best(places, max(enough, cuts.gain(places[-1]) - MOST_KEPT))
+        if not keep:
+            return None
+        # The newest turn stays, so the request ends where the newest answered one did.
+        told = takewhile(lambda each: found or each is not cuts.reply, request.messages)
+        messages = [*told, UserMessage(config.summary_prompt, "note")]
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
         except Exception as error:  # a Stop, too: the request itself will raise it again
             reply = AssistantMessage(stop_reason=str(error))
-        if reply.text.strip() and is_complete(reply):
+        replaced = cuts.gain(keep)
+        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < replaced:
             return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
         logger.warning("the conversation could not be summarized: %s", reply.stop_reason)
         self.add(SideRequest(reply.usage, reply.model, side.purpose))
         return None
 
     async def _leave_out(self, request: Request, size: int) -> Request | None:
-        """Leave the oldest turns out, down to half of `size` tokens; return the shorter request.
+        """Leave the oldest turns out, down to a quarter of `size`; return the shorter request.
 
         Return None if the turns that can go are too few for that.
         """
@@ -212,7 +236,7 @@ class Compaction(Loop):
             for record in self.log[cuts.last.keep : keep]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
-        names = names_in(left_out, older_names)
+        names = names_in(left_out, older_names, round(NAMES_SHARE * size))
         return await self._go_on(request, Summary(f"{text}{NAMES}{names}", keep))
 
     async def _go_on(self, before: Request, summary: Summary) -> Request:
@@ -244,12 +268,14 @@ class Cuts(Fold):
     tokens: those of the view, without a summary.
     places: where turns begin. A turn begins behind the last reply and its results.
         There is no place behind the newest reply, as the model has not seen its results yet.
+    reply: the newest one.
     last: the newest summary; without one, a note that what is cut was left out.
     failures: how many summaries have failed since the newest prompt.
     """
 
     tokens = 0
     failures = 0
+    reply = AssistantMessage()
     last = Summary(LEFT_OUT, 0)
     _turn = 0  # where the newest turn begins
 
@@ -264,6 +290,7 @@ class Cuts(Fold):
         self._sizes.append(size)
         self.tokens += size
         if isinstance(record, AssistantMessage):
+            self.reply = record
             self.places.append(self._turn)
         if isinstance(record, AssistantMessage | ToolMessage):
             self._turn = at + 1
@@ -285,11 +312,11 @@ class Cuts(Fold):
         """
         if not places:
             return 0
-        first = bisect_left(places[:-1], enough, key=self._gain)  # the last if none frees enough
+        first = bisect_left(places[:-1], enough, key=self.gain)  # the last if none frees enough
         place = places[first]
-        return place if self._gain(place) >= enough / 2 else 0
+        return place if self.gain(place) >= enough / 2 else 0
 
-    def _gain(self, place: int) -> int:
+    def gain(self, place: int) -> int:
         """Return how many tokens a cut at a place frees."""
         return self.tokens - self._tokens_after(place)
 
@@ -301,18 +328,18 @@ class Cuts(Fold):
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
     """Cut the tool results among some messages to `SHORT_RESULT` characters each."""
-    short: list[Message] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            message = replace(message, content=clip(message.text, SHORT_RESULT))
-        short.append(message)
-    return short
+    return [
+        replace(message, content=clip(message.text, SHORT_RESULT))
+        if isinstance(message, ToolMessage)
+        else message
+        for message in messages
+    ]
 
 
-def names_in(records: Sequence[Record], older: str = "") -> str:
+def names_in(records: Sequence[Record], older: str, most: int) -> str:
     """List the names and numbers in the messages among some records, the newest first, each once.
 
-    The names of an older list come behind them.
+    The names of an older list come behind them. The list has at most `most` characters.
     """
     found: list[str] = []
     for record in records:
@@ -323,4 +350,4 @@ def names_in(records: Sequence[Record], older: str = "") -> str:
             texts = [*(call.arguments for call in record.tool_calls), record.text]
         found += NAME.findall("\n".join(texts))[:NAMES_EACH]
     names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
-    return names[:NAMES_SIZE].rpartition(" | ")[0]  # no name is cut in two
+    return names[:most].rpartition(" | ")[0]  # no name is cut in two

@@ -46,16 +46,16 @@ def compare(request: Request, before: Request) -> RequestEvent:
         read = len([message for message in new[:kept] if isinstance(message, SystemMessage)])
     again = [message for message in new[read:] if message in old[read:]]
     tokens_of_tools = tool_tokens(request.tools)
-    tokens_kept = sum(map(message_tokens, new[:read]))
+    tokens_kept = message_tokens(new[:read])
     if kept:
         tokens_kept += tokens_of_tools
     return RequestEvent(
         request.purpose,
         messages=len(new),
         kept=kept,
-        tokens=tokens_of_tools + sum(map(message_tokens, new)),
+        tokens=tokens_of_tools + message_tokens(new),
         tokens_kept=tokens_kept,
-        tokens_again=sum(map(message_tokens, again)),
+        tokens_again=message_tokens(again),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from tempfile import mkdtemp
 from typing import Annotated, Any, Self
 from weakref import finalize
@@ -123,15 +124,18 @@ def preview(text: str, name: str, limit: int) -> str:
 
 
 def store(folder: Path, text: str) -> str:
-    """Keep a text in a file, and return the file's name. Raises OSError."""
+    """Keep a text in a file, whole or not at all, and return the file's name. Raises OSError."""
     data = text.encode()
     name = name_for(data)
     if load(folder, name) is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / name
-        path.unlink(missing_ok=True)  # a link in its place is not followed
-        path.touch(0o600, exist_ok=False)
-        path.write_bytes(data)
+        temporary = folder / token_hex(8)
+        try:
+            temporary.touch(0o600, exist_ok=False)
+            temporary.write_bytes(data)
+            temporary.replace(folder / name)  # a link in its place is not followed
+        finally:
+            temporary.unlink(missing_ok=True)
     return name
 
 

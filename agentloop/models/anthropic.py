@@ -21,6 +21,7 @@ from ..errors import BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     ImagePart,
     Message,
     Part,
@@ -37,12 +38,14 @@ from .wire import (
     Accumulator,
     as_dict,
     attachment,
+    declare,
     drop_none,
     grow,
     in_turns,
     kept_blocks,
     parse_json,
     plain_text,
+    read_citations,
     read_counts,
     rewrite_schema,
     stop_reason,
@@ -73,6 +76,7 @@ NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
+NOT_BLANK = {"text": "text", "thinking": "signature"}  # what a block needs, by its type
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
 
 
@@ -84,7 +88,7 @@ def _write_part(part: Part) -> JSON | None:
         if not part.text.strip():
             return None  # the API refuses blank text
         return {"type": "text", "text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "anthropic")
     source = {"type": "base64", "media_type": kind, "data": data}
     if url:
         source = {"type": "url", "url": url}
@@ -92,7 +96,8 @@ def _write_part(part: Part) -> JSON | None:
         text = base64.b64decode(data).decode(errors="replace")
         source = {"type": "text", "media_type": "text/plain", "data": text}
     name = "image" if isinstance(part, ImagePart) else "document"
-    return drop_none({"type": name, "source": source, "title": getattr(part, "name", None)})
+    title = getattr(part, "name", None)
+    return drop_none({"type": name, "source": source, "title": title} | own)
 
 
 def _write_result(message: ToolMessage) -> list[JSON]:
@@ -110,14 +115,8 @@ def _is_sendable(block: JSON) -> bool:
 
     The API sends such blocks, and refuses them.
     """
-    kind = block["type"]
-    if kind == "text":
-        needed = block.get("text")
-    elif kind == "thinking":
-        needed = block.get("signature")
-    else:
-        return True
-    return bool(needed and needed.strip())
+    name = NOT_BLANK.get(block["type"])
+    return not name or bool(plain_text(block.get(name)).strip())
 
 
 @lru_cache(1000)
@@ -157,7 +156,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
-def mark_for_cache(body: JSON, cache: bool | str = True) -> None:
+def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
@@ -230,11 +229,7 @@ def _may_think(messages: Sequence[JSON]) -> bool:
 
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
     """Join the texts of the blocks of one kind."""
-    text = ""
-    for block in blocks:
-        if block["type"] == kind:
-            text += block.get(kind) or ""
-    return text
+    return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
@@ -353,10 +348,9 @@ class ChatAnthropic(HTTPModel):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
             thinking = None  # another provider began this turn
-        declared: list[JSON] = [
-            {"name": t.name, "description": t.description, "input_schema": t.parameters}
-            for t in tools
-        ]
+        declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
+        # tools that a search finds come first: the last one has the cache mark, which these may not
+        declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
         if self.parallel_tool_calls is not None and tool_choice != "none":
@@ -385,11 +379,16 @@ class ChatAnthropic(HTTPModel):
     def read(self, data: JSON) -> AssistantMessage:
         blocks = list[JSON]()
         calls = list[ToolCall]()
+        citations = list[Citation]()
+        start = 0  # where the block begins in the text
         for sent in data["content"]:
             block = drop_none(sent)
             blocks.append(block)
             if not isinstance(block.get("type"), str):
                 raise BadResponse("a block without a type")
+            end = start + len(block.get("text", ""))
+            citations += read_citations(block.get("citations"), start, end)
+            start = end
             if block["type"] == "tool_use":  # it keeps the call's place, and the message the rest
                 call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
                 calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
@@ -405,4 +404,5 @@ class ChatAnthropic(HTTPModel):
             usage=read_anthropic_usage(as_dict(data.get("usage"))),
             stop_reason=stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls),
             raw=None if is_plain else raw,
+            citations=tuple(citations),
         )

@@ -9,11 +9,9 @@ Each model retries on its own first: give those before the last few retries.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Self
 
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
@@ -39,7 +37,7 @@ class Fallback:
     ) -> None:
         if not models or not all(hasattr(model, "ainvoke") for model in models):
             raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
-        self.models: tuple[Any, ...] = models
+        self.models = models
         self.errors = errors
         self.cooldown = cooldown
         self._down_until: dict[int, float] = {}  # by the model's id
@@ -51,23 +49,6 @@ class Fallback:
     def model(self) -> str:
         """Return the name of the model that is asked first at the moment."""
         return self._order()[0].model
-
-    def with_output(self, schema: dict[str, Any]) -> Self | None:
-        """Copy this; the copy's models answer by the schema, those that have `with_output`.
-
-        None: one of them cannot.
-        """
-        models = list[Any]()
-        for model in self.models:
-            if hasattr(model, "with_output"):
-                models.append(model.with_output(schema))
-            else:
-                models.append(model)
-        if None in models:
-            return None
-        twin = copy.copy(self)
-        twin.models = tuple(models)
-        return twin
 
     def _order(self) -> list[ChatModel]:
         """Return the models in the order in which they are asked: what was down comes last."""

@@ -7,7 +7,7 @@ Source: https://ai.google.dev/api/generate-content
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from ..errors import BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     Message,
     Part,
     SystemMessage,
@@ -33,10 +34,12 @@ from .wire import (
     as_dict,
     as_dicts,
     attachment,
+    declare,
     drop_none,
     in_turns,
     kept_blocks,
     plain_text,
+    read_citations,
     read_counts,
     rewrite_schema,
     stop_reason,
@@ -87,10 +90,10 @@ def _write_google_part(part: Part) -> JSON | None:
         if not part.text:
             return None  # the API refuses an empty one
         return {"text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "google")
     if url:
-        return {"fileData": drop_none({"mimeType": kind or None, "fileUri": url})}
-    return {"inlineData": {"mimeType": kind, "data": data}}
+        return {"fileData": drop_none({"mimeType": kind or None, "fileUri": url})} | own
+    return {"inlineData": {"mimeType": kind, "data": data}} | own
 
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:
@@ -152,6 +155,26 @@ def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
         if bool(part.get("thought")) == thought:
             text += part.get("text") or ""
     return text
+
+
+def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
+    """Yield the sources of a text: pages, documents, places of a map.
+
+    The API counts bytes, and from the beginning of a part that it does not always name. So the
+    words that a source stands for are looked for from there on.
+    Source: https://github.com/googleapis/python-genai/issues/961
+    """
+    chunks = as_dicts(grounding.get("groundingChunks"))
+    supports = as_dicts(grounding.get("groundingSupports"))
+    for support in supports:
+        segment = as_dict(support.get("segment"))
+        words = segment.get("text", "")
+        before = text.encode()[: segment.get("startIndex", 0)].decode(errors="ignore")
+        start = max(0, text.find(words, len(before)))
+        for number in support.get("groundingChunkIndices", ()):
+            yield from read_citations(chunks[number : number + 1], start, start + len(words))
+    if not supports:
+        yield from read_citations(chunks, 0, 0)
 
 
 def read_google_usage(usage: JSON) -> Usage | None:
@@ -263,11 +286,7 @@ class ChatGoogle(HTTPModel):
         config |= self.generation_config
         system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
         declared = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parametersJsonSchema": write_schema(tool.parameters),
-            }
+            declare(tool, "google", {"parametersJsonSchema": write_schema(tool.parameters)})
             for tool in tools
         ]
         all_tools = [*self.provider_tools]
@@ -323,11 +342,14 @@ class ChatGoogle(HTTPModel):
         if stop == "refused":
             is_plain = False
             raw |= {"finishReason": finish, **feedback}
+        text = _google_text(parts)
+        grounding = as_dict(candidate.get("groundingMetadata"))
         return AssistantMessage(
-            content=_google_text(parts),
+            content=text,
             tool_calls=tuple(calls),
             thinking=_google_text(parts, True) or None,
             usage=read_google_usage(as_dict(data.get("usageMetadata"))),
             stop_reason=stop,
             raw=None if is_plain else raw,
+            citations=tuple(_read_grounding(grounding, text)),
         )

@@ -26,13 +26,13 @@ from ..messages import (
     ToolCall,
     ToolChoice,
     ToolMessage,
-    Usage,
 )
 from ..tools import Tool
 from .http import HTTPModel
 from .responses import (
     ResponsesEvents,
     join_details,
+    read_openai_usage,
     read_responses,
     write_items,
     write_openai_schema,
@@ -42,10 +42,11 @@ from .wire import (
     Accumulator,
     as_dict,
     as_dicts,
+    declare,
     drop_none,
     parse_json,
     plain_text,
-    read_counts,
+    read_citations,
     stop_reason,
     wire_id,
     wire_name,
@@ -137,29 +138,6 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
 # ---- the reply
 
 
-def read_openai_usage(usage: JSON) -> Usage | None:
-    """Read the tokens that a server reports, in the words of either wire."""
-    counts = read_counts(usage)
-    if not counts:
-        return None
-    asked = max(counts["prompt_tokens"], counts["input_tokens"])
-    answered = max(counts["completion_tokens"], counts["output_tokens"])
-    reasoning = counts["reasoning_tokens"]
-    if counts["total_tokens"] == asked + answered + reasoning:
-        answered += reasoning  # xAI counts it beside the rest
-    return Usage(
-        input_tokens=asked,
-        output_tokens=answered,
-        cached_input_tokens=max(
-            counts["cached_tokens"],
-            counts["num_cached_tokens"],  # Mistral
-            counts["prompt_cache_hit_tokens"],  # DeepSeek
-        ),
-        cache_write_tokens=counts["cache_write_tokens"],
-        reasoning_tokens=reasoning,
-    )
-
-
 def _read_openai_call(call: JSON) -> ToolCall:
     function = as_dict(call.get("function"))
     signature = call.get("extra_content")  # Gemini's
@@ -207,6 +185,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         thinking=next(filter(None, map(message.get, THOUGHTS)), None),
         stop_reason=stop,
         raw=raw,
+        citations=tuple(read_citations(message.get("annotations"), 0, 0)),
     )
 
 
@@ -258,6 +237,9 @@ class OpenAIChunks(Accumulator):
             elif name == "tool_calls":
                 for position, call in enumerate(as_dicts(piece)):
                     self._add_call(position, call)
+            elif name == "annotations":  # OpenRouter sends some twice
+                known = message.setdefault(name, [])
+                known += [source for source in as_dicts(piece) if source not in known]
             elif name == "reasoning_details":
                 message[name] = join_details(message.get(name, []) + as_dicts(piece))
             else:
@@ -351,10 +333,10 @@ class ChatOpenAI(HTTPModel):
         return {"type": "function"} | about
 
     def _declare(self, tool: Tool) -> JSON:
-        about: JSON = {"name": tool.name, "description": tool.description}
+        schema = write_openai_schema("parameters", tool.parameters, self.strict)
+        about = declare(tool, "openai", schema)
         if self.api == "responses":
-            about["strict"] = False  # it is strict unless told otherwise
-        about |= write_openai_schema("parameters", tool.parameters, self.strict)
+            about.setdefault("strict", False)  # it is strict unless told otherwise
         return self._function(about)
 
     def body(

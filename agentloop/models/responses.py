@@ -19,6 +19,7 @@ from ..errors import BadRequest, BadResponse
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     ImagePart,
     Message,
     Part,
@@ -26,6 +27,7 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    Usage,
 )
 from .wire import (
     Accumulator,
@@ -36,6 +38,8 @@ from .wire import (
     grow,
     kept_blocks,
     plain_text,
+    read_citations,
+    read_counts,
     rewrite_schema,
     stop_reason,
     wire_id,
@@ -63,14 +67,14 @@ THINKING_DELTAS = (
 )
 
 
-# ---- for both wires: parts, schemas, reasoning
+# ---- for both wires: parts, schemas, reasoning, usage
 
 
 def write_part(part: Part) -> JSON:
     """Write a part as Chat Completions takes it. Raises BadRequest for what it cannot carry."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    kind, data, url = attachment(part)
+    kind, data, url, own = attachment(part, "openai")
     url = url or f"data:{kind};base64,{data}"
     if isinstance(part, ImagePart):
         detail = drop_none({"detail": (part.extra or {}).get("detail")})
@@ -78,10 +82,8 @@ def write_part(part: Part) -> JSON:
     if data and kind.startswith("audio/"):
         sound = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
         return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
-    return {
-        "type": "file",
-        "file": {"filename": getattr(part, "name", None) or "file", "file_data": url},
-    }
+    file = {"filename": getattr(part, "name", None) or "file", "file_data": url}
+    return {"type": "file", "file": file} | own
 
 
 STRICT_KEYWORDS = re.compile(
@@ -111,10 +113,8 @@ def _is_strict(schema: JSON) -> bool:
     if not all(map(STRICT_KEYWORDS.fullmatch, keys)) or not keys & {"type", "anyOf", "enum"}:
         return False
     properties = as_dict(schema.get("properties"))
-    if schema.get("type") == "object":
-        is_closed = schema.get("additionalProperties") is False
-        if not is_closed or {*schema.get("required", ())} != properties.keys():
-            return False
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        return False
     inner = [*properties.values(), *as_dict(schema.get("$defs")).values(), *schema.get("anyOf", ())]
     if schema.get("type") == "array":
         inner.append(schema.get("items"))
@@ -159,6 +159,29 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
     return whole
 
 
+def read_openai_usage(usage: JSON) -> Usage | None:
+    """Read the tokens that a server reports, in the words of either wire."""
+    counts = read_counts(usage)
+    if not counts:
+        return None
+    asked = max(counts["prompt_tokens"], counts["input_tokens"])
+    answered = max(counts["completion_tokens"], counts["output_tokens"])
+    reasoning = counts["reasoning_tokens"]
+    if counts["total_tokens"] == asked + answered + reasoning:
+        answered += reasoning  # xAI counts it beside the rest
+    return Usage(
+        input_tokens=asked,
+        output_tokens=answered,
+        cached_input_tokens=max(
+            counts["cached_tokens"],
+            counts["num_cached_tokens"],  # Mistral
+            counts["prompt_cache_hit_tokens"],  # DeepSeek
+        ),
+        cache_write_tokens=counts["cache_write_tokens"],
+        reasoning_tokens=reasoning,
+    )
+
+
 # ---- the request
 
 
@@ -170,7 +193,7 @@ def _write_input(part: Part) -> JSON:
         return {"type": "input_image", "image_url": image["url"], "detail": detail}
     file = chat.get("file")
     if file:
-        if getattr(part, "url", None):
+        if "file_data" in file and getattr(part, "url", None):
             file = {"file_url": file["file_data"]}
         return {"type": "input_file"} | file
     if "text" in chat:
@@ -268,6 +291,8 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         raise BadResponse("a type is no text")  # no later request could hold it
     answered = {item.get("call_id") for item in items if item["type"].endswith("_output")}
     calls = list[ToolCall]()
+    citations = list[Citation]()
+    length = 0  # of the text so far
     has_other_calls = False
     is_refused = False
     for item in items:
@@ -279,6 +304,9 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         for part in as_dicts(item.get("content")):
             if "refusal" in part:
                 is_refused = True
+            if item["type"] == "message":
+                citations += read_citations(part.get("annotations"), length, length)
+                length += len(part.get("text") or "")
     reason = as_dict(data.get("incomplete_details")).get("reason") or status
     stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
     if is_refused:
@@ -292,6 +320,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         thinking=_items_text(items, "reasoning") or None,
         stop_reason=stop,
         raw=raw,
+        citations=tuple(citations),
     )
 
 

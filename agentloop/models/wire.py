@@ -1,6 +1,6 @@
 """What the JSON of all wires has in common: turns, parts, names, schemas, counts, events.
 
-Copy with: errors.py, events.py and what they name.
+Copy with: errors.py, events.py, tools.py and what they name.
 
 Nothing here sends. http.py is how a request travels; this is how one is written, and a reply read.
 """
@@ -26,6 +26,7 @@ from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaE
 from ..messages import (
     JSON,
     AssistantMessage,
+    Citation,
     Content,
     FilePart,
     ImagePart,
@@ -37,6 +38,7 @@ from ..messages import (
     ToolMessage,
     clean_text,
 )
+from ..tools import Tool
 
 LONGEST_ASKED = 86_400.0  # seconds: what is more counts as a day
 
@@ -167,17 +169,19 @@ def kept_blocks(
     return blocks
 
 
-def attachment(part: Part) -> tuple[str, str, str | None]:
+def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     """Return the media type of an image or a file, its data in base64, and its address if any.
 
-    Raises BadRequest for other parts: no provider carries them.
+    The last are the fields that its `extra` has for the provider. Raises BadRequest for other
+    parts: no provider carries them.
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot carry {part!r:.80}")
+    own = as_dict(as_dict(part.extra).get(provider))
     found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
     if found:
-        return found[1], found[2], None
-    return part.media_type or "", base64.b64encode(part.data or b"").decode(), part.url
+        return found[1], found[2], None, own
+    return part.media_type or "", base64.b64encode(part.data or b"").decode(), part.url, own
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
@@ -213,7 +217,43 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     return hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
+def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
+    """Write what a provider is told of a tool: its name, what it does, its schema, and its `extra`.
+
+    Raises ValueError if a name in `extra` is one of the others.
+    """
+    about = {"name": tool.name, "description": tool.description} | schema
+    extra = as_dict(as_dict(tool.extra).get(provider))
+    if extra.keys() & about.keys():
+        raise ValueError(f"tool {tool.name!r}: extra[{provider!r}] may not have {[*about]}")
+    return about | extra
+
+
 # ---- the reply
+
+
+def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
+    """Yield the sources that any provider names for `text[start:end]`.
+
+    OpenAI's have places of their own, which are counted from there.
+    """
+    for source in as_dicts(sources):
+        if source.get("type") == "file":
+            continue  # OpenRouter: what is in a file of the request
+        about = {**source}
+        for nested in source.values():  # so it is in Chat Completions, and at Google
+            about |= as_dict(nested)
+        url = about.get("url") or about.get("uri") or about.get("source") or about.get("sourceUri")
+        title = about.get("title") or about.get("document_title") or about.get("filename")
+        places = read_counts(about)
+        raw = parse_json(clean_text(json.dumps(source, ensure_ascii=False)))
+        yield Citation(
+            plain_text(url),
+            plain_text(title),
+            start + places["start_index"],
+            end + places["end_index"],
+            raw,
+        )
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:

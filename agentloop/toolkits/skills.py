@@ -6,60 +6,47 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[...], skills=discover_skills("skills"))
 
-A skill is a folder with a SKILL.md: front matter (name, description, allowed-tools), then the
-instructions. Other files in it are read when they are needed. (Slash commands are a recipe:
-examples/recipes/slash_commands.py.)
+A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. Other
+files in it are read when they are needed. `allowed-tools` denies nothing here, as programs do not
+agree what it says: a recipe, examples/recipes/skills.py, denies the other tools.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import (
-    JSON,
-    AssistantMessage,
-    Message,
-    Record,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from ..messages import JSON
 from ..tools import Tool
-from ..transcript import Fold, Records, denied
 from ..waiting import call_function
 
 SKILL = (
     "Read the instructions for one kind of task. Before you begin a task that fits one of these, "
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
-NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
 
 # Front matter: the part of YAML that such files use. These are quoted values, lists, and values of
 # several lines.
 HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
 # A key, and its value with the indented lines, the lines of a list and the empty ones below it.
 FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
-# Each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`.
-EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 @dataclass(frozen=True)
 class Skill:
     """Instructions for one kind of task: a folder with a SKILL.md.
 
-    allowed_tools: the tools that may be called while it is active; None means all.
+    fields: all of its front matter.
     """
 
     name: str
     description: str
     folder: Path
-    allowed_tools: tuple[str, ...] | None = None
+    fields: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
@@ -69,11 +56,7 @@ def discover_skills(folder: str | Path) -> list[Skill]:
     """
     found = list[Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
-        allowed_tools = None
-        for key in ("allowed-tools", "allowed_tools"):
-            if key in head:
-                allowed_tools = tuple(EACH_NAME.findall(head[key]))
-        found.append(Skill(head["name"], head["description"], path.parent, allowed_tools))
+        found.append(Skill(head["name"], head["description"], path.parent, head))
     return found
 
 
@@ -102,28 +85,14 @@ def read_folder(
 class Skills(Loop):
     """Offers skills: the model sees their list, loads one with `skill`, and reads its files.
 
-    A skill is active until another one is loaded or the next prompt comes. The tools on offer stay
-    the same, for the provider's cache: calls of tools that it does not allow are denied.
-
     skills: as `discover_skills` returns them.
-    skill_exempt: tools that are never denied, such as a done tool.
     """
 
     skills: Sequence[Skill] = ()
-    skill_exempt: Sequence[str] = ("done",)
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
         return [*tools, SkillTool(self.skills)] if self.skills else tools
-
-    async def call_tool(self, call: ToolCall) -> ToolMessage:
-        active = self.fold(ActiveSkill).name
-        for skill in self.skills:
-            if skill.name == active and skill.allowed_tools is not None:
-                allowed = [*skill.allowed_tools, "skill", *self.skill_exempt]
-                if call.name.lower() not in [name.lower() for name in allowed]:
-                    return denied(call, NOT_ALLOWED.format(active, ", ".join(allowed)))
-        return await super().call_tool(call)
 
 
 class SkillTool(Tool):
@@ -139,8 +108,8 @@ class SkillTool(Tool):
             "path": {"type": "string", "default": "SKILL.md"},
         }
         parameters = {"type": "object", "properties": properties, "required": ["name"]}
-        options = {"parallel": False, "idempotent": True, "read_only": True}
-        super().__init__("skill", description, parameters, **options)
+        super().__init__("skill", description, parameters, idempotent=True, read_only=True)
+        self.parallel = False
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
@@ -156,27 +125,3 @@ def find(folder: Path, path: str) -> Path:
             "links stay in it."
         )
     return found
-
-
-class ActiveSkill(Fold):
-    """The `name` of the skill that was read last since the newest prompt, or ""."""
-
-    def __init__(self, log: Records = ()) -> None:
-        super().__init__(log)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.name = ""
-        self._asked_for = dict[str, str]()  # arguments, by call id
-
-    def take(self, at: int, record: Record | Message) -> None:
-        if isinstance(record, UserMessage) and record.origin == "user":
-            self._begin()
-        elif isinstance(record, AssistantMessage):
-            for call in record.tool_calls:
-                if call.name == "skill":
-                    self._asked_for[call.id] = call.arguments
-        elif isinstance(record, ToolMessage) and not record.is_error:
-            arguments = self._asked_for.get(record.tool_call_id)
-            if arguments is not None:
-                self.name = parse_arguments(arguments).get("name", self.name)

@@ -57,7 +57,7 @@ agent = Cook(llm=model, tools=[recipe], listeners=[tell])
 if __name__ == "__main__":
     answer = agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?")
     *_, before, after = (request.messages for request in model.requests)
-    show("before: the request for a summary, which is all of it and one message more", before)
+    show("before: the request for a summary is the one before it and one message more", before)
     show("after: the next request", after)
     print(answer)
     print("Notice: the answer needs an egg count that only the summary still has.")

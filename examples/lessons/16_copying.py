@@ -5,11 +5,11 @@ compaction, a model over HTTP. Copy it beside your program and change what you l
 does the first, prints the loop that you would change, and runs a program without the library.
 
 For more than that, `agentloop bundle` writes the parts that you name into one file.
-`--check` says later which of them you have changed; `--upgrade` renews the others.
+It keeps a copy as shipped beside it, and `--upgrade` merges what is newer into what you changed.
 
 Task: bundle `session` too, add a class of your own to the file, and run it twice. It prints `0
-messages so far`, then `2 messages so far`. What does `agentloop bundle --check` say of what you
-added?
+messages so far`, then `2 messages so far`. How many lines has the file that the copy as shipped,
+`my_agent.shipped`, has not?
 """
 
 import shutil

@@ -4,6 +4,7 @@ One wants it when those who write the agents do not write Python, or have such f
 Claude Code. With `as_tool` of toolkits/subagent.py each is a tool of its own.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryDirectory
 from agentloop import Agent, ChatModel, Loop, ScriptedModel, Tool, ToolError, call
 from agentloop.depends import Overrides, current_agent, current_call
 from agentloop.messages import JSON
-from agentloop.toolkits.skills import EACH_NAME, read_folder
+from agentloop.toolkits.skills import read_folder
 from agentloop.toolkits.subagent import run_sub_agent
 from agentloop.tools import NO_OVERRIDES, find_tool
 
@@ -25,6 +26,9 @@ model: small
 ---
 Read it, and say in one sentence what it is about.
 """
+
+# each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
+EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 @dataclass(frozen=True)

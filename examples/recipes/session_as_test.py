@@ -24,7 +24,6 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Loop,
-    ReplayMismatch,
     ScriptedModel,
     Session,
     ToolMessage,
@@ -55,6 +54,10 @@ def test_{0}(tmp_path):
     # ignore=r"..." names what differs from run to run
     asyncio.run(run_again(make_agent, HERE / "{0}.jsonl", HERE / "files", tmp_path))
 '''
+
+
+class ReplayMismatch(AssertionError):
+    """A call has another result than in the session."""
 
 
 def make_agent(llm: ScriptedModel, folder: Path) -> Loop:

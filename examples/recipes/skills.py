@@ -1,16 +1,88 @@
 """Skills: a folder of instructions for each kind of task, loaded when a task needs them.
 
 One wants them when a system prompt grows: of a skill the model sees one line until it loads it.
-While a skill is active, tools that it does not allow are denied; the tools on offer stay the same,
-so that the provider's cache holds.
+Here, while a skill is active, calls of tools that its `allowed-tools` does not name are denied. The
+tools on offer stay the same, so that the provider's cache holds.
 """
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, ScriptedModel, tool
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Message,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    tool,
+)
+from agentloop.arguments import parse_arguments
+from agentloop.messages import Record
 from agentloop.models.scripted import call
-from agentloop.toolkits.skills import Skills, discover_skills
+from agentloop.toolkits.skills import Skill, Skills, discover_skills
+from agentloop.transcript import Fold, Records, denied
+
+NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
+# each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
+EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
+
+
+class StrictSkills(Skills):
+    """Denies the tools that the active skill does not allow.
+
+    A skill is active until another one is loaded or the next prompt comes.
+
+    skill_exempt: tools that are never denied, such as a done tool.
+    """
+
+    skill_exempt: Sequence[str] = ("done",)
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        active = self.fold(ActiveSkill).name
+        for skill in self.skills:
+            names = allowed_tools(skill)
+            if skill.name == active and names is not None:
+                allowed = [*names, "skill", *self.skill_exempt]
+                if call.name.lower() not in [name.lower() for name in allowed]:
+                    return denied(call, NOT_ALLOWED.format(active, ", ".join(allowed)))
+        return await super().call_tool(call)
+
+
+def allowed_tools(skill: Skill) -> list[str] | None:
+    """Return the names of the tools that a skill allows; None if it allows all."""
+    for key in ("allowed-tools", "allowed_tools"):
+        if key in skill.fields:
+            return EACH_NAME.findall(skill.fields[key])
+    return None
+
+
+class ActiveSkill(Fold):
+    """The `name` of the skill that was read last since the newest prompt, or ""."""
+
+    def __init__(self, log: Records = ()) -> None:
+        super().__init__(log)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.name = ""
+        self._asked_for = dict[str, str]()  # arguments, by call id
+
+    def take(self, at: int, record: Record | Message) -> None:
+        if isinstance(record, UserMessage) and record.origin == "user":
+            self._begin()
+        elif isinstance(record, AssistantMessage):
+            for call in record.tool_calls:
+                if call.name == "skill":
+                    self._asked_for[call.id] = call.arguments
+        elif isinstance(record, ToolMessage) and not record.is_error:
+            arguments = self._asked_for.get(record.tool_call_id)
+            if arguments is not None:
+                self.name = parse_arguments(arguments).get("name", self.name)
+
 
 TEA = """\
 ---
@@ -32,7 +104,7 @@ def door() -> str:
     return "The door is open."
 
 
-class Butler(Skills, Agent):
+class Butler(StrictSkills, Agent):
     tools = (kettle, door)
 
 

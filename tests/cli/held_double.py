@@ -47,6 +47,10 @@ def pieces(turn):
 
 
 class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        models = [{"id": "first-model"}, {"id": "second-model"}]
+        self.whole(200, {"data": models} if self.path == "/v1/models" else {})
+
     def do_POST(self):
         body = parse(self.rfile.read(int(self.headers["Content-Length"])))
         try:

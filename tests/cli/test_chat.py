@@ -1,11 +1,13 @@
 """The chat, typed at in a real terminal: tmux draws what a person would see."""
 
 import base64
+import json
 import os
 import re
 import shlex
 import sys
 import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -556,6 +558,260 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.enter(f"/resume {names[0]}", "> first words")
     screen.enter("and here?", "four")
     assert said(server.requests[-1]) == ["first words", "and here?"]
+
+
+WRITE = ("write", {"path": "new.txt", "content": "one\n"})
+
+
+def test_a_key_changes_what_is_asked_for(chat, project):
+    screen = chat([WRITE], "two", [WRITE, LEDGER], "three", options=["--session", "s"])
+    screen.press("BTab")
+    screen.expect("\naccept edits  context ")
+    screen.enter("first", QUESTION, 0)
+    screen.expect("two")
+    assert (project / "new.txt").read_text() == "one\n"
+    screen.press("BTab")
+    screen.expect("\nplan  context ")
+    screen.enter("second", "three")
+    results = said(screen.server.requests[-1], "tool")[-2:]
+    assert all("you may only read" in each for each in results)
+    screen.press("BTab")
+    screen.expect("\nask  context ")
+    assert not (project / "ledger").exists()
+
+
+def test_a_mode_allows_edits_and_still_asks_for_commands(chat, project):
+    screen = chat([WRITE, LEDGER], "done")
+    screen.press("BTab")
+    screen.enter("go", "│ echo ran >> ledger")
+    screen.enter("n", "done")
+    assert (project / "new.txt").exists()
+    assert not (project / "ledger").exists()
+
+
+def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(chat, project):
+    screen = chat([LEDGER], "done")
+    screen.enter("go", QUESTION)
+    screen.enter("yess", "(yess? Say y, a or n, or in a few words what to do instead.)")
+    assert len(screen.server.requests) == 1
+    screen.enter("look at it first", "done")
+    assert "look at it first" in said(screen.server.requests[-1], "tool")[0]
+    assert not (project / "ledger").exists()
+
+
+def test_what_cannot_be_done_is_not_asked_for(chat, project):
+    (project / "a.py").write_text("one\n")
+    wrong = ("edit", {"path": "a.py", "old_text": "two", "new_text": "three"})
+    unread = ("write", {"path": "a.py", "content": "three\n"})
+    misspelt = ("edit", {"file": "a.py"})
+    screen = chat([wrong], [unread], [misspelt], "I give up.")
+    assert QUESTION not in screen.enter("go", "I give up.")
+    found, read_first, missing = said(screen.server.requests[-1], "tool")
+    assert "a.py" in found
+    assert "read it first" in read_first
+    assert "path" in missing
+    assert not any("not allowed" in each for each in (found, read_first, missing))
+
+
+def test_several_edits_are_shown_as_one_diff(chat, project):
+    (project / "a.py").write_text("one\ntwo\n")
+    edits = [{"old_text": old, "new_text": old.upper()} for old in ("one", "two")]
+    screen = chat([("multi_edit", {"path": "a.py", "edits": edits})], "done")
+    shown = screen.enter("go", QUESTION)
+    for line in ("-one", "-two", "+ONE", "+TWO"):
+        assert line in shown
+    screen.enter("y", "done")
+    assert (project / "a.py").read_text() == "ONE\nTWO\n"
+
+
+def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
+    (project / "a.py").write_text("answer = 42\n")
+    (project / "b.bin").write_bytes(b"\0\1")
+    screen = chat("I see.", "Again.")
+    shown = screen.enter("what is in @a.py, and in @b.bin? Ask @anna.", "I see.")
+    assert "(a.py goes along: 12 characters.)" in shown
+    assert "(b.bin is no text.)" in shown
+    assert "answer = 42" not in shown
+    [prompt] = said(screen.server.requests[0])
+    assert "answer = 42" in str(prompt)
+    screen.enter("/undo", "Taken back")
+    screen.expect("> what is in @a.py, and in @b.bin? Ask @anna.")
+    assert "answer = 42" not in screen.screen()
+
+
+def test_the_memory_files_of_the_repository_and_of_the_user_are_read(chat, project, tmp_path):
+    (project / ".git").mkdir()
+    below = project / "src" / "deep"
+    below.mkdir(parents=True)
+    own = tmp_path / "home" / ".config" / "agentloop"
+    own.mkdir(parents=True)
+    texts = {
+        own / "AGENTS.md": "of the user",
+        tmp_path / "AGENTS.md": "above the repository",
+        project / "AGENTS.md": "of the root",
+        project / "CLAUDE.md": "for another program",
+        below.parent / "CLAUDE.md": "of src",
+        below / "AGENTS.md": "of deep",
+    }
+    for path, text in texts.items():
+        path.write_text(text)
+    screen = chat("done", cwd=below)
+    screen.enter("go", "done")
+    memory = str(screen.server.requests[0]["messages"][1])
+    places = [memory.find(each) for each in ("of the user", "of the root", "of src", "of deep")]
+    assert sorted(places) == places
+    assert places[0] > 0
+    assert "above the repository" not in memory
+    assert "another program" not in memory
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_model_reads_what_a_command_printed_until_it_was_stopped(chat, project, own):
+    command = "echo some output; echo > started; sleep 300"
+    screen = chat([("bash", {"command": command})], "fine", options=["--yes"])
+    screen.enter(f"!{command}" if own else "go", "\n  some output")
+    screen.press("Escape")
+    screen.expect("(Stopped")
+    if own:
+        screen.server.turns.pop(0)
+    screen.enter("go on", "fine")
+    told = "\n".join(map(str, said(screen.server.requests[-1])))
+    assert "some output" in told.replace(command, "")
+
+
+def test_ones_own_cd_is_not_the_agents(chat, project):
+    (project / "sub").mkdir()
+    screen = chat([("bash", {"command": "pwd"})], "done", options=["--yes"])
+    screen.enter("!cd sub", "[No output.]")
+    screen.enter("!pwd", f"{project}/sub\n")
+    screen.enter("go", "done")
+    assert said(screen.server.requests[-1], "tool") == [str(project)]
+
+
+def test_a_long_paste_is_folded_until_it_is_sent(chat):
+    text = "".join(f"pasted {n}\n" for n in range(300))
+    screen = chat("I see.", columns=80, rows=24)
+    screen.type("look: ")
+    screen.paste(text)
+    screen.expect("> look: [paste 1: 301 lines]")
+    screen.press("Enter")
+    screen.expect("I see.")
+    assert "pasted 17" not in screen.screen()
+    assert said(screen.server.requests[0]) == [f"look: {text}"]
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
+def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_it(
+    chat, project, columns, rows
+):
+    text = "".join(f"line {n}\n" for n in range(10_000))
+    write = ("write", {"path": "new.txt", "content": text})
+    screen = chat([write], "done", columns=columns, rows=rows, PAGER="less")
+    screen.enter("go", QUESTION)
+    screen.expect("lines more: Ctrl-O shows them")
+    visible = screen.do("capture-pane", "-p")
+    assert re.search("╭─+ write new.txt ─+╮", visible)
+    assert QUESTION in visible
+    screen.press("C-o")
+    screen.press("G")
+    wait_for(lambda: "line 9999" in screen.do("capture-pane", "-p"), screen)
+    screen.press("q")
+    screen.enter("y", "done")
+    assert (project / "new.txt").read_text() == text
+
+
+def test_a_chat_that_was_killed_says_which_call_has_an_unknown_outcome(chat, project):
+    command = "echo started > ledger; sleep 300"
+    screen = chat([("bash", {"command": command})], "I look.", options=["--yes"])
+    screen.enter("go", f"* bash {command}")
+    wait_for(lambda: lines_of(project / "ledger"), screen)
+    screen.kill()
+    screen = chat(server=screen.server, options=["-c"])
+    shown = screen.expect("Enter goes on with it.)")
+    assert f"(It is unknown what came of this call: bash {command})" in shown
+    screen.press("Enter")
+    screen.expect("I look.")
+    assert "outcome is unknown" in said(screen.server.requests[-1], "tool")[0]
+
+
+def test_commands_in_the_background_are_listed_and_end_with_the_chat(chat, project):
+    command = "echo $$ > pid; sleep 300"
+    screen = chat([("bash", {"command": command, "background": True})], "done", options=["--yes"])
+    screen.enter("go", "done")
+    shown = screen.expect("\nin the background: ")
+    id = re.search(r"Its id is (\w+)\.", shown)[1]
+    assert f"in the background: {id}" in shown
+    wait_for(lambda: lines_of(project / "pid"), screen)
+    assert screen.leave() == 0
+    wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
+
+
+SERVER = """
+import pathlib, time
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+from agentloop import tool
+from agentloop.toolkits.mcp import serve
+
+@tool
+def secret() -> str:
+    "Say the secret."
+    return "xyzzy"
+
+serve([secret], "mine")
+"""
+
+
+def test_mcp_servers_start_behind_the_prompt_and_a_message_waits_for_them(chat, project):
+    pytest.importorskip("mcp")
+    (project / "server.py").write_text(SERVER)
+    server = {"command": sys.executable, "args": ["server.py"], "env": {"PYTHONPATH": os.getcwd()}}
+    (project / "mcp.json").write_text(json.dumps({"mcpServers": {"mine": server}}))
+    screen = chat("done", options=["--mcp", "mcp.json"])
+    screen.enter("go", "Esc stops (")
+    assert not screen.server.requests
+    (project / "go").touch()
+    screen.expect("done")
+    names = [each["function"]["name"] for each in screen.server.requests[0]["tools"]]
+    assert "mine__secret" in names
+
+
+def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
+    with HeldDouble("one", "two") as server:
+        port = server.server_port
+        (tmp_path / "sitecustomize.py").write_text(
+            f"import agentloop.cli.config as config\nconfig.PORTS = (1, {port})\n"
+        )
+        more = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+        (tmp_path / "project").mkdir()
+        where = {"cwd": tmp_path / "project", "home": tmp_path / "home"}
+        where["home"].mkdir()
+        screen = Tmux(**where, **more)
+        try:
+            screen.expect(f"second-model at http://localhost:{port}/v1")
+            screen.press("Down", "Enter")
+            screen.expect("\ncontext ")
+            screen.enter("go", "one")
+        finally:
+            screen.close()
+        screen = Tmux(**where, **more)
+        try:
+            screen.expect("\ncontext ")
+            screen.enter("go", "two")
+        finally:
+            screen.close()
+    assert [each["model"] for each in server.requests] == ["second-model", "second-model"]
+
+
+def test_a_closed_terminal_ends_the_chat_and_its_command(chat, project):
+    command = "echo $$ > pid; sleep 300"
+    screen = chat([("bash", {"command": command})], options=["--yes"])
+    screen.enter("go", f"* bash {command}")
+    wait_for(lambda: lines_of(project / "pid"), screen)
+    pid = int(lines_of(project / "pid")[0])
+    screen.do("kill-server")
+    while not is_gone(pid):
+        time.sleep(0.05)
 
 
 def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from agentloop import Usage, events
-from agentloop.cli.agent import stem
 from agentloop.cli.config import KEYS, Config, choose
-from agentloop.cli.main import COMMANDS, SEAMS, main
+from agentloop.cli.kept import stem
+from agentloop.cli.main import COMMANDS, main
 from agentloop.common.store import SessionFile, session_path
 from tests.cli.command import MODULE, ROOT, environment, run
 from tests.cli.held_double import HeldDouble
@@ -97,11 +97,7 @@ WRONG = rf"""
 bundle compacton -o x.py -> There is no part 'compacton': see --list.
 bundle -o x.py -> Name the parts, and a file
 bundle done -o . -> File exists
-bundle --check x.py -> No such file or directory
-explain none:LIS -> module 'none' has no attribute 'LIS'
-explain none:LIST -> none:LIST is no agent: name one as my_module:MyAgent.
-explain no_module:X -> No module named 'no_module'
-explain {chr(27)}]0;x{chr(7)} -> \x1b]0;x\x07
+bundle --upgrade x.py -> No such file or directory
 replay none -> there is no session none
 view missing.jsonl -> there is no session missing.jsonl
 view none.py -> is no session
@@ -382,33 +378,6 @@ def test_a_mistake_in_the_config_file_is_named(here, monkeypatch, capsys, text, 
 
 
 # ---- explain
-
-MINE = """\
-from agentloop import Agent, Loop, Request, Session
-
-class Loud(Loop):
-    async def call_model(self, request: Request):
-        return await super().call_model(request)
-
-class MyAgent(Loud, Session, Agent):
-    max_iterations = 50
-"""
-
-
-def test_explain_names_the_classes_of_each_seam_from_left_to_right(here, capsys):
-    (here / "mine_to_explain.py").write_text(MINE)
-    assert main(["explain", "mine_to_explain:MyAgent"]) == 0
-    first, *rows = capsys.readouterr().out.splitlines()
-    assert first.startswith("From left to right: MyAgent Loud Session Agent DoneTool ")
-    shown = []
-    for row in rows:
-        cls, seam, file, line = re.fullmatch(r"(\w+)\.(\w+) +(\S+):(\d+)", row).groups()
-        assert file == str(here / "mine_to_explain.py") or Path(file).is_relative_to(ROOT)
-        assert f"def {seam}(" in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
-        shown.append((cls, seam))
-    classes = sys.modules.pop("mine_to_explain").MyAgent.__mro__
-    assert shown == [(c.__name__, seam) for seam in SEAMS for c in classes if seam in vars(c)]
-    assert ("Loud", "call_model") in shown
 
 
 def test_it_can_be_imported_where_there_is_no_posix():

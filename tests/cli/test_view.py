@@ -30,7 +30,7 @@ from agentloop import (
     dump_record,
     tool,
 )
-from agentloop.cli.agent import CodingAgent
+from agentloop.cli.coding import CodingAgent
 from agentloop.cli.main import main
 from agentloop.cli.remembering import Remembered
 from agentloop.cli.view import data_of, logs_of, page_of

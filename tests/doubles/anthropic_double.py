@@ -117,7 +117,7 @@ def _in_order(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking"}
 FIELDS |= {"temperature", "top_p", "top_k", "stream", "stop_sequences", "metadata"}
-FIELDS |= {"service_tier", "output_config", "container", "cache_control"}
+FIELDS |= {"service_tier", "output_config", "container", "cache_control", "context_management"}
 TOOL_FIELDS = {"type", "name", "description", "input_schema", "cache_control", "strict"}
 TOOL_FIELDS |= {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
 BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # whose, fields needed, other fields
@@ -136,6 +136,7 @@ SOURCES = {
     "base64": {"type", "media_type", "data"},
     "url": {"type", "url"},
     "text": {"type", "media_type", "data"},
+    "file": {"type", "file_id"},
 }
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
@@ -176,6 +177,10 @@ def _check_tools(body: dict[str, Any]) -> None:
         return
     own = [tool for tool in body["tools"] if tool.get("type", "custom") == "custom"]
     assert all(tool.keys() <= TOOL_FIELDS for tool in own)
+    for tool in own:
+        # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
+        both = "cache_control" in tool and tool.get("defer_loading")
+        assert not both, f"Tool {tool['name']!r} cannot have both defer_loading and cache_control"
     names = [tool.get("name") for tool in body["tools"]]
     assert len(set(names)) == len(names)
     choice = body.get("tool_choice", {"type": "auto"})
@@ -254,7 +259,7 @@ def _check_source(source: dict[str, Any], kind: str) -> None:
     form = source.get("type", "")
     assert source.keys() == SOURCES.get(form)
     assert form != "text" or kind == "document"
-    types = {"text": ("text/plain",), "base64": IMAGES, "url": (None,)}[form]
+    types = {"text": ("text/plain",), "base64": IMAGES}.get(form, (None,))
     if kind == "document" and form == "base64":
         types = ("application/pdf",)
     assert source.get("media_type") in types

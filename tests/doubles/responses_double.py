@@ -244,4 +244,6 @@ def _check_content(content: Any, role: str) -> None:
         kind, kinds = part.get("type"), PARTS[role]
         assert kind in kinds
         assert not kinds[kind] or kinds[kind] in part
-        assert kind != "input_file" or ("file_data" in part) != ("file_url" in part)
+        if kind == "input_file":
+            assert len(part.keys() & {"file_data", "file_url", "file_id"}) == 1
+            assert "file_data" in part or "filename" not in part

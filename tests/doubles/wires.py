@@ -52,14 +52,33 @@ class Naps(list[float]):
 
 @dataclass(frozen=True)
 class Wire:
-    """One provider's way to speak."""
+    """One provider's way to speak.
+
+    errors: what stands for each class of errors inside a good answer.
+    settings: those of its chat model. `bare` are those with which it adds nothing by itself, and
+        `thinks` those with which it shows what it thinks.
+    extra: its name in `Tool.extra`.
+    choice: the field of a request that says which tool is to be called; it has
+        `choice_beside_provider_tools` if the provider's own tools stand beside the agent's.
+    schema: the field of a declared tool that has its parameters.
+    results_hold_media: an image may stand in the result of a call.
+    last_event_says_nothing: a stream is whole without its last event.
+    """
 
     name: str
     chat: type[HTTPModel]
     double: type[OpenAIDouble]
     model_name: str
-    errors: Mapping[str, Any]  # what stands for each class of errors inside a good answer
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of its chat model
+    errors: Mapping[str, Any]
+    extra: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    bare: Mapping[str, Any] = field(default_factory=dict)
+    thinks: Mapping[str, Any] = field(default_factory=dict)
+    choice: str = "tool_choice"
+    choice_beside_provider_tools: Mapping[str, Any] | None = None
+    schema: str = "parameters"
+    results_hold_media: bool = False
+    last_event_says_nothing: bool = False
 
     def model(self, server: Any, **settings: Any) -> Any:
         """Make the chat model for a double, a FaultServer, or an address; it never sleeps."""
@@ -84,6 +103,35 @@ class Wire:
         """Write a whole streamed HTTP response."""
         return stream_head() + chunk(b"".join(self.frames(reply))) + chunk(b"")
 
+    def declared(self, body: Mapping[str, Any]) -> list[Any]:
+        """Return the agent's own tools in a request."""
+        tools: list[Any] = body["tools"]
+        return tools[0]["functionDeclarations"] if self.name == "google" else tools
+
+    def first_content(self, body: Mapping[str, Any]) -> Any:
+        """Return the content of the first message in a request."""
+        messages = body.get("messages") or body.get("input") or body["contents"]
+        return messages[0].get("content") or messages[0]["parts"]
+
+    def result_content(self, body: Mapping[str, Any]) -> Any:
+        """Return the content of the result of the call that follows the first message."""
+        if self.name == "responses":
+            return body["input"][2]["output"]
+        return body["messages"][2]["content"][0]["content"]
+
+    def keep_beside(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return a place in a whole reply for what is kept as it came."""
+        beside: dict[str, Any] = {"type": "zzz"}
+        if self.name == "openai":
+            data["choices"][0]["message"]["extra_content"] = beside
+        elif self.name == "responses":
+            data["output"][0]["zzz"] = beside
+        elif self.name == "anthropic":
+            data["content"].append(beside)
+        else:
+            data["candidates"][0]["content"]["parts"].append(beside)
+        return beside
+
     def error(self, kind: str) -> bytes:
         """Write an error as an event in a stream."""
         error = self.errors[kind] | {"message": "later"}
@@ -107,6 +155,8 @@ OPENAI = Wire(
         "ServerError": {"type": "server_error"},
         "BadRequest": {"type": "invalid_request_error"},
     },
+    extra="openai",
+    last_event_says_nothing=True,  # [DONE]
 )
 RESPONSES = Wire(
     name="responses",
@@ -119,7 +169,10 @@ RESPONSES = Wire(
         "ServerError": {"code": "server_error"},
         "BadRequest": {"code": "invalid_prompt"},
     },
+    extra="openai",
     settings={"api": "responses"},
+    thinks={"reasoning_summary": "auto"},
+    results_hold_media=True,
 )
 ANTHROPIC = Wire(
     name="anthropic",
@@ -132,6 +185,12 @@ ANTHROPIC = Wire(
         "ServerError": {"type": "api_error"},
         "BadRequest": {"type": "invalid_request_error"},
     },
+    extra="anthropic",
+    bare={"cache": False},
+    thinks={"thinking": 1024},
+    schema="input_schema",
+    results_hold_media=True,
+    last_event_says_nothing=True,  # message_stop
 )
 GOOGLE = Wire(
     name="google",
@@ -144,6 +203,11 @@ GOOGLE = Wire(
         "ServerError": {"code": 500, "status": "INTERNAL"},
         "BadRequest": {"code": 400, "status": "INVALID_ARGUMENT"},
     },
+    extra="google",
+    thinks={"include_thoughts": True},
+    choice="toolConfig",
+    choice_beside_provider_tools={"includeServerSideToolInvocations": True},
+    schema="parametersJsonSchema",
 )
 WIRES = [OPENAI, RESPONSES, ANTHROPIC, GOOGLE]
 
@@ -181,11 +245,7 @@ PNG = ImagePart(data=b"\x89PNG\r\n", media_type="image/png")
 PDF = FilePart(data=b"%PDF-1.4", media_type="application/pdf", name="a.pdf")
 UNICODE = 'Zürich 漢字 👩\u200d👧 عربي e\u0301 \u2028\u0085 \\u0041 "quoted" </tool> \t|'
 LONG = "All work and no play. " * 500
-THINKS = {
-    "responses": {"reasoning_summary": "auto"},
-    "anthropic": {"thinking": 1024},
-    "google": {"include_thoughts": True},
-}
+THINKS = {wire.name: wire.thinks for wire in WIRES}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from agentloop.common.tokens import message_tokens
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent
 from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
-from agentloop.mixins.compaction import LEFT_OUT, SUMMARY_PROMPT, names_in
+from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
 from agentloop.mixins.meter import assert_prefix_stable
 from agentloop.models.scripted import call
 
@@ -18,6 +18,7 @@ from ..test_loop import add, shown
 from . import read, summarizing
 
 SMALL = CompactionConfig(context_window=1000)
+LONG = AssistantMessage("word " * 900, usage=Usage(100, 10))
 CUT = AssistantMessage("cut", usage=Usage(100, 10), stop_reason="length")
 
 
@@ -52,7 +53,7 @@ class TestCompaction(test_loop.TestLoop):
         assert shown(last)[2].endswith("SUMMARY")
         assert shown(last)[4].startswith("2 word"), "what was not seen yet stays word for word"
         assert len(last.messages) == 5
-        assert ask.messages[: len(before.messages)] == before.messages, "it reads the cache"
+        assert ask.messages[:-1] == before.messages, "it reads the cache, and writes nothing to it"
         assert (ask.tools, ask.tool_choice) == (before.tools, "auto")
 
     async def test_the_users_words_of_this_run_survive_every_summary_and_older_ones_do_not(self):
@@ -87,14 +88,15 @@ class TestCompaction(test_loop.TestLoop):
         assert long in shown(agent.llm.requests[-1])
         assert asked(agent) == []
 
-    @pytest.mark.parametrize("summary", ["", "  ", RuntimeError("down"), CUT])
+    @pytest.mark.parametrize("summary", ["", "  ", RuntimeError("down"), CUT, LONG])
     async def test_a_summary_that_comes_to_nothing_changes_nothing(self, summary, caplog):
         agent = make(*reads(1, 3), "done", summary=summary)
         assert await agent.query("x") == "done"
         assert not summaries(agent)
         assert len(agent.llm.requests[-1].messages) == 5
         assert "summar" in caplog.text
-        assert agent.usage == (CUT.usage if summary is CUT else Usage()), "it is paid"
+        paid = CUT.usage if summary in (CUT, LONG) else Usage()
+        assert agent.usage == paid
 
     @pytest.mark.parametrize("config", [None, CompactionConfig(keep_turns=0)])
     async def test_it_summarizes_when_it_is_told_to(self, config):
@@ -209,11 +211,11 @@ class TestCompaction(test_loop.TestLoop):
             "x1 x2 x1": "x1 | x2",
             "x1" * 1_000_000: "",
         }.items():
-            assert names_in([UserMessage(text)]) == names
+            assert names_in([UserMessage(text)], "", 8_000) == names
 
     def test_the_newest_names_stay_of_many_and_none_is_cut_in_two(self):
         floods = [" ".join(f"id_{n}_{k}" for k in range(1_000)) for n in range(200)]
-        names = names_in(map(UserMessage, floods)).split(" | ")
+        names = names_in(map(UserMessage, floods), "", 8_000).split(" | ")
         assert names[0].startswith("id_199_")
         assert {name.count("_") for name in names} == {2}
         assert 500 < len(names) < 1_000
@@ -225,6 +227,26 @@ class TestCompaction(test_loop.TestLoop):
         assert "prompt is too long" in result.text
         assert len(agent.llm.requests) == 1
         assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_turns_that_are_large_are_not_kept_beside_a_summary(self):
+        much = tool("Much", name="much")(lambda: "word " * 20_000)
+        few = tool("Few", name="few")(lambda: "word " * 100)
+        for each, kept in ((much, 1), (few, 3)):
+            calls = [call("much")] * 4 + [call(each.name)] * 2 + [call("much")]
+            agent = make(*calls, "done", tools=[much, few], compaction=CompactionConfig())
+            await agent.query("x")
+            summary = summaries(agent)[0]
+            at = agent.log.index(summary)
+            replies = [r for r in agent.log[summary.keep : at] if isinstance(r, AssistantMessage)]
+            assert len(replies) == kept
+
+    async def test_the_list_of_names_has_an_eighth_of_the_budget_at_most(self):
+        floods = [" ".join(f"id_{n}_{k}" for k in range(59)) for n in range(60)]
+        agent = make(*floods, context_budget=2_000)
+        for n in range(60):
+            await agent.query(f"prompt {n}")
+        sizes = [len(record.content.partition(NAMES)[2]) for record in summaries(agent)]
+        assert 900 < max(sizes) <= 1_000
 
     async def test_another_model_may_write_the_summary(self):
         cheap = ScriptedModel(AssistantMessage("CHEAP", usage=Usage(50, 5)), model="cheap")

@@ -5,6 +5,7 @@ import re
 import stat
 import sys
 import tempfile
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from agentloop import Agent, CompactionConfig, ImagePart, ScriptedModel, TextPart, tool
 from agentloop.common.tokens import count_tokens
 from agentloop.messages import Summary, ToolMessage
-from agentloop.mixins.offload import Offload, preview
+from agentloop.mixins.offload import Offload, preview, store
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -119,6 +120,17 @@ class TestOffload(test_loop.TestLoop):
             file.write_text("other")
         text = f"The text of {file.name} is gone or was changed: call the tool again."
         assert await read(agent, file.name) == (text, True)
+
+    async def test_a_write_that_fails_leaves_no_part_of_a_file(self, tmp_path, monkeypatch):
+        def full(path, data):
+            with path.open("wb") as file:
+                file.write(data[:10])
+            raise OSError(ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="space"):
+            store(tmp_path, "a long text " * 100)
+        assert [*tmp_path.iterdir()] == []
 
     async def test_a_result_that_cannot_be_written_is_cut(self, tmp_path, caplog):
         (tmp_path / "file").write_text("in the directory's place")

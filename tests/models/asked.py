@@ -1,7 +1,5 @@
 """What the models are asked in the tests of each wire: tools, messages, a conversation."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from agentloop import Agent
@@ -14,6 +12,7 @@ from agentloop.messages import (
     ToolMessage,
     UserMessage,
 )
+from agentloop.tools import Tool
 from tests.doubles.fault_server import FaultServer, send
 
 HI = [UserMessage("hi")]
@@ -27,7 +26,7 @@ CALLED, RESULT = (
 
 
 def fake_tool(name="weather", parameters=SCHEMA):
-    return SimpleNamespace(name=name, description=f"The {name}.", parameters=parameters)
+    return Tool(name, f"The {name}.", parameters)
 
 
 TOOLS = [fake_tool(), fake_tool("time", {"type": "object", "properties": {}})]

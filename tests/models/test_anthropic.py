@@ -20,8 +20,6 @@ from agentloop.messages import (
 )
 from agentloop.mixins.done import DoneTool, done_tool
 from agentloop.models.anthropic import AnthropicChunks, ChatAnthropic, write_anthropic_messages
-from agentloop.models.fallback import Fallback
-from agentloop.models.openai import ChatOpenAI
 from tests.doubles.anthropic_double import AnthropicDouble, redacted, sign, sse, thought
 from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.openai_double import Reply, calls
@@ -122,8 +120,6 @@ async def test_a_type_that_structured_outputs_lose_or_refuse_is_asked_for_by_the
         assert llm.with_output(done_tool(kind).parameters) is None
         agent = DoneTool(llm=llm, output_type=kind)
         assert [tool.name for tool in agent.toolset()] == ["done"]
-        both = Fallback(ChatOpenAI("m", base_url="http://x"), llm)
-        assert both.with_output(done_tool(kind).parameters) is None
 
 
 async def test_a_type_that_stands_twice_is_asked_for_natively():

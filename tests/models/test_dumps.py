@@ -1,4 +1,4 @@
-"""Dumps: the bodies as they went, without the key."""
+"""The recipe for dumps: the bodies as they went, without the key."""
 
 import json
 import stat
@@ -7,11 +7,13 @@ import sys
 import pytest
 
 from agentloop import Agent, ModelError
-from agentloop.models.replay import dump_to
 from tests.doubles.fault_server import FaultServer, fin
 from tests.doubles.openai_double import OpenAIDouble, Reply
 from tests.doubles.wires import KEY, OPENAI, TOOLS
 from tests.models.asked import ask
+from tests.test_recipes import load
+
+dump_to = load("dump_bodies").dump_to
 
 
 async def test_a_dump_has_the_bodies_as_they_went_without_the_key(tmp_path):

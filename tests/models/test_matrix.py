@@ -9,7 +9,7 @@ from agentloop.messages import AssistantMessage, ToolCall, ToolMessage
 from agentloop.models.google import UNSIGNED
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Reply
-from tests.doubles.wires import CONVERSATIONS, KEY, THINKS, TOOLS, WIRES, as_message, hold
+from tests.doubles.wires import CONVERSATIONS, KEY, TOOLS, WIRES, as_message, hold
 from tests.models.asked import HI, agent_of, ask, serving
 
 
@@ -43,8 +43,7 @@ SECOND = [Reply(thinking="mine", calls=[("add", {"a": 3, "b": 4}, "c2")]), Reply
 async def test_a_conversation_moves_to_another_provider_amid_a_turn_and_back(pair, streaming):
     async with pair[0].double(FIRST) as one, pair[1].double(SECOND) as two:
         here, there = (
-            wire.model(double, **THINKS.get(wire.name, {}))
-            for wire, double in zip(pair, (one, two), strict=True)
+            wire.model(double, **wire.thinks) for wire, double in zip(pair, (one, two), strict=True)
         )
         agent = agent_of(here, streaming, TOOLS)
         with pytest.raises(Exception, match="no more replies"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentloop import errors
+from agentloop import Agent, errors
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.events import ToolCallDeltaEvent
 from agentloop.messages import (
@@ -25,6 +25,7 @@ from agentloop.models import http
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
+from agentloop.tools import Tool, tool
 from tests import some
 from tests.doubles.fault_server import (
     FaultServer,
@@ -38,7 +39,7 @@ from tests.doubles.fault_server import (
     stream_head,
 )
 from tests.doubles.openai_double import Reply, calls
-from tests.doubles.wires import ANTHROPIC, GOOGLE, KEY, OPENAI, RESPONSES, THINKS
+from tests.doubles.wires import ANTHROPIC, GOOGLE, KEY, OPENAI, RESPONSES
 from tests.models.asked import (
     CALLED,
     HI,
@@ -95,7 +96,7 @@ KEPT_OUT = {"authorization", "anthropic-beta", "x-api-key", "x-goog-api-key"}
 
 async def test_the_default_request_holds_nothing_that_was_not_asked_for(wire):
     async with wire.double(["hello"]) as server:
-        llm = wire.model(server, **({"cache": False} if wire is ANTHROPIC else {}))
+        llm = wire.model(server, **wire.bare)
         assert (await ask(llm, messages=[SystemMessage("be brief"), *HI])).text == "hello"
     body, headers = REQUESTS[wire.name]
     assert server.requests == [body]
@@ -197,8 +198,8 @@ async def test_tools_of_the_provider_stand_behind_the_agent_s_own(wire, tools):
     first, last = body["tools"][0], body["tools"][-1]
     assert {name: last[name] for name in own} == own
     assert (first is last) == (not tools)
-    both = {"includeServerSideToolInvocations": True} if wire is GOOGLE and tools else None
-    assert (body.get("tool_choice"), body.get("toolConfig")) == (None, both)
+    choice = wire.choice_beside_provider_tools if tools else None
+    assert body.get(wire.choice) == choice
 
 
 CHOICES = {
@@ -221,15 +222,51 @@ FIRST_TOOL = {
 
 
 def test_tools_and_the_choice_among_them_are_written_as_each_provider_has_it(wire):
-    llm, name = wire.model("http://x"), "toolConfig" if wire is GOOGLE else "tool_choice"
-    assert name not in llm.body(HI, TOOLS, "auto", False)
+    llm = wire.model("http://x")
+    assert wire.choice not in llm.body(HI, TOOLS, "auto", False)
     assert not [key for key in llm.body(HI, (), "required", False) if "tool" in key.lower()]
     for choice, written in zip(("required", "none", "time"), CHOICES[wire.name], strict=True):
         body = llm.body(HI, TOOLS, choice, False)
-        assert body[name] == written
-    tools = body["tools"]
-    tools = tools[0]["functionDeclarations"] if wire is GOOGLE else tools
+        assert body[wire.choice] == written
+    tools = wire.declared(body)
     assert (tools[0], len(tools)) == (FIRST_TOOL[wire.name], 2)
+
+
+EXTRAS = {  # fields that the vendors' own types have, and what is nobody's here
+    "openai": {"description_for_humans": "d", "strict": True},
+    "responses": {"defer_loading": True, "allowed_callers": ["direct"], "strict": True},
+    "anthropic": {"input_examples": [{"city": "Bern"}], "eager_input_streaming": True},
+    "google": {"behavior": "BLOCKING"},
+}
+
+
+async def test_a_tool_has_fields_of_its_own_for_each_provider(wire):
+    extra = {"other": {"x": 1}, wire.extra: EXTRAS[wire.name]}
+
+    @tool("The weather.", extra=extra)
+    def weather(city: str) -> str:
+        return "sunny"
+
+    declared = wire.declared(await sent(wire, HI, [weather], **wire.bare))[0]
+    declared = declared.get("function", declared)  # Chat Completions nests it
+    assert declared.items() >= {"name": "weather", **EXTRAS[wire.name]}.items()
+    assert "x" not in declared
+
+
+def test_a_field_of_a_tool_that_is_set_already_is_refused(wire):
+    for name in ("name", "description", wire.schema):
+        own = Tool("weather", "The weather.", SCHEMA, extra={wire.extra: {name: "mine"}})
+        with pytest.raises(ValueError, match=f"tool 'weather': .*may not have .*{name}"):
+            wire.model("http://x").body(HI, [own], "auto", False)
+
+
+async def test_a_tool_that_a_search_finds_has_no_cache_mark():
+    # "Tools with defer_loading cannot use prompt caching"
+    # Source: https://github.com/router-for-me/CLIProxyAPI/issues/4561
+    found = Tool("weather", "The weather.", SCHEMA, extra={"anthropic": {"defer_loading": True}})
+    body = await sent(ANTHROPIC, HI, [fake_tool("search"), found])
+    marked = [each["name"] for each in body["tools"] if "cache_control" in each]
+    assert (marked, len(body["tools"])) == (["search"], 2)
 
 
 @only(OPENAI, RESPONSES)
@@ -239,6 +276,39 @@ async def test_strict_is_asked_for_tool_by_tool(wire):
         written = (await sent(wire, HI, tools, strict=setting))["tools"]
         strict = [bool(tool.get("function", tool).get("strict")) for tool in written]
         assert strict == [setting, False]
+
+
+# ---- compaction by the provider
+
+# Source: https://platform.claude.com/docs/en/build-with-claude/compaction
+ANTHROPIC_EDIT = {"edits": [{"type": "compact_20260112"}]}
+# Source: https://developers.openai.com/api/docs/guides/compaction
+OPENAI_EDIT = [{"type": "compaction", "compact_threshold": 100_000}]
+
+
+async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came():
+    summary = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
+    script = [Reply(blocks=[summary, {"type": "text", "text": "so"}]), "done"]
+    async with ANTHROPIC.double(script) as server:
+        settings = {"extra": {"context_management": ANTHROPIC_EDIT}, "cache": False}
+        llm = ANTHROPIC.model(server, betas=["compact-2026-01-12"], **settings)
+        agent = Agent(llm=llm, compaction=None)
+        assert await agent.query("hi") == "so"
+        assert await agent.query("and?") == "done"
+    first, second = server.requests
+    assert first["context_management"] == ANTHROPIC_EDIT
+    assert second["messages"][1]["content"] == script[0].blocks
+
+
+def test_a_summary_of_openai_goes_back_to_it_as_it_came():
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
+    part = {"type": "output_text", "text": "so", "annotations": []}
+    said = {"type": "message", "role": "assistant", "content": [part]}
+    llm = RESPONSES.model("http://x", extra={"context_management": OPENAI_EDIT})
+    reply = llm.read({"status": "completed", "output": [summary, said]})
+    assert llm.body([*HI, reply, *HI], (), "auto", False)["input"][1:3] == [summary, said]
+    other = RESPONSES.model("http://y").body([*HI, reply, *HI], (), "auto", False)
+    assert other["input"][1] == {"type": "message", "role": "assistant", "content": "so"}
 
 
 # ---- images and files
@@ -320,15 +390,45 @@ MORE = {"openai": [WAV, MP3], "responses": [], "anthropic": [CSV], "google": [WA
 
 
 async def test_images_and_files_are_carried_in_messages_and_in_results(wire):
-    parts, settings = [*PARTS, *MORE[wire.name]], {"cache": False} if wire is ANTHROPIC else {}
-    turn = [UserMessage(parts), CALLED, replace(RESULT, content=parts)]
-    takes = wire in (RESPONSES, ANTHROPIC)
-    body = await sent(wire, turn if takes else turn[:1], TOOLS, **settings)
-    messages = body.get("messages") or body.get("input") or body["contents"]
-    assert messages[0].get("content", messages[0].get("parts")) == CARRIED[wire.name]
-    if takes:
-        result = messages[2] if wire is RESPONSES else messages[2]["content"][0]
-        assert result.get("output", result.get("content")) == CARRIED[wire.name]
+    parts = [*PARTS, *MORE[wire.name]]
+    turn = [UserMessage(parts)]
+    if wire.results_hold_media:
+        turn += [CALLED, replace(RESULT, content=parts)]
+    body = await sent(wire, turn, TOOLS, **wire.bare)
+    assert wire.first_content(body) == CARRIED[wire.name]
+    if wire.results_hold_media:
+        assert wire.result_content(body) == CARRIED[wire.name]
+
+
+OWN = {  # fields that a file has for each provider, and the part that has them
+    "openai": ({"file": {"file_id": "file-1"}}, {"type": "file", "file": {"file_id": "file-1"}}),
+    "responses": ({"file": {"file_id": "file-1"}}, {"type": "input_file", "file_id": "file-1"}),
+    "anthropic": (
+        {"source": {"type": "file", "file_id": "file_1"}, "citations": {"enabled": True}},
+        media("document", "file", file_id="file_1")
+        | {"title": "a.pdf", "citations": {"enabled": True}},
+    ),
+    "google": (
+        {"videoMetadata": {"fps": 1}},
+        inline("application/pdf", "JVBERg==") | {"videoMetadata": {"fps": 1}},
+    ),
+}
+
+
+async def test_a_file_may_be_named_by_its_id_and_have_fields_for_a_provider(wire):
+    own, part = OWN[wire.name]
+    file = replace(PDF, extra={wire.extra: own, "other": {"file_id": "x"}})
+    body = await sent(wire, [UserMessage([file])], **wire.bare)
+    assert wire.first_content(body) == [part]
+    other = await sent(wire, [UserMessage([replace(PDF, extra={"other": own})])], **wire.bare)
+    assert other == await sent(wire, [UserMessage([PDF])], **wire.bare), "others get the data"
+
+
+@only(OPENAI, RESPONSES, ANTHROPIC)
+async def test_an_id_goes_before_an_address(wire):
+    own, part = OWN[wire.name]
+    file = FilePart(url=URL, name="a.pdf", extra={wire.extra: own})
+    assert wire.first_content(await sent(wire, [UserMessage([file])], **wire.bare)) == [part]
 
 
 @only(OPENAI, GOOGLE)
@@ -351,8 +451,8 @@ def test_what_cannot_be_carried_is_refused(wire):
 
 async def test_what_a_message_says_wins_over_what_its_provider_sent(wire):
     made = [("time", {"zone": "old-zone"}, "first"), ("time", {}, "second")]
-    script, settings = [Reply("secret", thinking="hm", calls=made)], THINKS.get(wire.name, {})
-    async with wire.double(script) as server, wire.model(server, **settings) as llm:
+    script = [Reply("secret", thinking="hm", calls=made)]
+    async with wire.double(script) as server, wire.model(server, **wire.thinks) as llm:
         reply = await ask(llm, tools=TOOLS)
     changed = ToolCall("renamed", "time", '{"zone": "new-zone"}')
     for edited, there, gone in (
@@ -621,7 +721,7 @@ async def test_a_server_that_leaves_the_stream_open_does_not_hold_us_up(
 ):
     monkeypatch.setattr(http, "LINGER", 0.01)
     frames = wire.frames()
-    if wire in (OPENAI, ANTHROPIC):  # [DONE], and message_stop, which say no more
+    if wire.last_event_says_nothing:
         frames = frames[: len(frames) - left_out]
     async with FaultServer([send(stream_head() + chunk(b"".join(frames))), stall()]) as server:
         assert (await ask(wire.model(server), streaming=True)).text == "hello"
@@ -688,18 +788,10 @@ async def test_a_bad_answer_is_tried_again_and_described(wire, body, kind, strea
     assert len(str(caught.value)) < 600
 
 
-BESIDE = {  # where a reply has a place for what is kept as it came
-    "openai": lambda data: data["choices"][0]["message"].setdefault("extra_content", {}),
-    "responses": lambda data: data["output"][0].setdefault("zzz", {}),
-    "anthropic": lambda data: data["content"].append(found := {"type": "zzz"}) or found,
-    "google": lambda data: data["candidates"][0]["content"]["parts"].append(f := {"zzz": 1}) or f,
-}
-
-
 @pytest.mark.parametrize("put", [b"[" * 300 + b"]" * 300, b"1" * 5_000], ids=["deep", "long"])
 async def test_what_no_json_can_hold_again_is_an_error(wire, streaming, put):
     whole = wire.whole(Reply("hello", thinking="hm"))
-    BESIDE[wire.name](whole)["x"] = "HERE"
+    wire.keep_beside(whole)["x"] = "HERE"
     async with serving(answer(json.dumps(whole).encode().replace(b'"HERE"', put))) as server:
         with pytest.raises(BadResponse):
             await ask(wire.model(server, max_retries=0), streaming)

@@ -44,7 +44,7 @@ async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
 
 async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised():
     too_long = ContextWindowExceeded("prompt is too long")
-    llm = ScriptedModel("one", too_long, "SUMMARY", too_long, "never")
+    llm = ScriptedModel("one " * 50, too_long, "SUMMARY", too_long, "never")
     agent = Agent(llm=llm)
     await agent.run("x")
     with pytest.raises(ContextWindowExceeded):

@@ -1,12 +1,11 @@
-"""Skills: loaded when needed, read inside their folder only, and denying other tools."""
+"""Skills: loaded when needed, and read inside their folder only."""
 
 import sys
 
 import pytest
 
-from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, assert_prefix_stable, tool
+from agentloop import Agent, ScriptedModel, ToolMessage, tool
 from agentloop.models.scripted import call
-from agentloop.toolkits import skills
 from agentloop.toolkits.skills import Skill, Skills, discover_skills
 
 from .. import test_loop
@@ -64,8 +63,9 @@ class TestSkills(test_loop.TestLoop):
         assert loaded.endswith("---\nDo it well.\n")
         assert file == "Fields."
         assert "'free' or 'pdf'" in unknown
-        found = Skill("pdf", "Fills forms.", folder / "pdf", ("Read", "Bash(git:*)"))
-        assert discover_skills(folder)[1] == found
+        found = discover_skills(folder)[1]
+        assert found == Skill("pdf", "Fills forms.", folder / "pdf", found.fields)
+        assert found.fields["allowed-tools"] == "Read, Bash(git:*)"
 
     @pytest.mark.skipif(sys.platform == "win32", reason="needs links")
     async def test_no_path_and_no_link_leads_out_of_a_skills_folder(self, folder):
@@ -84,45 +84,6 @@ class TestSkills(test_loop.TestLoop):
         (folder / "evil" / "SKILL.md").symlink_to(folder / "outside.md")
         [text] = results(await use(folder, call("skill", name="evil"), "ok"))
         assert text.startswith("'SKILL.md' is no file in evil")
-
-    async def test_an_active_skill_denies_other_tools_and_the_request_stays_the_same(self, folder):
-        done = call("done", message="ok")
-        script = [
-            [call("write"), LOAD, call("write"), call("read")],
-            [call("skill", name="pdf", path="../x"), call("write")],
-            [call("skill", name="free"), call("write")],
-            LOAD,
-            done,
-            call("write"),
-            done,
-        ]
-        agent = await use(folder, *script, prompts=("x", "y"), require_done_tool=True)
-        texts = results(agent)
-        denied = [at for at, text in enumerate(texts) if text.startswith("Denied")]
-        assert denied == [2, 5]
-        assert "only these tools can be called: Read, Bash(git:*), skill, done" in texts[2]
-        assert [texts.count("wrote it"), texts.count("read it")] == [3, 1]
-        assert_prefix_stable(agent.llm.requests)
-
-    def test_allowed_tools_have_an_underscore_too_and_an_empty_list_allows_none(self, folder):
-        put(folder, "zzz", "name: zzz\ndescription: z\nallowed_tools: [a, 'b']")
-        put(folder, "zzzz", "name: none\ndescription: z\nallowed-tools: []")
-        assert [skill.allowed_tools for skill in discover_skills(folder)[2:]] == [("a", "b"), ()]
-
-    async def test_a_skill_stays_active_in_a_run_that_goes_on_and_in_a_fork(self, folder):
-        agent = await use(folder, LOAD, RuntimeError("down"), call("write"), "ok", prompts=())
-        with pytest.raises(RuntimeError):
-            await agent.run("x")
-        fork = agent.fork()
-        fork.llm = ScriptedModel(call("write"), "ok")
-        for each in (agent, fork):
-            await each.run()
-            assert each.fold(skills.ActiveSkill).name == "pdf"
-            assert results(each)[-1].startswith("Denied")
-
-    async def test_arguments_that_are_encoded_twice_open_no_gap(self, folder):
-        twice = ToolCall("", "skill", '"{\\"name\\": \\"pdf\\"}"')
-        assert results(await use(folder, twice, call("write"), "ok"))[1].startswith("Denied")
 
     def test_a_broken_skill_is_refused_with_file_key_and_remedy(self, folder):
         for head, missing in ("description: d", "name"), ("name: a", "description"):

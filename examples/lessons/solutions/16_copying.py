@@ -38,7 +38,7 @@ if __name__ == "__main__":
         for _ in range(2):
             print("$ python my_agent.py")
             print(python("my_agent.py", folder=folder))
-        changes = bundle("--check", "my_agent.py", folder=folder).splitlines()
-        changed = [line for line in changes if line.endswith("yours, kept")]
-        print(f"of {len(changes)} sections {len(changed)} are not as shipped")
-    print("Notice: an upgrade renews the parts above, and leaves the last section as it is.")
+        shipped = Path(folder, "my_agent.shipped").read_text(encoding="utf-8").splitlines()
+        file = Path(folder, "my_agent.py").read_text(encoding="utf-8").splitlines()
+        print(f"{len(file) - len(shipped)} lines are not as shipped")
+    print("Notice: an upgrade merges what is newer into the file, and keeps these lines.")

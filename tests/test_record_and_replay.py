@@ -21,8 +21,13 @@ from agentloop import (
     UserMessage,
     tool,
 )
-from agentloop.models.replay import RecordingModel, ReplayMismatch, ReplayModel
 from agentloop.models.scripted import call
+
+from .test_recipes import load
+
+recipe = load("record_and_replay")
+RecordingModel, ReplayModel = recipe.RecordingModel, recipe.ReplayModel
+ReplayMismatch = recipe.ReplayMismatch
 
 
 @tool
@@ -90,7 +95,7 @@ class TestARecording:
             assert result_ids(replay(path, "18.")) == ids
 
     def test_of_0_1_0_in_which_each_reply_has_the_same_id_is_played(self):
-        replay(Path(__file__).parent.parent / "data" / "recording_v1.jsonl", "18.")
+        replay(Path(__file__).parent / "data" / "recording_v1.jsonl", "18.")
 
     def test_is_for_its_owner_and_replaces_no_file(self, path):
         record(path, "hi")

@@ -1,10 +1,10 @@
-"""Keeps what models are asked and what they answer in files, and plays that again at no cost.
+"""What models are asked and what they answer, in a file, and played again at no cost.
 
-Copy with: loop.py, common/records.py and what they name.
+One wants it for a test of a whole run: it costs nothing, says the same each time, and fails at the
+first request that is not the recorded one.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
-    llm = ReplayModel("run.jsonl")  # answers from it; fails at the first request that differs
-    llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))  # the bodies as they went, to look into
+    llm = ReplayModel("run.jsonl")
 """
 
 from __future__ import annotations
@@ -12,47 +12,34 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from ..common.records import dump_record, load_record
-from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
-from ..loop import ChatModel
-from ..messages import AssistantMessage, Message, ToolChoice
-from ..tools import Tool
-from ..transcript import with_unique_ids
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ChatModel,
+    Message,
+    ScriptedModel,
+    TextDeltaEvent,
+    ThinkingDeltaEvent,
+    Tool,
+    call,
+    dump_record,
+    load_record,
+    tool,
+)
+from agentloop.events import OnDelta
+from agentloop.messages import ToolChoice
+from agentloop.transcript import with_unique_ids
 
 RECORDING = b'{"type":"recording","schema":1}'  # the first line of one
 SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
-
-
-def dump_to(folder: str | Path) -> Callable[[str, str], None]:
-    """Make a function for the `dump=` of a model, which writes each body into a file.
-
-    The files are 0001-request.json, 0001-response.json (.sse if it was a stream), and so on. The
-    model has hidden its key in them. Only the owner can read them.
-    """
-
-    def dump(*bodies: str) -> None:
-        root = Path(folder)
-        root.mkdir(0o700, parents=True, exist_ok=True)
-        number = len([*root.glob("*-request.json")]) + 1
-        for name, body in zip(("request", "response"), bodies, strict=True):
-            kind = "json" if body.lstrip()[:1] in "{[" else "sse"
-            append(root / f"{number:04}-{name}.{kind}", body.encode())
-
-    return dump
-
-
-def append(path: Path, content: bytes) -> None:
-    """Append to a file that only its owner can read."""
-    path.touch(0o600)
-    with path.open("ab") as file:
-        file.write(content)
 
 
 class RecordingModel:
@@ -67,7 +54,7 @@ class RecordingModel:
         self.model = llm.model
         self.path = Path(path)
         self.path.touch(0o600, exist_ok=False)
-        append(self.path, RECORDING + b"\n")
+        self.path.write_bytes(RECORDING + b"\n")
 
     async def ainvoke(
         self,
@@ -81,7 +68,8 @@ class RecordingModel:
         reply = with_unique_ids(reply, set(), new=True)  # which the agent then has, too
         line = request_of(messages, tools, tool_choice)
         line["reply"] = from_json(dump_record(replace(reply, model=reply.model or self.model)))
-        append(self.path, to_json(line, inf_nan_mode="strings") + b"\n")
+        with self.path.open("ab") as file:
+            file.write(to_json(line, inf_nan_mode="strings") + b"\n")
         return reply
 
 
@@ -171,3 +159,24 @@ def request_text(request: dict[str, Any]) -> str:
     for message in request["messages"]:
         lines += [f"{name}:\n{message[name]}" for name in SHOWN if message.get(name)]
     return "\n".join(lines)
+
+
+def main() -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "run.jsonl")
+        script = ScriptedModel(call("add", a=2, b=3), "It is 5.")
+        print(Agent(llm=RecordingModel(script, path), tools=[add]).run_sync("2 + 3?"))
+        print(Agent(llm=ReplayModel(path), tools=[add]).run_sync("2 + 3?"))
+        try:
+            Agent(llm=ReplayModel(path), tools=[add]).run_sync("2 + 4?")
+        except ReplayMismatch as error:
+            print(error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,40 +1,35 @@
 """Prints a run so that one can read along: a line for each message, call and result.
 
-Copy with: the core.
-
-    class MyAgent(Log, Agent): ...
-
-    MyAgent(llm=llm, log_to=logging.getLogger("my.agent").info)
+One wants it while a program is written, or in the log of a server: pass a logger's `info` as
+`log_to`. A function that fails there does not disturb the run.
 """
-
-from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 
-from ..loop import Loop
-from ..messages import AssistantMessage, Record, RunEnd, Summary, ToolMessage, UserMessage
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ScriptedModel,
+    Summary,
+    ToolMessage,
+    UserMessage,
+    tool,
+)
+from agentloop.messages import Record, RunEnd
+from agentloop.models.scripted import call
 
-logger = logging.getLogger("agentloop")
 
-WIDTH = 160  # characters of a line
-
-
-class Log(Loop):
-    """Prints each message, call, result, summary and end of a run.
-
-    log_to: a function that takes each line.
-    """
-
+class Printed(Agent):
     log_to: Callable[[str], object] = print
 
     def record(self, record: Record) -> None:
         super().record(record)
         try:
             for line in lines_of(record):
-                self.log_to(" ".join(line.split())[:WIDTH])
+                self.log_to(" ".join(line.split())[:160])
         except Exception:
-            logger.exception("log_to failed")
+            logging.exception("log_to failed")
 
 
 def lines_of(record: Record) -> Iterator[str]:
@@ -44,13 +39,8 @@ def lines_of(record: Record) -> Iterator[str]:
     elif isinstance(record, AssistantMessage):
         if record.text:
             yield f"{record.model or 'model'}: {record.text}"
-        for call in record.tool_calls:
-            yield f"call: {call.name} {call.arguments}"
-        if usage := record.usage:
-            cached = ""
-            if usage.cached_input_tokens:
-                cached = f" ({usage.cached_input_tokens:,} cached)"
-            yield f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+        for made in record.tool_calls:
+            yield f"call: {made.name} {made.arguments}"
     elif isinstance(record, ToolMessage):
         kind = "error" if record.is_error else "result"
         yield f"{kind}: {record.tool_name}: {record.text}"
@@ -58,3 +48,13 @@ def lines_of(record: Record) -> Iterator[str]:
         yield f"summary: {record.content}"
     elif isinstance(record, RunEnd):
         yield f"end: {record.stop_reason}"
+
+
+@tool("Add two numbers")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+if __name__ == "__main__":
+    model = ScriptedModel(call("add", a=1, b=2), "It is\n3.")
+    Printed(llm=model, tools=[add]).run_sync("What is 1 + 2?")

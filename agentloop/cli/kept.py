@@ -1,0 +1,50 @@
+"""The sessions of a folder, and what is said of them.
+
+Copy with: the core, mixins/session.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+
+from .. import sessions
+from ..common.store import session_path
+from ..messages import Record, RunEnd
+from ..mixins.session import SessionInfo
+from ..transcript import newest_run
+
+
+def is_cut_off(log: Sequence[Record]) -> bool:
+    """Return True if the newest run failed, or was killed."""
+    run = newest_run(log)
+    ends = [record.stop_reason for record in run if isinstance(record, RunEnd)]
+    return bool(run) and (not ends or ends[-1] in ("error", "cancelled"))
+
+
+def stem(folder: Path) -> str:
+    """Return how the names of a folder's sessions begin: its name, and a hash of its path."""
+    name = re.sub("[^A-Za-z0-9]+", "-", folder.name)[:20].strip("-") or "folder"
+    return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
+
+
+def free_name(folder: Path) -> str:
+    """Return a name for a new session of the folder."""
+    names = (f"{stem(folder)}-{number}" for number in count(1))
+    return next(name for name in names if not session_path(name).exists())
+
+
+def sessions_of(folder: Path) -> list[SessionInfo]:
+    """List the folder's sessions in which something was said, newest first."""
+    start = stem(folder)
+    return [each for each in sessions() if each.name.startswith(start) and each.title]
+
+
+def described(session: SessionInfo) -> str:
+    """Return a line for a list of sessions."""
+    when = datetime.fromtimestamp(session.modified)
+    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {session.title}"

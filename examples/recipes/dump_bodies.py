@@ -1,0 +1,48 @@
+"""The bodies of a model's requests and answers, as they went, in files.
+
+One wants it to see what a server was really sent and what it really said, to report a bug of it, or
+to keep a stream for a test. The model hides its key in them. Only the owner can read the files.
+
+    llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))
+
+They are 0001-request.json, 0001-response.json (.sse if it was a stream), and so on.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from agentloop import Agent, ChatOpenAI
+
+
+def dump_to(folder: str | Path) -> Callable[[str, str], None]:
+    """Make a function for the `dump=` of a model, which writes each body into a file."""
+    root = Path(folder)
+
+    def dump(request: str, response: str) -> None:
+        root.mkdir(0o700, parents=True, exist_ok=True)
+        number = len([*root.glob("*-request.json")]) + 1
+        for name, body in {"request": request, "response": response}.items():
+            kind = "json" if body.lstrip()[:1] in "{[" else "sse"
+            path = root / f"{number:04}-{name}.{kind}"
+            path.touch(0o600)
+            path.write_text(body, encoding="utf-8")
+
+    return dump
+
+
+def main() -> None:
+    reply = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+    server = httpx.MockTransport(lambda request: httpx.Response(200, json=reply))
+    client = httpx.AsyncClient(transport=server)
+    with tempfile.TemporaryDirectory() as folder:
+        llm = ChatOpenAI("m", base_url="http://m", client=client, dump=dump_to(folder))
+        print(Agent(llm=llm).run_sync("Hi").text)
+        for path in sorted(Path(folder).iterdir()):
+            print(path.name, path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

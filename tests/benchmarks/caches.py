@@ -1,0 +1,210 @@
+"""What the requests of a conversation cost by the rules of each provider's prompt cache.
+
+The price of an input token that no cache has is 1, and four bytes of JSON are a token. A request is
+a list of blocks; an entry of a cache is a beginning of a request. The rules are those of the
+providers' pages in November 2026:
+
+Anthropic (platform.claude.com/docs/en/build-with-claude/prompt-caching): an entry is made at a mark
+    of a request. A later request reads the longest entry that ends at one of its marks or up to 20
+    positions before one; consecutive calls are one position, and so are consecutive results. A read
+    costs 0.1, a write 1.25. An entry stays for 5 minutes after its last use. The shortest has 512
+    tokens (Opus 5, Fable 5), 1,024 (Sonnet 5, Opus 4.8), 2,048 (Opus 4.7) or 4,096 (Haiku 4.5,
+    Opus 4.5 and 4.6).
+OpenAI, GPT-5.6 and later (developers.openai.com/api/docs/guides/prompt-caching): an entry of 1,024
+    tokens at least is made at the end of the newest message of the user or the last of consecutive
+    results, and matches exactly. A later request looks at that place, at 20 such places before it,
+    and at the end of the system prompt. (The API reference says "the latest 80 breakpoints"; the
+    guide's 20 are taken, which cost more.) A read costs 0.1, a write 1.25. An entry stays for 30
+    minutes after its last use.
+OpenAI, earlier models (the same page): the longest beginning that an earlier request had, in steps
+    of 128 from 1,024 on, for 0.1; a write costs nothing more. The page says that the steps depend
+    on the model, without their sizes. An entry typically stays for 30 minutes.
+Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest beginning that an earlier
+    request had, from 4,096 on, for 0.1 (the discount and the price of a write are those of
+    docs.cloud.google.com/gemini-enterprise-agent-platform/models/context-cache). A hit is not
+    promised. How long an entry stays is not said but for "within 24 hours, most much earlier":
+    5 minutes are an assumption of this file.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Request
+from agentloop.common.tokens import BYTES_PER_TOKEN
+
+READ, WRITE = 0.1, 1.25  # prices of a token
+PAUSE, EVERY = 40, 8  # minutes that pass before every eighth request, where there are pauses
+
+
+class Prefix(NamedTuple):
+    """The beginning of a request up to a block: what tells it from others, and its tokens."""
+
+    name: int
+    size: int
+
+
+class Body(NamedTuple):
+    """A request as blocks of JSON.
+
+    marks: the blocks where a provider may make an entry that ends there.
+    kinds: "call", "result" or "" of each block.
+    """
+
+    blocks: list[bytes]
+    marks: list[int]
+    kinds: list[str]
+
+    def prefixes(self) -> list[Prefix]:
+        names = accumulate(self.blocks, lambda so_far, block: hash((so_far, block)), initial=0)
+        sizes = accumulate(-(-len(block) // BYTES_PER_TOKEN) for block in self.blocks)
+        return [Prefix(*pair) for pair in zip([*names][1:], sizes, strict=True)]
+
+
+class Entries:
+    """What a cache has. An entry stays for some minutes after its last use."""
+
+    def __init__(self, minutes: float):
+        self.minutes = minutes
+        self.last_use: dict[int, float] = {}
+
+    def longest(self, prefixes: Iterable[Prefix], now: float) -> Prefix:
+        """Return the longest of some prefixes that has an entry."""
+        there = [each for each in prefixes if self.has(each, now)]
+        return max(there, key=lambda each: each.size, default=Prefix(0, 0))
+
+    def has(self, prefix: Prefix, now: float) -> bool:
+        last_use = self.last_use.get(prefix.name)
+        return last_use is not None and now - last_use <= self.minutes
+
+    def use(self, prefixes: Iterable[Prefix], now: float) -> None:
+        for each in prefixes:
+            self.last_use[each.name] = now
+
+
+Timed = Iterable[tuple[Body, float]]  # requests, each with the minute when it is sent
+
+
+def anthropic(requests: Timed, least: int = 1_024, minutes: float = 5) -> float:
+    """Return what the requests of one conversation cost where the request marks its entries."""
+    entries, cost = Entries(minutes), 0.0
+    for body, now in requests:
+        prefixes = body.prefixes()
+        places = {at for mark in body.marks for at in positions_before(body.kinds, mark)}
+        read = entries.longest((prefixes[at] for at in places), now)
+        marked = [prefixes[at] for at in body.marks if prefixes[at].size >= least]
+        written = max([read.size, *(each.size for each in marked)])
+        entries.use([read, *marked], now)
+        cost += READ * read.size + WRITE * (written - read.size) + prefixes[-1].size - written
+    return cost
+
+
+def positions_before(kinds: list[str], mark: int, many: int = 20) -> Iterable[int]:
+    """Yield a mark, and the blocks of so many positions before it."""
+    passed = 0
+    for at in range(mark, -1, -1):
+        if at < mark and (kinds[at] == "" or kinds[at] != kinds[at + 1]):
+            passed += 1
+        if passed > many:
+            return
+        yield at
+
+
+def openai(requests: Timed, least: int = 1_024, minutes: float = 30) -> float:
+    """Return what they cost where an entry is made at the end of the newest message."""
+    entries, cost = Entries(minutes), 0.0
+    for body, now in requests:
+        prefixes = body.prefixes()
+        places = {*body.marks[-21:], *body.marks[:1]}
+        read = entries.longest((prefixes[at] for at in places), now)
+        end, whole = prefixes[body.marks[-1]], prefixes[-1].size
+        if end.size < least:
+            cost += whole
+            continue
+        entries.use([read, end], now)
+        cost += READ * read.size + WRITE * (end.size - read.size) + whole - end.size
+    return cost
+
+
+def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
+    """Return what they cost where the longest beginning is read that any had before."""
+    entries, cost = Entries(minutes), 0.0
+    for body, now in requests:
+        prefixes = body.prefixes()
+        read = entries.longest(prefixes, now).size // step * step
+        if read < least:
+            read = 0
+        entries.use(prefixes, now)
+        cost += READ * read + prefixes[-1].size - read
+    return cost
+
+
+def body_of(model: Any, request: Request) -> Body:
+    """Return what a model sends: its tools, the system prompt, each block of each message."""
+    data = model.body(request.messages, request.tools, request.tool_choice, False)
+    system = data.get("system") or data.get("systemInstruction") or []
+    blocks = [*data.get("tools", ()), *(system if isinstance(system, list) else [system])]
+    for message in data.get("messages") or data.get("contents") or data["input"]:
+        content = message.get("content") or message.get("parts")
+        blocks += content if isinstance(content, list) else [message]
+    kinds = [kind_of(block) for block in blocks]
+    if "input" in data:
+        marks = message_ends(blocks, kinds)
+    else:
+        marks = [at for at, block in enumerate(blocks) if "cache_control" in block]
+    plain = ({k: v for k, v in block.items() if k != "cache_control"} for block in blocks)
+    return Body([to_json(block) for block in plain], marks, kinds)
+
+
+def kind_of(block: dict[str, Any]) -> str:
+    kind = block.get("type", "")
+    if kind in ("tool_use", "function_call"):
+        return "call"
+    return "result" if kind in ("tool_result", "function_call_output") else ""
+
+
+def message_ends(blocks: list[dict[str, Any]], kinds: list[str]) -> list[int]:
+    """Return where an entry of OpenAI's may end: after the user's words, or the last result."""
+    ends = []
+    for at, block in enumerate(blocks):
+        last_result = kinds[at] == "result" and kinds[at + 1 : at + 2] != ["result"]
+        if last_result or block.get("role") in ("system", "user"):
+            ends.append(at)
+    return ends
+
+
+class Cache(NamedTuple):
+    """A provider's model, what its requests cost, and the pause before every eighth of them."""
+
+    model: Any
+    rule: Callable[[Timed], float]
+    pause: float = 0
+
+    def timed(self, bodies: Iterable[Body]) -> Timed:
+        return ((body, n // EVERY * self.pause) for n, body in enumerate(bodies))
+
+
+CLAUDE = ChatAnthropic("claude", api_key="-")
+GPT = ChatOpenAI("gpt", api_key="-")
+GEMINI = ChatGoogle("gemini", api_key="-")
+CACHES = {
+    "Anthropic": Cache(CLAUDE, anthropic),
+    "Anthropic from 4,096": Cache(CLAUDE, partial(anthropic, least=4_096)),
+    "Anthropic with pauses": Cache(CLAUDE, anthropic, PAUSE),
+    "OpenAI": Cache(GPT, openai),
+    "OpenAI with pauses": Cache(GPT, openai, PAUSE),
+    "OpenAI before GPT-5.6": Cache(GPT, partial(by_prefix, least=1_024, step=128, minutes=30)),
+    "Google": Cache(GEMINI, partial(by_prefix, least=4_096, step=1, minutes=5)),
+}
+
+
+def costs(requests: list[Request]) -> dict[str, float]:
+    """Return what the requests of one conversation cost in each cache."""
+    models = {id(cache.model): cache.model for cache in CACHES.values()}
+    bodies = {at: [body_of(model, each) for each in requests] for at, model in models.items()}
+    return {
+        name: cache.rule(cache.timed(bodies[id(cache.model)])) for name, cache in CACHES.items()
+    }

@@ -1,0 +1,54 @@
+"""A conversation of the command, without its terminal."""
+
+import io
+
+import pytest
+
+from agentloop import AssistantMessage, ScriptedModel, Usage, call
+from agentloop.cli.agent import Chat
+from agentloop.cli.terminal import Terminal
+from agentloop.common.prices import Price
+
+
+def billed(text, *calls, tokens):
+    return AssistantMessage(text, calls, usage=Usage(tokens, 1), model="m")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a conversation with a model that says this, and read what is shown."""
+    shown = io.StringIO()
+
+    def start(*said, **settings):
+        terminal = Terminal(shown)
+        chat = Chat(ScriptedModel(*said), tmp_path, terminal, yes=True, **settings)
+        chat.shown_text = shown.getvalue
+        return chat
+
+    return start
+
+
+def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed(start, tmp_path):
+    write = call("write", path="a.py", content="1")
+    fails = call("edit", path="b.py", old_text="x", new_text="y")
+    said = [
+        billed("one", tokens=100),
+        billed("", write, fails, tokens=20),
+        billed("two", tokens=3),
+        billed("three", tokens=1000),
+    ]
+    settings = {"prices": {"m": Price(1e6, 0)}, "session": "s", "session_dir": tmp_path}
+    with start(*said, **settings) as chat:
+        chat.answer("first")
+        chat.answer("second")
+        before = chat.agent.bill
+        assert chat.take_back() == "second"
+        assert "(Taken back. What was done to files stays. Written: a.py.)" in chat.shown_text()
+        assert chat.agent.bill == before
+        assert [each.text for each in chat.agent.messages] == ["first", "one"]
+        assert chat.take_back() == "first"
+        assert chat.agent.bill == before
+        chat.answer("third")
+        assert (chat.agent.usage.input_tokens, chat.agent.cost) == (1123, 1123)
+    with start(**settings) as chat:
+        assert chat.agent.usage.input_tokens == 1123

@@ -1,0 +1,227 @@
+"""The sources that an answer names, whole and streamed, as each provider says them."""
+
+import json
+
+from agentloop.common.records import dump_record, load_record
+from agentloop.messages import AssistantMessage, Citation
+from tests.doubles.anthropic_double import AnthropicDouble
+from tests.doubles.openai_double import Reply
+from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES
+from tests.models.asked import HI, ask
+
+SO = "Zürich is large. Bern is small."
+BERN = len("Zürich is large. ")
+
+
+def cited(reply):
+    """Return each citation as its address, its title and the text that it stands for."""
+    return [(each.url, each.title, reply.text[each.start : each.end]) for each in reply.citations]
+
+
+def whole(wire, data):
+    """Read a reply that came whole."""
+    return wire.model("http://x").read(json.loads(json.dumps(data)))
+
+
+def read(wire, *events):
+    """Read a streamed reply from its events."""
+    llm = wire.model("http://x")
+    parts = llm.chunks()
+    for event in events:
+        parts.add(json.loads(json.dumps(event)))
+    return llm.read(parts.reply())
+
+
+# ---- Chat Completions
+# Source: https://platform.openai.com/docs/guides/tools-web-search (url_citation)
+
+
+def url_citation(url, start, end):
+    about = {"url": url, "title": f"of {url}", "start_index": start, "end_index": end}
+    return {"type": "url_citation", "url_citation": about}
+
+
+SOURCES = [url_citation("https://a", 0, 16), url_citation("https://b", BERN, len(SO))]
+READ = [
+    ("https://a", "of https://a", "Zürich is large."),
+    ("https://b", "of https://b", "Bern is small."),
+]
+
+
+def test_the_sources_of_chat_completions_are_read():
+    message = {"role": "assistant", "content": SO, "annotations": SOURCES}
+    reply = whole(OPENAI, {"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert cited(reply) == READ
+    assert reply.citations[0].raw == SOURCES[0]
+
+
+def test_a_stream_brings_sources_one_by_one_and_some_of_them_twice():
+    # OpenRouter sends them as they are found, and all of them once more
+    # Source: https://openrouter.ai/docs/guides/features/plugins/web-search
+    deltas = [{"content": SO}, {"annotations": SOURCES[:1]}, {"annotations": SOURCES}]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    assert cited(read(OPENAI, *chunks, end)) == READ
+
+
+def test_a_source_may_come_without_a_place_or_a_title():
+    about = {"type": "url_citation", "url_citation": {"url": "https://a", "start_index": None}}
+    odd = {"type": "url_citation", "title": {"en": "A"}}
+    message = {"content": SO, "annotations": [about, None, odd]}
+    reply = whole(OPENAI, {"choices": [{"message": message}]})
+    assert cited(reply) == [("https://a", "", ""), ("", '{"en": "A"}', "")]
+    assert hash(reply)
+
+
+def test_what_openrouter_read_in_a_file_of_the_request_is_no_source():
+    # Source: https://openrouter.ai/docs/guides/overview/multimodal/pdfs (annotations)
+    file = {"hash": "x", "name": "a.pdf", "content": [{"type": "text", "text": "long"}]}
+    message = {"content": SO, "annotations": [{"type": "file", "file": file}]}
+    assert whole(OPENAI, {"choices": [{"message": message}]}).citations == ()
+
+
+# ---- Responses
+# Source: https://platform.openai.com/docs/api-reference/responses/object (annotations)
+
+
+def test_places_in_later_messages_of_responses_are_counted_from_the_first(streaming):
+    def said(text, *annotations):
+        part = {"type": "output_text", "text": text, "annotations": annotations}
+        return {"type": "message", "role": "assistant", "content": [part]}
+
+    url = {"type": "url_citation", "url": "https://b", "title": "B"}
+    file = {"type": "file_citation", "file_id": "file-1", "filename": "a.pdf", "index": 3}
+    thought = {"type": "reasoning", "summary": [], "content": [{"text": "hm, hm"}]}
+    second = said("Bern is small.", url | {"start_index": 0, "end_index": 4}, file)
+    reply = {"status": "completed", "output": [thought, said("Zürich is large. "), second]}
+    if streaming:
+        message = read(RESPONSES, {"type": "response.completed", "response": reply})
+    else:
+        message = whole(RESPONSES, reply)
+    assert message.text == SO
+    assert cited(message) == [("https://b", "B", "Bern"), ("", "a.pdf", "")]
+    assert message.citations[1].raw["file_id"] == "file-1"
+
+
+# ---- Anthropic
+# Source: https://platform.claude.com/docs/en/build-with-claude/citations
+
+PAGE = {
+    "type": "page_location",
+    "cited_text": "Zürich: 440,000",
+    "document_index": 0,
+    "document_title": "Cities",
+    "start_page_number": 3,
+    "end_page_number": 4,
+}
+FOUND = {
+    "type": "web_search_result_location",
+    "url": "https://b",
+    "title": "B",
+    "encrypted_index": "e",
+    "cited_text": "Bern is small",
+}
+RESULT = {"type": "search_result_location", "source": "https://c", "title": "C", "cited_text": ""}
+
+
+async def test_a_source_of_anthropic_stands_for_its_block(streaming):
+    blocks = [
+        {"type": "text", "text": "Zürich is large.", "citations": [PAGE]},
+        {"type": "text", "text": " "},
+        {"type": "text", "text": "Bern is small.", "citations": [FOUND, RESULT]},
+    ]
+    async with AnthropicDouble([Reply(blocks=blocks), "ok"]) as server:
+        llm = ANTHROPIC.model(server, cache=False)
+        reply = await ask(llm, streaming)
+        await ask(llm, messages=[*HI, reply, *HI])
+    assert cited(reply) == [
+        ("", "Cities", "Zürich is large."),
+        ("https://b", "B", "Bern is small."),
+        ("https://c", "C", "Bern is small."),
+    ]
+    assert reply.citations[0].raw["start_page_number"] == 3
+    back = [blocks[0], blocks[2]]  # as they came, but for blank text, which the API refuses
+    assert server.requests[1]["messages"][1]["content"] == back
+
+
+# ---- Google
+# Source: https://ai.google.dev/gemini-api/docs/google-search (groundingMetadata)
+
+CHUNKS = [
+    {"web": {"uri": "https://a", "title": "a"}},
+    {"retrievedContext": {"uri": "gs://b", "title": "b", "text": "Bern ..."}},
+]
+IMAGE = {"image": {"sourceUri": "https://c", "imageUri": "https://c/x.png", "title": "c"}}
+
+
+def grounded(*supports, chunks=CHUNKS):
+    return {"groundingChunks": chunks, "groundingSupports": supports}
+
+
+def support(text, start, *chunks):
+    """Say which chunks support a text. Places are counted in bytes; a place of 0 is left out."""
+    segment = {"text": text, "endIndex": start + len(text.encode())}
+    if start:
+        segment["startIndex"] = start
+    return {"segment": segment, "groundingChunkIndices": [*chunks]}
+
+
+def google(text, grounding, *, streaming):
+    """Read a reply of Gemini, the sources of which come before its last chunk if it is streamed."""
+    content = {"role": "model", "parts": [{"text": "I search.", "thought": True}, {"text": text}]}
+    candidate = {"content": content, "groundingMetadata": grounding}
+    if not streaming:
+        candidate["finishReason"] = "STOP"
+        return whole(GOOGLE, {"candidates": [candidate]})
+    # Source: https://github.com/vercel/ai/pull/13123
+    end = {"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}
+    return read(GOOGLE, {"candidates": [candidate]}, {"candidates": [end]})
+
+
+def test_the_places_of_google_are_bytes(streaming):
+    start = len("Zürich is large. ".encode())
+    grounding = grounded(support("Zürich is large.", 0, 0), support("Bern is small.", start, 0, 1))
+    reply = google(SO, grounding, streaming=streaming)
+    assert cited(reply) == [
+        ("https://a", "a", "Zürich is large."),
+        ("https://a", "a", "Bern is small."),
+        ("gs://b", "b", "Bern is small."),
+    ]
+    assert reply.citations[2].raw == CHUNKS[1]
+
+
+def test_of_words_that_come_twice_the_place_counts():
+    reply = google("yes, or: yes", grounded(support("yes", 9, 0)), streaming=False)
+    assert (reply.citations[0].start, reply.citations[0].end) == (9, 12)
+    # places may be those of a part that is not named: the words come later then
+    # Source: https://github.com/googleapis/python-genai/issues/961
+    reply = google("or: yes", grounded(support("yes", 0, 0)), streaming=False)
+    assert cited(reply) == [("https://a", "a", "yes")]
+
+
+def test_sources_that_stand_for_no_text_are_read_and_numbers_of_none_are_not():
+    reply = google(SO, grounded(), streaming=False)
+    assert cited(reply) == [("https://a", "a", ""), ("gs://b", "b", "")]
+    assert google(SO, grounded(support(SO, 0, 7)), streaming=False).citations == ()
+    assert google(SO, {}, streaming=False).citations == ()
+    found = google(SO, grounded(chunks=[IMAGE, {"maps": {"uri": "d"}}]), streaming=False)
+    assert cited(found) == [("https://c", "c", ""), ("d", "", "")]
+
+
+# ---- all
+
+
+def test_citations_survive_a_session():
+    half = {"url": "https://a", "cited_text": "\ud83d"}  # half a character, which JSON can name
+    message = {"content": SO, "annotations": [half | {"start_index": 0, "end_index": 6}]}
+    reply = whole(OPENAI, {"choices": [{"message": message}]})
+    raw = message["annotations"][0] | {"cited_text": "\ufffd"}
+    assert reply.citations == (Citation("https://a", start=0, end=6, raw=raw),)
+    line = dump_record(reply)
+    assert load_record(line) == reply
+    assert load_record(dump_record(AssistantMessage("x"))).citations == ()
+
+
+async def test_an_answer_without_sources_has_none(wire, streaming):
+    async with wire.double(["hello"]) as server:
+        assert (await ask(wire.model(server), streaming)).citations == ()

@@ -1,0 +1,94 @@
+"""The recipe for conversations as dicts of Chat Completions: a round trip loses nothing."""
+
+import json
+
+import pytest
+
+from agentloop import Agent, ScriptedModel
+from agentloop.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from tests.doubles.wires import CONVERSATIONS, OPENAI, hold
+from tests.test_recipes import load
+
+recipe = load("openai_messages")
+
+
+def again(dicts):
+    """Read dicts as they come from a file, and write them again."""
+    return recipe.to_openai(recipe.from_openai(json.loads(json.dumps(dicts))))
+
+
+@pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
+async def test_a_conversation_that_was_held_comes_back_as_it_was(talk):
+    async with OPENAI.double(talk.script) as server, OPENAI.model(server) as llm:
+        held = await hold(talk, llm)
+    requests = [request["messages"] for request in server.requests]
+    for sent in [*requests, recipe.to_openai(held.agent.messages)]:
+        assert again(sent) == sent
+    other = Agent(llm=ScriptedModel("ok"))
+    other.load_history(recipe.from_openai(recipe.to_openai(held.agent.messages)))
+    assert recipe.to_openai(other.messages) == recipe.to_openai(held.agent.messages)
+
+
+def test_images_files_sounds_and_calls_are_read():
+    call = ToolCall("call_1", "add", '{"a": 1}')
+    parts = [
+        TextPart("look"),
+        ImagePart(url="https://x/y.png", extra={"detail": "low"}),
+        FilePart(url="data:application/pdf;base64,JVBERg==", name="a.pdf"),
+        FilePart(data=b"x", media_type="audio/mpeg"),
+    ]
+    messages = [
+        SystemMessage("Be brief."),
+        UserMessage(parts),
+        AssistantMessage("I add.", (call,), stop_reason="tool_calls"),
+        ToolMessage("call_1", "add", "3"),
+        AssistantMessage("3"),
+    ]
+    assert recipe.from_openai(recipe.to_openai(messages)) == messages
+
+
+def test_what_other_programs_store_is_read():
+    stored = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "anna"},
+        {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "refusal": None},
+        {"role": "assistant", "content": None, "refusal": "I can't."},
+        {"role": "tool", "tool_call_id": "gone", "content": "late", "name": "look"},
+    ]
+    assert recipe.from_openai(stored) == [
+        SystemMessage("Be brief."),
+        UserMessage([TextPart("hi")]),
+        AssistantMessage("hello"),
+        AssistantMessage("I can't.", stop_reason="refused"),
+        ToolMessage("gone", "look", "late"),
+    ]
+
+
+def test_the_thinking_of_a_stored_reply_goes_back():
+    stored = [{"role": "assistant", "content": "hello", "reasoning_content": "hm"}]
+    assert recipe.from_openai(stored)[0].thinking == "hm"
+    assert again(stored) == stored
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"content": "hi"}, "no message of Chat Completions: {'content': 'hi'}"),
+        ({"role": "zzz", "content": "hi"}, "no message of Chat Completions"),
+        ({"role": "tool", "content": "3"}, "no message of Chat Completions"),
+        ({"role": "user", "content": [{"type": "zzz"}]}, "no part of a message .*'zzz'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "no part of a message"),
+    ],
+)
+def test_a_dict_that_is_no_message_is_named(said, words):
+    with pytest.raises(ValueError, match=words):
+        recipe.from_openai([said])

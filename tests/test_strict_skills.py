@@ -1,0 +1,68 @@
+"""The recipe skills.py: an active skill denies the tools that it does not allow."""
+
+import pytest
+
+from agentloop import Agent, ScriptedModel, ToolCall, assert_prefix_stable
+from agentloop.models.scripted import call
+from agentloop.toolkits.skills import discover_skills
+
+from .test_recipes import load
+from .toolkits.test_skills import LOAD, folder, put, read, results, write
+
+recipe = load("skills")
+__all__ = ["folder"]  # a fixture
+
+
+class Strict(recipe.StrictSkills, Agent): ...
+
+
+async def use(folder, *script, prompts=("x",), **settings):
+    """An agent with the skills of a folder and two tools, after its runs."""
+    llm = ScriptedModel(*script)
+    agent = Strict(llm=llm, tools=[read, write], skills=discover_skills(folder), **settings)
+    for prompt in prompts:
+        await agent.run(prompt)
+    return agent
+
+
+async def test_an_active_skill_denies_other_tools_and_the_request_stays_the_same(folder):
+    done = call("done", message="ok")
+    script = [
+        [call("write"), LOAD, call("write"), call("read")],
+        [call("skill", name="pdf", path="../x"), call("write")],
+        [call("skill", name="free"), call("write")],
+        LOAD,
+        done,
+        call("write"),
+        done,
+    ]
+    agent = await use(folder, *script, prompts=("x", "y"), require_done_tool=True)
+    texts = results(agent)
+    denied = [at for at, text in enumerate(texts) if text.startswith("Denied")]
+    assert denied == [2, 5]
+    assert "only these tools can be called: Read, Bash(git:*), skill, done" in texts[2]
+    assert [texts.count("wrote it"), texts.count("read it")] == [3, 1]
+    assert_prefix_stable(agent.llm.requests)
+
+
+def test_allowed_tools_have_an_underscore_too_and_an_empty_list_allows_none(folder):
+    put(folder, "zzz", "name: zzz\ndescription: z\nallowed_tools: [a, 'b']")
+    put(folder, "zzzz", "name: none\ndescription: z\nallowed-tools: []")
+    assert [*map(recipe.allowed_tools, discover_skills(folder)[2:])] == [["a", "b"], []]
+
+
+async def test_a_skill_stays_active_in_a_run_that_goes_on_and_in_a_fork(folder):
+    agent = await use(folder, LOAD, RuntimeError("down"), call("write"), "ok", prompts=())
+    with pytest.raises(RuntimeError):
+        await agent.run("x")
+    fork = agent.fork()
+    fork.llm = ScriptedModel(call("write"), "ok")
+    for each in (agent, fork):
+        await each.run()
+        assert each.fold(recipe.ActiveSkill).name == "pdf"
+        assert results(each)[-1].startswith("Denied")
+
+
+async def test_arguments_that_are_encoded_twice_open_no_gap(folder):
+    twice = ToolCall("", "skill", '"{\\"name\\": \\"pdf\\"}"')
+    assert results(await use(folder, twice, call("write"), "ok"))[1].startswith("Denied")
