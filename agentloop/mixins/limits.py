@@ -82,8 +82,7 @@ class Limits(Priced):
         model = (request.model or self.llm).model
         if self.max_cost and self.price(model, Usage()) is None:
             raise ValueError(NO_PRICE.format(model))
-        kind = self._reached()
-        if kind:
+        if kind := self._reached():
             raise self._stop(kind)
         reply = await self._in_time(super().call_model(request))
         if reply is None:
@@ -162,7 +161,7 @@ class Spent(Fold):
         self._begin(time.time())
 
     def _begin(self, start: float) -> None:
-        self._start = time.monotonic() - (time.time() - start)  # the clock may be set meanwhile
+        self._start = time.monotonic() + start - time.time()  # the clock may be set meanwhile
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
         self._failures = Counter[str]()  # in a row, by tool

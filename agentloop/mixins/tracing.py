@@ -1,19 +1,17 @@
 """Spans of OpenTelemetry for a run, its model requests and its tool calls.
 
-Copy with: the core, common/records.py. Needs `pip install opentelemetry-api`, and an SDK.
+Copy with: the core, common/records.py. Needs `pip install 'agentloop-micro[otel]'`, and an SDK.
 
     class Traced(Tracing, Agent): ...    # at the left, where a call's span holds all that it does
 
-Names and attributes are those of OpenTelemetry's semantic conventions for generative AI:
-https://opentelemetry.io/docs/specs/semconv/gen-ai/
+Names, attributes and the JSON of messages are those of OpenTelemetry's semantic conventions for
+generative AI: https://github.com/open-telemetry/semantic-conventions-genai
 """
 
-from __future__ import annotations
-
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
+from opentelemetry import trace
 from pydantic_core import to_json
 
 from ..common.records import to_dict
@@ -28,19 +26,21 @@ from ..messages import (
     Stop,
     ToolCall,
     ToolMessage,
+    Usage,
 )
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+from ..transcript import usage_of
 
 PROVIDERS = {"google": "gcp.gemini"}  # any other is named after its class: ChatOpenAI, "openai"
+# Our words for why a reply ended, and the conventions'. Any other word is the same in both.
+FINISH_REASONS = {"end": "stop", "tool_calls": "tool_call", "refused": "content_filter"}
 
 
 class Tracing(Loop):
     """Makes a span `invoke_agent` for each run, and in it `chat` and `execute_tool` spans.
 
     agent_name: stands in the name of a run's span.
-    trace_content: put messages, arguments and results into the spans as well.
+    trace_content: put the system prompt, the text of messages, tool definitions, arguments and
+        results into the spans as well. Images and files stay out of them.
     """
 
     agent_name: str = "agent"
@@ -49,7 +49,7 @@ class Tracing(Loop):
     def record(self, record: Record) -> None:
         super().record(record)
         if isinstance(record, RunStart):
-            about = {"gen_ai.agent.name": self.agent_name}
+            about = {"gen_ai.agent.name": self.agent_name, "gen_ai.request.model": self.llm.model}
             start = self.log[-1]  # as the mixins at the right have recorded it
             if isinstance(start, RunStart) and start.session:
                 about["gen_ai.conversation.id"] = start.session
@@ -58,20 +58,25 @@ class Tracing(Loop):
                 self._inside("invoke_agent", self.agent_name, about)
             )
         elif isinstance(record, RunEnd):
-            self._span.set_attribute("gen_ai.response.finish_reasons", [record.stop_reason])
-            if record.stop_reason == "error":
-                fail(self._span, "error")
+            usage = usage_of(self.conversation.run_requests)
+            self._span.set_attributes(attributes_of(record.stop_reason, usage))
+            if record.error:
+                fail(self._span, record.error.partition(":")[0])  # the rest may be content
             self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
         llm = request.model or self.llm
         with self._inside("chat", llm.model, {"gen_ai.request.model": llm.model}) as span:
             if self.trace_content:
-                span.set_attribute("gen_ai.input.messages", as_json(request.messages))
+                span.set_attributes(content_of(request))
             reply = await super().call_model(request)
-            span.set_attributes(attributes_of(reply))
+            reason = reply.stop_reason or "end"
+            reason = FINISH_REASONS.get(reason, reason)
+            span.set_attributes(attributes_of(reason, reply.usage or Usage()))
+            span.set_attribute("gen_ai.response.model", reply.model or llm.model)
             if self.trace_content:
-                span.set_attribute("gen_ai.output.messages", as_json([reply]))
+                answer = as_message(reply) | {"finish_reason": reason}
+                span.set_attribute("gen_ai.output.messages", as_json([answer]))
         return reply
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -87,13 +92,8 @@ class Tracing(Loop):
         return result
 
     @contextmanager
-    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
+    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[trace.Span]:
         """Open a span around what runs in the block, inside the span that is open here."""
-        try:
-            from opentelemetry import trace
-        except ImportError:
-            hint = "Tracing needs opentelemetry-api: pip install 'agentloop-micro[otel]'"
-            raise ImportError(hint) from None
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
         about["gen_ai.operation.name"] = operation
         about["gen_ai.provider.name"] = PROVIDERS.get(provider, provider)
@@ -113,31 +113,52 @@ class Tracing(Loop):
                 raise
 
 
-def fail(span: Span, kind: str) -> None:
+def fail(span: trace.Span, kind: str) -> None:
     """Mark a span as failed, without the error's text."""
-    from opentelemetry.trace import StatusCode
-
     span.set_attribute("error.type", kind)
-    span.set_status(StatusCode.ERROR)
+    span.set_status(trace.StatusCode.ERROR)
 
 
-def as_json(messages: Sequence[Message]) -> str:
-    """Write messages as one JSON list."""
-    return to_json([*map(to_dict, messages)]).decode()
-
-
-def attributes_of(reply: AssistantMessage) -> JSON:
-    """Return the attributes of a span that tell of a reply."""
-    about: JSON = {
-        "gen_ai.response.finish_reasons": [reply.stop_reason or "end"],
-        "gen_ai.response.model": reply.model,
+def attributes_of(reason: str, usage: Usage) -> JSON:
+    """Return the attributes that say why a run or a request ended, and what it used."""
+    return {
+        "gen_ai.response.finish_reasons": [reason],
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
     }
-    if usage := reply.usage:
-        about |= {
-            "gen_ai.usage.input_tokens": usage.input_tokens,
-            "gen_ai.usage.output_tokens": usage.output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
-            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
-            "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+
+
+def content_of(request: Request) -> dict[str, str]:
+    """Return the attributes that hold what the model gets."""
+    tools = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
         }
-    return about
+        for tool in request.tools
+    ]
+    return {
+        "gen_ai.input.messages": as_json([*map(as_message, request.messages)]),
+        "gen_ai.tool.definitions": as_json(tools),
+    }
+
+
+def as_message(message: Message) -> JSON:
+    """Return a message as the conventions have it: its role, and its text and calls as parts."""
+    parts: list[JSON] = [{"type": "text", "content": message.text}]
+    if isinstance(message, ToolMessage):
+        answer = {"id": message.tool_call_id, "response": message.text}
+        parts = [{"type": "tool_call_response"} | answer]
+    elif isinstance(message, AssistantMessage):
+        parts += [{"type": "tool_call"} | to_dict(call) for call in message.tool_calls]
+    return {"role": to_dict(message)["type"], "parts": parts}
+
+
+def as_json(value: object) -> str:
+    """Write a value as JSON text: an attribute holds no lists of objects."""
+    return to_json(value).decode()

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, and tools as an MCP server, over the official package `mcp`.
+"""Tools of MCP servers, over the official package `mcp`.
 
 Copy with: toolkits/environment.py, loop.py, content.py, tools.py, waiting.py and what they name.
 
@@ -12,7 +12,13 @@ Copy with: toolkits/environment.py, loop.py, content.py, tools.py, waiting.py an
 A server gets the environment variables that it is given, and of this process's own only HOME, PATH
 and the like. It has 60 seconds to start (`start_timeout`) and 5 to stop, and its processes end with
 it. Once it has died, its tools answer with an error. No tool of a server counts as `read_only`,
-whatever the server says of it: a rule for approvals can allow it.
+whatever the server says of it, unless its config has `trust_hints`.
+
+A server that wants a login takes `auth`: an `httpx2.Auth`, such as the package's
+`OAuthClientProvider`, which keeps its tokens where you say. Wait for a person with `start_timeout`.
+
+    auth = OAuthClientProvider(url, client_metadata, token_storage, open_browser, await_callback)
+    async with mcp_tools(url, auth=auth, start_timeout=300) as tools: ...
 
 A config may name variables of the environment: `${TOKEN}`. Their values, `env`, `headers` and all
 of a `url` but its host show in no error. In results they may: `${HOME}` is in many a path.
@@ -26,7 +32,7 @@ import os
 import re
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -38,12 +44,12 @@ from urllib.parse import unquote
 
 from pydantic import Field
 
-from ..content import as_content, describe_error
+from ..content import describe_error
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import IMAGE_TYPES, JSON, ImagePart, TextPart, text_of
-from ..tools import Tool, find_tool
-from ..waiting import cancel_and_wait, within
+from ..tools import Tool
+from ..waiting import cancel_and_wait
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
 MAX_RESULT = 5_000_000  # characters of a result; of an image in base64: providers refuse more
@@ -93,6 +99,7 @@ class MCPConfig(StrictConfig):
     timeout: seconds that one call may take, 3,600 at most: where Claude Code and Gemini CLI have
         60000, for milliseconds, write 60.
     start_timeout: seconds that it may take to start. `npx -y` and `uvx` may first download it.
+    trust_hints: a tool counts as `read_only` if the server says so. Approvals may let it run then.
 
     `OTHER_NAMES` has what other programs write. Any other key is an error, and so are two keys for
     one setting.
@@ -113,6 +120,7 @@ class MCPConfig(StrictConfig):
     disabled: bool = False
     timeout: float = Field(60, gt=0, le=3600)
     start_timeout: float = Field(60, gt=0)
+    trust_hints: bool = False
 
     def __repr_args__(self) -> tuple[()]:
         return ()  # there are secrets among them
@@ -134,12 +142,16 @@ class MCPServer:
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
+    stderr: Any  # a file, of another type on Windows
 
-    def __init__(self, name: str, config: MCPConfig, secrets: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, config: MCPConfig, secrets: Iterable[str], auth: Any = None
+    ) -> None:
         if not (config.command or config.url):
             raise ValueError(f"{name!r} needs a command or a url")
         self.name = name
         self.config = config
+        self.auth = auth
         self.started = asyncio.Event()
         # not the host of the url: an error may say which it was
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
@@ -148,7 +160,6 @@ class MCPServer:
 
     async def own(self) -> None:
         """Open the connection, keep it and close it: all in one task, as the package demands."""
-        self.stderr: Any  # a file, of another type on Windows
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
@@ -158,15 +169,28 @@ class MCPServer:
                 self.started.set()
 
     async def _connect(self) -> None:
+        """Speak the older protocol, as nearly all servers do, or else the newest.
+
+        To ask a server first which one it speaks would end some older servers.
+        """
+        try:
+            await self._connect_in("legacy")
+        except Exception as error:
+            if not refuses_older(error):
+                raise
+            await self._connect_in("auto")
+
+    async def _connect_in(self, mode: str) -> None:
+        """Connect, and stay connected until the task is cancelled or the server ends."""
         try:
             import httpx2
             import mcp
             from mcp.client import sse, streamable_http
-        except ImportError as error:
-            raise ImportError("MCP needs mcp: pip install 'agentloop-micro[mcp]'") from error
+        except ImportError:
+            raise ImportError("MCP needs mcp: pip install 'agentloop-micro[mcp]'") from None
         config = self.config
         address = httpx2.URL(config.url)
-        auth = None
+        auth = self.auth
         if address.userinfo:
             auth = httpx2.BasicAuth(address.username, address.password)
         url = str(address.copy_with(userinfo=b""))  # the package's errors and logs show it
@@ -188,15 +212,15 @@ class MCPServer:
         start = asyncio.timeout(config.start_timeout)
         try:
             async with start, http:
-                await self._keep_open(transport, start)
+                await self._keep_open(transport, start, mode)
         except TimeoutError:
-            if not start.expired():
-                raise
-            raise TimeoutError(
-                f"not started within {config.start_timeout:g} seconds: set start_timeout"
-            ) from None
+            if start.expired():
+                raise TimeoutError(
+                    f"not started within {config.start_timeout:g} seconds: set start_timeout"
+                ) from None
+            raise
 
-    async def _keep_open(self, transport: Any, start: asyncio.Timeout) -> None:
+    async def _keep_open(self, transport: Any, start: asyncio.Timeout, mode: str) -> None:
         """Connect, and list the tools: at first, and whenever the server says they have changed."""
         import mcp
 
@@ -206,15 +230,18 @@ class MCPServer:
             if isinstance(message, mcp.types.ToolListChangedNotification):
                 changed.set()
 
-        # All servers speak the older protocol, and in it they tell of changes unasked.
-        client = mcp.Client(transport, mode="legacy", message_handler=hear)
+        client = mcp.Client(transport, mode=mode, message_handler=hear)
         async with client as self.client:
-            while True:
-                changed.clear()
-                self.tools = await self._list_tools()
-                start.reschedule(None)
-                self.started.set()
-                await changed.wait()
+            told: Any = nullcontext()  # an older server tells of changes unasked
+            if mode == "auto" and getattr(client.server_capabilities.tools, "list_changed", False):
+                told = client.listen(tools_list_changed=True)
+            async with told:
+                while True:
+                    changed.clear()
+                    self.tools = await self._list_tools()
+                    start.reschedule(None)
+                    self.started.set()
+                    await changed.wait()
 
     async def _list_tools(self) -> list[Tool]:
         """Ask for the tools, page by page, and return those that the config includes."""
@@ -239,6 +266,13 @@ class MCPServer:
         return MCPError(self.name, describe_error(error, hide), written)
 
 
+def refuses_older(error: BaseException) -> bool:
+    """Return True if a server knows only the newest protocol, which begins without `initialize`."""
+    # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
+    refused = getattr(error, "code", None) in (-32022, -32601)
+    return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
+
+
 class MCPTool(Tool):
     """A tool of a server. Its name is `server__tool`, made legal with a hash if it has to be."""
 
@@ -247,11 +281,13 @@ class MCPTool(Tool):
         legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
         if legal != name:
             legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
+        hints = server.config.trust_hints and definition.annotations
         super().__init__(
             legal,
             definition.description or "",
             {"properties": {}, **definition.input_schema},
             timeout=server.config.timeout,
+            read_only=bool(hints and hints.read_only_hint),
         )
         self.server = server
         self.own_name = definition.name
@@ -294,16 +330,19 @@ class MCPTools(Loop):
 
 
 @asynccontextmanager
-async def mcp_servers(path: str | Path, text: str = "") -> AsyncGenerator[list[MCPServer]]:
+async def mcp_servers(
+    path: str | Path, text: str = "", auth: Mapping[str, object] = {}
+) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
     They start side by side. One that does not start has an `error`, and no tools. Raises ValueError
     with the place if the file is wrong. `text` is read in place of the file, if it is given.
+    `auth` has an `httpx2.Auth` by the server's name, for servers that want a login.
     """
     try:
         text, secrets = fill_in(text or Path(path).read_text("utf-8-sig"))
         servers = [
-            MCPServer(name, config, secrets)
+            MCPServer(name, config, secrets, auth.get(name))
             for name, config in _File.model_validate_json(text).mcpServers.items()
             if config.enabled and not config.disabled
         ]
@@ -321,51 +360,20 @@ async def mcp_servers(path: str | Path, text: str = "") -> AsyncGenerator[list[M
 
 @asynccontextmanager
 async def mcp_tools(
-    target: str, *args: str, name: str = "mcp", **config: object
+    target: str, *args: str, name: str = "mcp", auth: object = None, **config: object
 ) -> AsyncGenerator[Sequence[Tool]]:
     """Start one server (a command and its arguments, or a URL) and give its tools.
 
     `config` has further settings of `MCPConfig`. `name` stands before the `__` in the names of the
-    tools: give each server its own. Raises MCPError if the server does not start.
+    tools: give each server its own. `auth` is an `httpx2.Auth` for a server that wants a login.
+    Raises MCPError if the server does not start.
     """
     if "://" in target:
         config["url"] = target
     else:
         config |= {"command": target, "args": args}
-    async with mcp_servers("mcp_tools", json.dumps({"mcpServers": {name: config}})) as [server]:
+    text = json.dumps({"mcpServers": {name: config}})
+    async with mcp_servers("mcp_tools", text, auth={name: auth}) as [server]:
         if server.error:
             raise server.error
         yield server.tools
-
-
-def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> None:
-    """Offer tools as an MCP server over stdin and stdout: `serve([add])`. They may not print.
-
-    The text of a result is sent, and no image. `options` are those of the package's
-    `MCPServer.run`, such as `transport="streamable-http", port=8000`.
-    """
-    from mcp import server, types
-
-    class Served(server.MCPServer[object]):
-        async def list_tools(self) -> list[types.Tool]:
-            return [
-                types.Tool(
-                    name=tool.name,
-                    description=tool.description,
-                    input_schema=tool.parameters,
-                    annotations=types.ToolAnnotations(read_only_hint=tool.read_only),
-                )
-                for tool in tools
-            ]
-
-        async def call_tool(
-            self, name: str, arguments: JSON, context: object = None
-        ) -> types.CallToolResult:
-            tool = find_tool(name, tools)
-            work = tool.execute(tool.validate(json.dumps(arguments)))
-            content = as_content(await within(tool.timeout, work, grace=1), MAX_RESULT)
-            return types.CallToolResult(
-                content=[types.TextContent(text=text_of(content) or "(no text)")]
-            )
-
-    Served(name).run(**options)

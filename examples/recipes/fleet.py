@@ -1,10 +1,11 @@
 """A fleet: runs that survive their process, on many machines, with limits for each model.
 
-One wants it when runs take long, cost much, or are too many for one machine. Without an argument
-this is all of it in one process, on SQLite. With DATABASE_URL=postgresql+psycopg://... it is a
-fleet: `python fleet.py work NAME` is a worker, which under the same NAME goes on with its runs;
-`uvicorn fleet:app` is the front; `python fleet.py lost NAME` gives the runs of a worker that never
-comes back to the others. It needs dbos, psycopg, fastapi and uvicorn.
+One wants it when runs take long, cost much, or are too many for one machine. This is the side of
+the workers: `python fleet.py work NAME` is one, which under the same NAME goes on with its runs;
+`python fleet.py lost NAME` gives the runs of a worker that never comes back to the others. All is
+in the database: SQLite, or with DATABASE_URL=postgresql+psycopg://... Postgres, for many machines.
+fleet_api.py is the front, and starts all of it. Without an argument, this is one run in one
+process. It needs dbos, and psycopg for Postgres.
 """
 
 import asyncio
@@ -12,27 +13,21 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, Literal
+from typing import Any
+from uuid import uuid4
 
-import httpx
 from dbos import DBOS, DBOSClient
-from fastapi import FastAPI
-from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
-from agentloop import Agent, AssistantMessage, Loop, Message, ScriptedModel, ToolCall, tool
+from agentloop import Agent, AssistantMessage, Loop, Message, ScriptedModel, ToolCall, call, tool
 from agentloop.loop import Request
 from agentloop.mixins.durable import Durable
-from agentloop.models.scripted import call
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
-Model = Literal["small", "large"]
-QUEUES: dict[Model, Any] = {  # of each model: runs at once, and how many start in how many seconds
+QUEUES: dict[str, Any] = {  # of each model: runs at once, and how many start in how many seconds
     "small": {"global_concurrency": 200, "worker_concurrency": 20},
     "large": {"global_concurrency": 20, "limiter": {"limit": 60, "period": 60}},
 }
-app = FastAPI()
 
 
 @tool("Book a room")
@@ -41,13 +36,16 @@ async def book(room: str) -> str:
 
 
 def think(messages: Sequence[Message], tools: object) -> ToolCall | str:
-    """Stands in for a model, and keeps nothing in mind: it may be asked in another process."""
+    """Stand in for a model; keep nothing in mind, for it may be asked in another process."""
     seen = messages[-1].text
     return call("book", room=seen) if len(messages) == 1 else seen
 
 
 class Live(Loop):
-    """Writes its events to its workflow's stream, also while a request is under way."""
+    """Writes its events to its workflow's stream, also while a request is under way.
+
+    An entry of the stream holds the events of a fifth of a second, each as [name, JSON].
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,10 +63,10 @@ class Live(Loop):
             reply.cancel()
 
     async def write(self) -> None:
-        told = [b"event: %s\ndata: %s\n\n" % (type(event).__name__.encode(), to_json(event))
-                for event in self.told]  # fmt: skip
+        told = [[type(event).__name__, to_json(event).decode()] for event in self.told]
         self.told.clear()
-        await DBOS.write_stream_async("events", b"".join(told))
+        if told:
+            await DBOS.write_stream_async("events", told)
 
 
 class Worker(Agent, Durable, Live):  # at the right of Durable, Live is inside the steps
@@ -100,50 +98,28 @@ def take_over(client: DBOSClient, name: str) -> list[str]:
     return [run.workflow_id for run in runs]
 
 
-@cache
-def client() -> DBOSClient:
-    return DBOSClient(system_database_url=URL)
-
-
-@app.post("/runs")
-async def begin(model: Model, prompt: str) -> str:
-    queued: Any = {"queue_name": model, "workflow_name": "answer"}
-    return (await client().enqueue_async(queued, model, prompt)).get_workflow_id()
-
-
-@app.get("/runs/{run}")
-async def result(run: str) -> str:
-    return await (await client().retrieve_workflow_async(run)).get_result()
-
-
-@app.get("/runs/{run}/events")
-async def events(run: str) -> StreamingResponse:
-    told = client().read_stream_async(run, "events")
-    return StreamingResponse(told, media_type="text/event-stream")
-
-
-@app.delete("/runs/{run}")
-async def cancel(run: str) -> None:
-    await client().cancel_workflow_async(run)
-
-
-async def demo() -> None:
-    inside = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=inside, base_url="http://fleet") as front:
-        run = (await front.post("/runs", params={"model": "small", "prompt": "A1"})).json()
-        print((await front.get(f"/runs/{run}/events")).text, end="")
-        print((await front.get(f"/runs/{run}")).json())
+def demo() -> None:
+    """Do one run, and print its events and its answer."""
+    work("demo")
+    client = DBOSClient(system_database_url=URL)
+    name = f"small-{uuid4()}"  # fleet_api.py lists runs by the model in their names
+    queued: Any = {"queue_name": "small", "workflow_name": "answer", "workflow_id": name}
+    run = client.enqueue(queued, "small", "A1")
+    for entry in client.read_stream(name, "events"):
+        for event, data in entry:
+            print(event, data)
+    print(run.get_result())
+    client.destroy()
+    DBOS.destroy()
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["work", name]:
             work(name)
+            print("ready", flush=True)
             threading.Event().wait()
         case ["lost", name]:
-            print(*take_over(client(), name), sep="\n")
+            print(*take_over(DBOSClient(system_database_url=URL), name), sep="\n")
         case _:
-            work("demo")
-            asyncio.run(demo())
-            client().destroy()
-            DBOS.destroy()
+            demo()

@@ -6,12 +6,57 @@ asks it. Needs `pip install 'agentloop-micro[mcp]'`.
 """
 
 import asyncio
+import json
 import sys
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
 
-from agentloop import Agent, ScriptedModel, call, tool
-from agentloop.toolkits.mcp import mcp_tools, serve
+from mcp import server, types
+
+from agentloop import Agent, ImagePart, ScriptedModel, Tool, call, tool
+from agentloop.content import as_content
+from agentloop.messages import JSON, text_of
+from agentloop.toolkits.mcp import mcp_tools
+from agentloop.tools import find_tool
+from agentloop.waiting import within
 
 STOCK = {"tea": 12, "coffee": 0}
+MAX_RESULT = 5_000_000  # characters
+
+
+def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> None:
+    """Offer tools over stdin and stdout; they may not print. Text and images are sent.
+
+    `options` are those of `MCPServer.run`, such as `transport="streamable-http", port=8000`.
+    """
+
+    class Served(server.MCPServer[object]):
+        async def list_tools(self) -> list[types.Tool]:
+            return [
+                types.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=tool.parameters,
+                    annotations=types.ToolAnnotations(read_only_hint=tool.read_only),
+                )
+                for tool in tools
+            ]
+
+        async def call_tool(
+            self, name: str, arguments: JSON, context: object = None
+        ) -> types.CallToolResult:
+            tool = find_tool(name, tools)
+            work = tool.execute(tool.validate(json.dumps(arguments)))
+            content = as_content(await within(tool.timeout, work, grace=1), MAX_RESULT)
+            blocks: list[Any] = [types.TextContent(text=text_of(content) or "(no text)")]
+            for part in content:
+                if isinstance(part, ImagePart) and part.data:
+                    data = b64encode(part.data).decode()
+                    blocks.append(types.ImageContent(data=data, mime_type=part.media_type))
+            return types.CallToolResult(content=blocks)
+
+    Served(name).run(**options)
 
 
 @tool(read_only=True)
@@ -21,10 +66,12 @@ def stock(item: str) -> int:
 
 
 async def main() -> None:
-    async with mcp_tools(sys.executable, __file__, "serve", name="shop") as tools:
+    # `trust_hints`: this server may say which of its tools only read
+    this = mcp_tools(sys.executable, __file__, "serve", name="shop", trust_hints=True)
+    async with this as tools:
         llm = ScriptedModel(call("shop__stock", item="tea"), "There are 12.")  # or ChatOpenAI(...)
         agent = Agent(llm=llm, tools=tools)
-        print([each.name for each in tools])
+        print([each.name for each in tools if each.read_only])
         print(await agent.query("How much tea is there?"), "|", agent.messages[2].text)
 
 

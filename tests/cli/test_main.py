@@ -271,16 +271,15 @@ def test_the_key_that_is_there_chooses_whose_model_it_is(
 # ---- tools of one's own, sessions, and what the config file says
 
 SERVER = """
-import sys
-sys.path.insert(0, {!r})
-from agentloop import tool
-from agentloop.toolkits.mcp import serve
+from mcp.server import MCPServer
 
-@tool(read_only=True)
+server = MCPServer("shouting")
+
+@server.tool()
 def shout(text: str) -> str:
     return text.upper()
 
-serve([shout])
+server.run()
 """
 
 
@@ -289,7 +288,7 @@ def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
     folder, skill = tmp_path / "agentloop", tmp_path / "agentloop" / "skills" / "tea" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: tea\ndescription: Makes tea.\n---\nBoil water.")
-    (tmp_path / "server.py").write_text(SERVER.format(str(ROOT)))
+    (tmp_path / "server.py").write_text(SERVER)
     good = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
     servers = {"mcpServers": {"good": good, "bad": {"command": "no-such-program"}}}
     (folder / "mcp.json").write_text(json.dumps(servers))

@@ -1,6 +1,8 @@
 """A hostile MCP server on stdin and stdout: `python mcp_server.py MODE PIDFILE`.
 
 Speaks the protocol by hand, so that it can break it. PIDFILE gets its process ids, a line each.
+In the mode "newest" it speaks only version 2026-07-28, and in "oldest" it ends if it is asked for
+that version.
 """
 
 import base64
@@ -43,6 +45,9 @@ RESULTS = {
 }
 
 
+listening = []  # the ids of requests that wait for changes, in the newest version
+
+
 def send(message):
     print(json.dumps({"jsonrpc": "2.0"} | message), flush=True)
 
@@ -64,9 +69,44 @@ def answer(method, params):
             time.sleep(600)
         if kind == "change":
             TOOLS[:] = [TOOLS[0] | {"description": "Echo louder."}]
-            send({"method": "notifications/tools/list_changed"})
+            tell_of_change()
         return RESULTS.get(kind, RESULTS["texts"])
     return None
+
+
+def tell_of_change():
+    changed = {"method": "notifications/tools/list_changed"}
+    if mode != "newest":
+        send(changed)
+    for listener in listening:  # nobody else hears it in the newest version
+        send(changed | {"params": {"_meta": {SUBSCRIPTION: listener}}})
+
+
+VERSION = "2026-07-28"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+
+
+def answer_newest(request):
+    """Answer as version 2026-07-28 asks: no handshake, and each request says its version."""
+    method, params = request["method"], request.get("params", {})
+    if method == "initialize":
+        data = {"supported": [VERSION], "requested": params["protocolVersion"]}
+        error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
+        send({"id": request["id"], "error": error})
+    elif method == "server/discover":
+        found = {"supportedVersions": [VERSION], "capabilities": {"tools": {"listChanged": True}}}
+        send({"id": request["id"], "result": found | COMPLETE})
+    elif method == "subscriptions/listen":
+        listening.append(request["id"])
+        about = {
+            "_meta": {SUBSCRIPTION: request["id"]},
+            "notifications": {"toolsListChanged": True},
+        }
+        send({"method": "notifications/subscriptions/acknowledged", "params": about})
+    else:
+        assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == VERSION
+        send({"id": request["id"], "result": answer(method, params) | COMPLETE})
 
 
 if mode == "exit":
@@ -87,7 +127,12 @@ for line in sys.stdin:
         print("starting up ...", flush=True)
         sys.stdout.buffer.write(b"\xff\xfe not text\n")
         sys.stdout.flush()
+    if mode == "oldest" and request["method"] == "server/discover":
+        sys.exit("expected an initialize request")
     if "id" not in request:
+        continue
+    if mode == "newest":
+        answer_newest(request)
         continue
     result = answer(request["method"], request.get("params", {}))
     if result is None:

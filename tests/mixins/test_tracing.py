@@ -1,6 +1,7 @@
 """Tracing: spans with the names and parents of OpenTelemetry's conventions."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -8,6 +9,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     BadRequest,
+    ImagePart,
     ScriptedModel,
     Session,
     Stop,
@@ -24,6 +26,29 @@ pytest.importorskip("opentelemetry.sdk")
 
 
 class Traced(Tracing, Agent): ...
+
+
+# What the conventions' JSON schemas ask of messages and tool definitions:
+# https://github.com/open-telemetry/semantic-conventions-genai, gen-ai-input-messages.json,
+# gen-ai-output-messages.json and gen-ai-tool-definitions.json. A part needs its type; one of these
+# types needs this, too. Dashboards drop all of an attribute if a part of it does not fit.
+PARTS = {"text": {"content"}, "tool_call": {"name"}, "tool_call_response": {"response"}}
+ROLES = {"system", "user", "assistant", "tool"}
+FINISH_REASONS = {"stop", "length", "content_filter", "tool_call", "error"}
+
+
+def messages_of(span, which):
+    """Return the messages in a span's attribute; they keep to the schema."""
+    messages = json.loads(span.attributes[f"gen_ai.{which}.messages"])
+    for message in messages:
+        assert message["role"] in ROLES
+        for part in message["parts"]:
+            assert PARTS[part["type"]] <= part.keys(), part
+            assert isinstance(part.get("content", ""), str)
+            assert isinstance(part.get("name", ""), str)
+        if which == "output":  # older versions of the schema require it
+            assert message["finish_reason"] in FINISH_REASONS
+    return messages
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +90,59 @@ class TestTracing(test_loop.TestLoop):
         }
         assert (chat["operation.name"], chat["usage.input_tokens"]) == ("chat", 10)
         assert chat["usage.cache_read.input_tokens"] == 4
+        assert chat["response.finish_reasons"] == ("stop",)
         assert found["execute_tool add"].attributes["gen_ai.tool.call.id"]
-        run = found["invoke_agent agent"]
-        assert run.attributes["gen_ai.response.finish_reasons"] == ("completed",)
+        run = found["invoke_agent agent"].attributes
+        assert run["gen_ai.response.finish_reasons"] == ("completed",)
+        assert run["gen_ai.request.model"] == "scripted"
+
+    async def test_the_span_of_a_run_has_the_tokens_of_all_its_requests_and_of_no_other(
+        self, spans
+    ):
+        replies = [AssistantMessage("", (call("add", a=1, b=2),), usage=Usage(10, 5, 4))]
+        replies += [AssistantMessage("3", usage=Usage(20, 1)), AssistantMessage("3")]
+        agent = Traced(llm=ScriptedModel(*replies), tools=[add])
+        await agent.run("x")
+        run = spans()["invoke_agent agent"].attributes
+        used = [run[f"gen_ai.usage.{which}_tokens"] for which in ("input", "output")]
+        assert (used, run["gen_ai.usage.cache_read.input_tokens"]) == ([30, 6], 4)
+        await agent.run("again")
+        assert spans()["invoke_agent agent"].attributes["gen_ai.usage.input_tokens"] == 0
+
+    async def test_messages_and_tools_are_written_as_the_conventions_have_them(self, exporter):
+        exporter.clear()
+        picture = ImagePart(data=b"pixel", media_type="image/png")
+        asked = AssistantMessage("I add.", (call("add", a=1, b=2),), stop_reason="tool_calls")
+        agent = Traced(
+            llm=ScriptedModel(asked, "3"),
+            tools=[add],
+            system_prompt="Be brief.",
+            trace_content=True,
+        )
+        await agent.run(["What is it?", picture])
+        [first, _, last, _] = exporter.get_finished_spans()
+        history = messages_of(last, "input")
+        assert [each["role"] for each in history] == ["system", "user", "assistant", "tool"]
+        assert history[1]["parts"] == [{"type": "text", "content": "What is it?"}]
+        [text, asks] = history[2]["parts"]
+        assert (text["content"], json.loads(asks["arguments"])) == ("I add.", {"a": 1, "b": 2})
+        [answer] = history[3]["parts"]
+        assert (answer["id"], answer["response"]) == (asks["id"], "3")
+        assert messages_of(first, "output")[0]["finish_reason"] == "tool_call"
+        assert messages_of(last, "output")[0]["finish_reason"] == "stop"
+        [definition] = json.loads(last.attributes["gen_ai.tool.definitions"])
+        assert (definition["type"], definition["name"]) == ("function", "add")
+        assert definition["parameters"]["required"] == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        ("word", "reason"),
+        [(None, "stop"), ("length", "length"), ("refused", "content_filter"), ("new", "new")],
+    )
+    async def test_why_a_reply_ended_is_said_in_the_conventions_words(self, spans, word, reason):
+        llm = ScriptedModel(AssistantMessage("x", stop_reason=word))
+        await Traced(llm=llm).run("x")
+        said = spans()["chat scripted"].attributes["gen_ai.response.finish_reasons"]
+        assert said == (reason,)
 
     @pytest.mark.parametrize("bases", [(Tracing, Session, Agent), (Session, Tracing, Agent)])
     async def test_a_run_of_a_session_is_called_a_conversation_of_that_name(
@@ -113,7 +188,7 @@ class TestTracing(test_loop.TestLoop):
         found = spans()
         agent, chat, step = "invoke_agent agent", "chat scripted", "execute_tool fail"
         errors = {name: dict(s.attributes).get("error.type") for name, s in found.items()}
-        assert errors == {agent: "error", chat: "BadRequest", step: "tool_error"}
+        assert errors == {agent: "BadRequest", chat: "BadRequest", step: "tool_error"}
         assert "sk-1" not in str([s.to_json() for s in found.values()])
 
         @tool("Stop")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentloop import errors
+from agentloop import Agent, call, errors
 from agentloop.events import TextDeltaEvent
 from agentloop.models.fallback import Fallback
 from agentloop.models.scripted import ScriptedModel
@@ -134,3 +134,9 @@ def test_what_is_no_model_is_refused_at_once(models):
 def test_the_repr_shows_the_models_and_no_key():
     llm = Fallback(*[wire.model("http://x") for wire in WIRES[1:]])
     assert repr(llm) == "Fallback(ChatOpenAI('m'), ChatAnthropic('m'), ChatGoogle('gemini-3-pro'))"
+
+
+async def test_an_output_type_is_asked_for_by_the_done_tool():
+    llm = Fallback(ScriptedModel(errors.ServerError("down")), ScriptedModel(call("done", result=3)))
+    agent = Agent(llm=llm, output_type=int)
+    assert (await agent.run("1 + 2?")).value == 3

@@ -262,6 +262,65 @@ async def test_a_changed_list_counts_from_the_next_turn_on(hostile):
     assert llm.requests[-1].tools[0].description == "Echo louder."
 
 
+async def test_a_server_that_speaks_only_the_newest_version_works_and_tells_of_changes(hostile):
+    async with hostile("newest") as server:
+        assert server.client.protocol_version == "2026-07-28"
+        assert (await result_of(server, "texts")).text == "one\ntwo"
+        await result_of(server, "change")
+        while len(server.tools) > 1:
+            await asyncio.sleep(0.01)
+        assert server.tools[0].description == "Echo louder."
+
+
+async def test_a_server_that_ends_when_it_is_asked_for_the_newest_version_is_not_asked(hostile):
+    async with hostile("oldest") as server:
+        assert (await result_of(server, "texts")).text == "one\ntwo"
+
+
+async def test_what_a_server_says_of_its_tools_counts_if_its_config_trusts_it(hostile):
+    async with hostile("good", trust_hints=True) as server:
+        assert [tool.own_name for tool in server.tools if tool.read_only] == ["a.b"]
+
+
+class KeptTokens:
+    """Tokens that an earlier login has left, as a `TokenStorage` of the package."""
+
+    def __init__(self, token):
+        self.token = token
+
+    async def get_tokens(self):
+        from mcp.shared.auth import OAuthToken
+
+        return OAuthToken(access_token=self.token)
+
+    async def get_client_info(self):
+        return None
+
+
+@pytest.mark.parametrize("kind", ["sse", "http"])
+async def test_a_login_of_the_package_is_used_with_the_tokens_that_it_has_kept(kind):
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientMetadata
+
+    requests = []
+
+    async def refuse(reader, writer):
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 500 Not today\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+    about_me = OAuthClientMetadata(redirect_uris=["http://127.0.0.1:9/"])
+    login = OAuthClientProvider(url, about_me, KeptTokens("kept-token"))
+    async with listening:
+        with pytest.raises(MCPError) as refused:
+            async with mcp_tools(url, auth=login, type=kind):
+                pass
+    assert b"Authorization: Bearer kept-token" in requests[0]
+    assert "kept-token" not in f"{refused.value}"
+
+
 async def test_a_server_that_ends_at_once_says_why(hostile):
     with pytest.raises(MCPError, match="no licence found"):
         async with hostile("exit"):
@@ -381,8 +440,12 @@ async def test_an_unknown_key_beside_the_servers_is_refused(tmp_path, more, said
 
 
 SERVE = """
+import importlib.util, sys
 from agentloop import ImagePart, tool
-from agentloop.toolkits.mcp import serve
+
+spec = importlib.util.spec_from_file_location("recipe", sys.argv[1])
+recipe = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(recipe)
 
 @tool
 def add(a: int, b: int) -> int:
@@ -391,14 +454,15 @@ def add(a: int, b: int) -> int:
 
 @tool(read_only=True)
 def look() -> list:
-    return ["seen", ImagePart(data=b"pixel", media_type="image/png")]  # the text is sent
+    return ["seen", ImagePart(data=b"pixel", media_type="image/png")]
 
-serve([add, look], "sums")
+recipe.serve([add, look], "sums")
 """
+RECIPE = Path(__file__).parents[2] / "examples" / "recipes" / "mcp_tools.py"
 
 
 async def test_tools_are_served_to_any_client():
-    async with opened(command=sys.executable, args=["-c", SERVE]) as server:
+    async with opened(command=sys.executable, args=["-c", SERVE, str(RECIPE)]) as server:
         add, look = server.tools
         assert (add.name, add.description) == ("fake__add", "Add two numbers.")
         told = (await server.client.list_tools()).tools
@@ -406,7 +470,8 @@ async def test_tools_are_served_to_any_client():
         assert text_of(await add.execute({"a": 2, "b": 3})) == "5"
         with pytest.raises(ToolError, match="valid integer"):
             await add.execute({"a": "two", "b": 3})
-        assert text_of(await look.execute({})) == "seen"
+        text, image = await look.execute({})
+        assert (text.text, image.data) == ("seen", b"pixel")
 
 
 def test_the_mixin_works_alone():

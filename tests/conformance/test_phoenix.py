@@ -1,0 +1,127 @@
+"""Spans as a dashboard reads them that nobody here wrote: Arize Phoenix.
+
+It has many dependencies: `pip install arize-phoenix` in a virtual environment of its own, whose bin
+is put on the PATH. What it makes of a span shows what it understood: Phoenix has names of its own
+for messages, tools and tokens, and leaves out what does not fit the conventions.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import httpx
+import pytest
+
+from agentloop import Agent, AssistantMessage, BadRequest, ScriptedModel, Usage, call, tool
+from agentloop.mixins.tracing import Tracing
+
+PHOENIX = shutil.which("phoenix")
+exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+pytestmark = pytest.mark.skipif(PHOENIX is None, reason="phoenix is not on the PATH")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """Start the server, and send it what is traced from here on; return its address."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    port = free_port()
+    settings = {
+        "PHOENIX_WORKING_DIR": str(tmp_path_factory.mktemp("phoenix")),
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(port),
+        "PHOENIX_GRPC_PORT": str(free_port()),
+        "PHOENIX_TELEMETRY_ENABLED": "false",
+    }
+    address = f"http://127.0.0.1:{port}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([PHOENIX, "serve"], env=os.environ | settings, **quiet) as server:
+        try:
+            while not is_up(address):
+                assert server.poll() is None, "phoenix did not start"
+                time.sleep(0.5)
+            sender = exporter.OTLPSpanExporter(f"{address}/v1/traces")
+            provider = TracerProvider()
+            provider.add_span_processor(SimpleSpanProcessor(sender))
+            trace.set_tracer_provider(provider)
+            yield address
+        finally:
+            server.kill()
+
+
+def is_up(url):
+    try:
+        return httpx.get(f"{url}/healthz").is_success
+    except httpx.TransportError:
+        return False
+
+
+def spans_of(url, agent_name, count):
+    """Return what Phoenix keeps of the newest run, by the spans' names; the last of a name wins."""
+    while True:  # it writes what it has received a moment later: the test's time limit bounds it
+        answer = httpx.get(f"{url}/v1/projects/default/spans", params={"limit": 100})
+        spans = answer.json()["data"] if answer.is_success else []
+        roots = [each for each in spans if each["name"] == f"invoke_agent {agent_name}"]
+        traces = {each["context"]["trace_id"] for each in roots}
+        found = [each for each in spans if each["context"]["trace_id"] in traces]
+        if len(found) == count:
+            return {each["name"]: each for each in sorted(found, key=lambda s: s["start_time"])}
+        time.sleep(0.2)
+
+
+@tool("Add two numbers")
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+class Traced(Tracing, Agent):
+    trace_content = True
+
+
+def test_phoenix_shows_messages_tools_calls_results_and_tokens(url):
+    asks = call("add", a=1, b=2)
+    replies = [
+        AssistantMessage("I add.", (asks,), usage=Usage(10, 5, 4), stop_reason="tool_calls"),
+        AssistantMessage("It is 3.", usage=Usage(20, 2), stop_reason="end"),
+    ]
+    Traced(
+        llm=ScriptedModel(*replies), tools=[add], system_prompt="Be brief.", agent_name="adder"
+    ).run_sync("1 + 2?")
+    spans = spans_of(url, "adder", 4)
+    kinds = [spans[name]["span_kind"] for name in sorted(spans)]
+    assert kinds == ["LLM", "TOOL", "AGENT"]
+    chat = spans["chat scripted"]["attributes"]
+    asked = "llm.input_messages"
+    texts = [chat[f"{asked}.{n}.message.content"] for n in range(4)]
+    assert texts == ["Be brief.", "1 + 2?", "I add.", "3"]
+    roles = [chat[f"{asked}.{n}.message.role"] for n in range(4)]
+    assert roles == ["system", "user", "assistant", "tool"]
+    assert chat[f"{asked}.2.message.tool_calls.0.tool_call.function.name"] == "add"
+    assert chat["llm.output_messages.0.message.content"] == "It is 3."
+    assert chat["llm.finish_reason"] == "stop"
+    assert '"name": "add"' in chat["llm.tools.0.tool.json_schema"]
+    assert chat["llm.token_count.prompt"] == 20
+    run = spans["invoke_agent adder"]["attributes"]
+    assert (run["llm.token_count.prompt"], run["llm.token_count.completion"]) == (30, 7)
+    assert run["llm.model_name"] == "scripted"
+    ran = spans["execute_tool add"]["attributes"]
+    assert (ran["tool.parameters.a"], ran["output.value"]) == (1, "3")
+
+
+def test_phoenix_shows_that_a_run_failed_and_not_why(url):
+    agent = Traced(llm=ScriptedModel(BadRequest("the key sk-1")), agent_name="failing")
+    with pytest.raises(BadRequest):
+        agent.run_sync("x")
+    spans = spans_of(url, "failing", 2)
+    assert {each["status_code"] for each in spans.values()} == {"ERROR"}
+    assert "sk-1" not in str(spans)

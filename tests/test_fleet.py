@@ -1,0 +1,220 @@
+"""The fleet of examples/recipes: its front over HTTP, and the command that starts all of it."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .mixins.test_durable import Postgres
+from .test_recipes import FOLDER, ROOT, load
+
+pytest.importorskip("dbos")
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+QUESTION = {"model": "small", "prompt": "A1"}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """A database with one run that is done."""
+    folder = tmp_path_factory.mktemp("fleet")
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, str(FOLDER / "fleet.py")]
+    subprocess.run(program, cwd=folder, env=path, check=True, capture_output=True, timeout=100)
+    return f"sqlite:///{folder}/fleet.sqlite"
+
+
+@pytest.fixture
+def recipe(database, monkeypatch):
+    """The front, with no worker: what it begins stays as it is."""
+    monkeypatch.setenv("DATABASE_URL", database)
+    recipe = load("fleet_api")
+    yield recipe
+    recipe.client().destroy()
+
+
+@pytest.fixture
+async def front(recipe):
+    inside = httpx.ASGITransport(recipe.app)
+    async with httpx.AsyncClient(transport=inside, base_url="http://fleet") as front:
+        yield front
+
+
+async def begin(front, **changes):
+    answer = await front.post("/runs", json=QUESTION | changes)
+    assert answer.status_code == 202
+    return answer.json()
+
+
+async def done_run(front):
+    [run] = (await front.get("/runs", params={"status": "done"})).json()
+    return run["id"]
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", ""), ("DELETE", ""), ("GET", "/events")])
+async def test_an_unknown_run_is_404_and_a_cancelled_one_410(front, method, path):
+    assert (await front.request(method, f"/runs/nothing{path}")).status_code == 404
+    run = await begin(front)
+    assert (await front.delete(f"/runs/{run['id']}")).status_code == 200
+    assert (await front.request(method, f"/runs/{run['id']}{path}")).status_code == 410
+
+
+async def test_a_run_that_waits_says_so_at_once(front):
+    run = await begin(front)
+    assert run["status"] == "waiting"
+    assert (await front.get(f"/runs/{run['id']}")).json() == run
+
+
+async def test_a_run_that_is_done_has_its_answer_and_is_not_cancelled(front):
+    run = await done_run(front)
+    shown = (await front.get(f"/runs/{run}")).json()
+    assert (shown["status"], shown["answer"], shown["error"]) == ("done", "A1 is booked.", None)
+    assert (await front.delete(f"/runs/{run}")).status_code == 409
+
+
+async def test_runs_are_listed_by_model_and_status_the_newest_first(front):
+    first = await begin(front, model="large")
+    await asyncio.sleep(1.1)  # SQLite keeps seconds
+    second = await begin(front, model="large")
+    listed = (await front.get("/runs", params={"model": "large", "status": "waiting"})).json()
+    assert [run["id"] for run in listed] == [second["id"], first["id"]]
+    page = {"model": "large", "limit": 1, "offset": 1}
+    [older] = (await front.get("/runs", params=page)).json()
+    assert older["id"] == first["id"]
+    assert (await front.get("/runs", params={"status": "lost"})).status_code == 422
+
+
+async def test_what_cannot_be_begun_is_refused(front):
+    for wrong in ({"model": "huge"}, {"prompt": ""}):
+        assert (await front.post("/runs", json=QUESTION | wrong)).status_code == 422
+
+
+async def test_events_go_on_behind_the_last_one_that_a_client_got(front):
+    path = f"/runs/{await done_run(front)}/events"
+    whole = (await front.get(path)).text
+    ids = re.findall(r"^id: (.+)$", whole, re.MULTILINE)
+    assert whole.endswith('event: End\ndata: "done"\n\n')
+    for last in ids:
+        rest = (await front.get(path, headers={"Last-Event-ID": last})).text
+        assert whole.endswith(rest)
+        assert re.findall(r"^id: (.+)$", rest, re.MULTILINE) == ids[ids.index(last) + 1 :]
+    assert (await front.get(path, headers={"Last-Event-ID": "x"})).status_code == 422
+
+
+async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front):
+    run = (await begin(front))["id"]
+    told = recipe.lines(run, 0, 0)
+    await front.delete(f"/runs/{run}")
+    assert [each async for each in told] == ['event: End\ndata: "cancelled"\n\n']
+
+
+async def test_metrics_count_the_runs_by_model_and_status(front):
+    before = (await front.get("/metrics")).text
+    await begin(front, model="large")
+    cancelled = await begin(front, model="large")
+    await front.delete(f"/runs/{cancelled['id']}")
+    page = (await front.get("/metrics")).text
+    assert 'fleet_runs{model="large",status="cancelled"}' in page
+
+    def waiting(text):
+        found = re.search(
+            r'^fleet_runs\{model="large",status="waiting"\} (\d+)$', text, re.MULTILINE
+        )
+        return int(found[1]) if found else 0
+
+    assert waiting(page) == waiting(before) + 1
+    assert 'fleet_runs{model="small",status="done"} 1\n' in page
+    assert re.search(r"^fleet_run_seconds_count [1-9]", page, re.MULTILINE)
+    lines = [line for line in page.splitlines() if not line.startswith("# TYPE ")]
+    assert all(re.fullmatch(r"\w+(\{.+\})? [\d.]+", line) for line in lines)
+
+
+# ---- the one command
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@contextmanager
+def started(folder, *arguments):
+    """Start the command; give a client of it. Afterwards it has ended, and said no error."""
+    port = free_port()
+    ours = {"PYTHONPATH": str(ROOT), "PORT": port, "PGPORT": free_port(), "HOME": str(folder)}
+    environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"} | ours
+    command = [sys.executable, "-W", "error", str(FOLDER / "fleet_api.py"), *arguments]
+    with (folder / "said").open("w+") as said:
+        pipes = {"stdout": said, "stderr": said}
+        process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                while not is_up(client):
+                    assert process.poll() is None, (folder / "said").read_text()
+                    time.sleep(0.1)
+                yield client
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        assert "Traceback" not in (folder / "said").read_text()
+
+
+def is_up(client):
+    try:
+        return client.get("/metrics").is_success
+    except httpx.TransportError:
+        return False
+
+
+def do_a_run(client):
+    run = client.post("/runs", json=QUESTION).json()["id"]
+    assert client.get(f"/runs/{run}/events").text.endswith('event: End\ndata: "done"\n\n')
+    assert client.get(f"/runs/{run}").json()["answer"] == "A1 is booked."
+
+
+def processes_with(path):
+    """Return the processes that have a file open."""
+    found = []
+    for files in sorted(Path("/proc").glob("[0-9]*/fd")):
+        try:
+            if any(os.readlink(each) == str(path) for each in files.iterdir()):
+                found.append(files.parent.name)
+        except OSError:
+            continue  # it has ended meanwhile, or is another user's
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
+def test_one_command_starts_workers_and_front_on_sqlite_and_ends_them(tmp_path):
+    with started(tmp_path) as client:
+        do_a_run(client)
+        assert processes_with(tmp_path / "fleet.sqlite")
+    assert processes_with(tmp_path / "fleet.sqlite") == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="Postgres is not started so there")
+def test_one_command_starts_it_on_a_postgres_which_keeps_its_runs():
+    if not Postgres.find("initdb"):
+        pytest.skip("there is no Postgres: install the package postgresql")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # root starts Postgres as another user, who has to get there
+        with started(folder, "postgres") as client:
+            do_a_run(client)
+        with started(folder, "postgres") as client:
+            [run] = client.get("/runs").json()
+            assert run["status"] == "done"
+            do_a_run(client)
+        assert not (folder / "fleet-postgres" / "postmaster.pid").exists()
