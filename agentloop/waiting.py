@@ -197,6 +197,11 @@ async def call_function(
         return cast(T, await result if inspect.isawaitable(result) else result)
 
 
+def is_async(function: Callable[..., object]) -> bool:
+    """Return whether a call of the function runs nothing yet."""
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
 class WorkThread:
     """A thread that calls functions in turn, until `close`. If it is `here`, the caller's does.
 
@@ -215,8 +220,7 @@ class WorkThread:
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call a function in the thread, or here if it is async."""
-        is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        if self._here or is_async:
+        if self._here or is_async(function):
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()

@@ -16,7 +16,6 @@ from agentloop.messages import (
     ImagePart,
     Mark,
     Reset,
-    Result,
     RunEnd,
     RunStart,
     SideRequest,
@@ -137,11 +136,6 @@ def test_what_a_record_holds_for_the_application_and_what_a_file_holds_is_not_pr
 def test_messages_can_be_in_a_set_whatever_the_provider_and_the_application_put_into_them():
     reply = AssistantMessage("hi", raw=[{"type": "text"}], extra={"tags": []})
     assert {reply, replace(reply, raw=None), UserMessage("hi", extra={"tags": []})}
-
-
-def test_a_result_that_waits_for_somebody_says_what_to_write():
-    waits = Result("", stop_reason="needs_approval", pending=(ToolCall("call_1", "pay"),))
-    assert str(waits) == "(needs_approval)\npay: agent.decide('call_1', 'allow')\nagent.run()"
 
 
 def test_a_fresh_record_says_nothing_that_nobody_told_it():
