@@ -38,7 +38,7 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, sealed, with_unique_ids
+from .transcript import CUT_OFF, is_complete, is_own, sealed, with_unique_ids
 from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
@@ -95,7 +95,8 @@ class Loop(Runs):
     system_prompt: sent first with every request: a text, or a plain function that takes the agent
         and returns the text. It is called once, before a run begins: its requests begin alike.
     max_iterations: how many turns (model calls) a run may take; then one more call sums up.
-    tool_choice: for a run's first request; "auto" after it, so that a forced tool cannot loop.
+    tool_choice: for the first request after a prompt; "auto" after it, so that a forced tool
+        cannot loop.
     dependency_overrides: `{dependency: replacement}`, for tests above all.
     max_parallel: how many calls of one turn run side by side.
     max_result_chars: longer tool results are cut to their head and tail.
@@ -147,7 +148,7 @@ class Loop(Runs):
         async with self._running(prompt, extra, events):
             try:
                 await self._resume_open_calls()
-                tool_choice = self.tool_choice
+                tool_choice = self.tool_choice if is_own(self.messages[-1]) else "auto"
                 for _ in range(self.max_iterations):
                     tools = self._snapshot_tools()
                     reply = await self.call_model(Request(await self.context(), tools, tool_choice))
@@ -192,8 +193,8 @@ class Loop(Runs):
         Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
         Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
         """
-        call = self.waiting_call(call_id)
-        self.add(call.answer(as_content(content, self.max_result_chars)))
+        result = as_content(content, self.max_result_chars)
+        self.add(self.waiting_call(call_id).answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""

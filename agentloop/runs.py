@@ -37,7 +37,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import Conversation, Fold, sealed, usage_of, view
+from .transcript import Conversation, Fold, newest_run, sealed, usage_of, view
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -139,27 +139,32 @@ class Runs(Settings):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Return the calls that somebody is asked for; if there are none, those without a result.
+        """Return the calls that wait for somebody: for a decision, or for an answer.
 
-        They are there after a restart, too. A prompt closes them, and they do not run.
+        Those that wait for an answer are here when the run has ended with "needs_answer". They are
+        here after a restart, too. A prompt closes them, and they do not run.
         """
         opened = self.conversation.open_calls
-        awaiting = [state for state in opened if state.state == "awaiting_approval"]
-        return tuple(state.asked for state in awaiting or opened)
+        ends = [each.stop_reason for each in newest_run(self.log) if isinstance(each, RunEnd)]
+        if ends != ["needs_answer"]:
+            opened = [state for state in opened if state.state == "awaiting_approval"]
+        return tuple(state.asked for state in opened)
 
-    def waiting_call(self, call_id: str) -> ToolCall:
-        """Return a call that waits for somebody, and can be decided or answered.
+    def waiting_call(self, call_id: str, *, deciding: bool = False) -> ToolCall:
+        """Return a call that can be decided, or answered.
 
-        Raises ValueError that says why it does not wait, and AgentBusy while a run goes on.
+        Raises ValueError that says why it cannot, and AgentBusy while a run goes on.
         """
         self.refuse_if_busy()
         state = self.conversation.states.get(call_id)
         if state is None:
             raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
-        if state.state == "sealed" and not state.start:
-            raise ValueError(f"a new prompt closed {call_id!r}: it did not run")
         if not state.waits:
             raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
+        if deciding and state.ask is None:
+            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
+        if not deciding and state.state == "awaiting_approval":
+            raise ValueError(f"{call_id!r} waits for approval: decide() it")
         return state.call
 
     @property
@@ -354,6 +359,7 @@ class Runs(Settings):
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
         usage = usage_of(self.conversation.run_requests)
-        result = replace(result, usage=usage, pending=self.pending)
+        opened = tuple(state.asked for state in self.conversation.open_calls)
+        result = replace(result, usage=usage, pending=self.pending or opened)
         self.add(RunEnd(result.stop_reason, text=result.text))
         return result

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Annotated
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     ChatAnthropic,
+    Depends,
     Loop,
     Memory,
     Overloaded,
@@ -53,8 +55,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|prune_by|record|"
-    "session|skills|slash|sqlite|tools_from"
+    "agents_f|approve_l|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|"
+    "prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
@@ -272,15 +274,42 @@ async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
         assert await clerk.query("Pay Bert 700.") == "It waits."
         assert [m.text for m in clerk.messages[2:4]] == [recipe.WAITS, "seen"]
         assert await clerk.query("What time is it?") == "Noon."
-        [waiting] = [state for state in clerk.conversation.states.values() if state.ask]
-        await clerk.settle(waiting.call.id, allowed=allowed, note="Not today.")
+        [waiting] = clerk.undecided()
+        await clerk.settle(waiting.id, allowed=allowed, note="Not today.")
         with pytest.raises(ValueError, match="decided already"):
-            await clerk.settle(waiting.call.id, allowed=True)
+            await clerk.settle(waiting.id, allowed=True)
         assert (await clerk.run()).text == "I see.", "the model may say something to it"
         assert server.refusals == []
         outcome = "paid 700 to bert" if allowed else "was denied. Not today."
         assert clerk.messages[-2].text.endswith(outcome)
         assert sum("paid 700" in message.text for message in clerk.messages) == allowed
+
+
+async def test_a_call_that_runs_later_runs_as_in_a_run_and_the_model_reads_of_its_failure():
+    recipe = load("approve_later")
+
+    def purse() -> int:
+        return 0
+
+    @tool("Pay back")
+    def refund(amount: int, left: Annotated[int, Depends(purse)]) -> dict[str, int]:
+        if amount > left:
+            raise OSError("the bank is closed")
+        return {"left": left - amount}
+
+    script = [call("refund", amount=5), "It waits.", call("refund", amount=900), "It waits, too."]
+    clerk = recipe.Patient(
+        llm=ScriptedModel(*script), tools=[refund], dependency_overrides={purse: lambda: 100}
+    )
+    for prompt in ("Refund 5.", "Refund 900."):
+        await clerk.query(prompt)
+    first, second = clerk.undecided()
+    await clerk.settle(first.id, allowed=True)
+    assert clerk.messages[-1].text.endswith('has run: {"left":95}')
+    assert clerk.undecided() == [second]
+    await clerk.settle(second.id, allowed=True)
+    assert "failed" in clerk.messages[-1].text
+    assert clerk.messages[-1].text.endswith("the bank is closed")
 
 
 NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-ui.com/concepts/events

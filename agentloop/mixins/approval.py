@@ -43,7 +43,8 @@ class Rule(NamedTuple):
         function that gets all arguments and returns a bool. They are those that the tool gets, with
         defaults and as plain data: see `plain_arguments`. What a `default_factory` makes is made
         anew for the run, so no rule sees it. A glob matches a list or an object if it matches
-        anything in it. In a rule that allows, it has to match all of a list, and a * stands for
+        anything in it, the keys too. In a rule that denies or asks, it is enough if it matches what
+        the model wrote. In a rule that allows, it has to match all of a list, and a * stands for
         plain text, so "git *" is not "git log; rm x". It is no sandbox: what it lets run does
         whatever its options can.
     """
@@ -117,7 +118,7 @@ class Approval(Gate):
         Raises ValueError that says why the call cannot be decided, and AgentBusy while a run goes
         on.
         """
-        self.waiting_call(call_id)
+        self.waiting_call(call_id, deciding=True)
         if verdict not in ("allow", "deny"):
             raise ValueError(f"{verdict!r} is no verdict over {call_id!r}: say 'allow' or 'deny'")
         self.record(Decision(call_id, verdict == "allow", note, by))
@@ -147,7 +148,7 @@ class Approval(Gate):
         except ToolError as error:
             return judgment.or_stricter(Verdict.INVALID, str(error))
         for rule in self.approval_rules:
-            if matches(rule, tool.name, arguments):
+            if matches(rule, tool.name, arguments, judgment.call.parsed or {}):
                 judgment = judgment.or_stricter(Verdict[rule.verdict.upper()], rule.reason)
         if judgment.verdict == Verdict.NONE:
             judgment = judgment.or_stricter(*self._mode(tool))
@@ -157,9 +158,7 @@ class Approval(Gate):
 
     def _mode(self, tool: Tool) -> tuple[Verdict, str]:
         """Return the verdict over calls of a tool that no rule is about, and why."""
-        if tool.read_only:
-            return MODES["auto"]
-        mode = self.approval_mode
+        mode = "auto" if tool.read_only else self.approval_mode
         if mode == "plan" and self.fold(Consent).has_plan:
             mode = "ask"
         return MODES[mode]
@@ -171,9 +170,8 @@ class Approval(Gate):
         """
         call = judgment.call
         state = self.conversation.states[call.id]
-        is_decided = state.state in ("pending", "denied")  # and not asked again, or started, since
-        if is_decided and state.decision and state.asked == call:
-            return decided(judgment, state.decision)
+        if state.decision and state.asked == call and state.state in ("pending", "denied"):
+            return decided(judgment, state.decision)  # nobody asked again, or started it, since
         for mark in self.fold(Consent).always:
             if allows_always(mark, tool, arguments):
                 return replace(judgment, verdict=Verdict.ALLOW)
@@ -197,15 +195,16 @@ def decided(judgment: Judgment, decision: Decision) -> Judgment:
 def allows_always(mark: AlwaysAllow, tool: Tool, arguments: JSON) -> bool:
     """Return True if a mark is about these arguments of a tool."""
     is_same_tool = mark.tool.items() <= asdict(tool).items()  # an older mark has fewer options
-    return is_same_tool and matches(Rule("allow", arguments=mark.arguments), tool.name, arguments)
+    rule = Rule("allow", arguments=mark.arguments)
+    return is_same_tool and matches(rule, tool.name, arguments, {})
 
 
-def matches(rule: Rule, name: str, arguments: JSON) -> bool:
+def matches(rule: Rule, name: str, arguments: JSON, written: JSON) -> bool:
     """Return True if a rule is about this call, or fails and does not allow."""
     if not fnmatchcase(name, rule.tool):
         return False
     try:
-        found = finds(rule, arguments)
+        found = finds(rule, arguments, written)
     except Exception:
         logger.exception("a rule failed")
         found = None
@@ -214,31 +213,35 @@ def matches(rule: Rule, name: str, arguments: JSON) -> bool:
     return found is not False
 
 
-def finds(rule: Rule, arguments: JSON) -> object:
+def finds(rule: Rule, arguments: JSON, written: JSON) -> object:
     """Return True if a rule is about these arguments. Raises what its function raises.
 
+    written: the arguments as the model wrote them. What validation hides, such as another of a
+        field's aliases, is there for a rule that does not allow.
     PydanticSerializationError: an argument is no plain data.
     """
     if callable(rule.arguments):
         return rule.arguments({**arguments})
-    fits = fits_plainly if rule.verdict == "allow" else fits_somewhere
     for name, glob in (rule.arguments or {}).items():
         value = to_jsonable_python(arguments.get(name, ""))
-        if not fits(value, glob):
+        if rule.verdict == "allow":
+            fits = fits_plainly(value, glob)
+        else:
+            fits = fits_somewhere([value, written.get(name, value)], glob)
+        if not fits:
             return False
     return True
 
 
 def fits_somewhere(value: Any, glob: str) -> bool:
-    """Return True if a glob matches a value, or anything in it."""
+    """Return True if a glob matches a value, or anything in it, the keys of objects included."""
     match value:
-        case {**named}:
-            return any(fits_somewhere(each, glob) for each in named.values())
-        case [*inside]:
+        case {**named} if named:
+            return fits_somewhere([*named, *named.values()], glob)
+        case [*inside] if inside:
             return any(fits_somewhere(each, glob) for each in inside)
-        case _:
-            text = str(value)
-            return text == glob or fnmatchcase(text, glob)
+    text = str(value)
+    return text == glob or fnmatchcase(text, glob)
 
 
 def fits_plainly(value: Any, glob: str) -> bool:
@@ -246,11 +249,9 @@ def fits_plainly(value: Any, glob: str) -> bool:
 
     It has to match all of a list, and never matches an object.
     """
-    match value:
-        case [*inside] if inside:
-            return all(fits_plainly(each, glob) for each in inside)
-        case _:
-            text = str(value)
+    if isinstance(value, list) and value:
+        return all(fits_plainly(each, glob) for each in value)
+    text = str(value)
     if glob in (text, escape(text)):
         return True
     return fnmatchcase(text, glob) and PLAIN.fullmatch(text) is not None
@@ -260,17 +261,19 @@ def plain_arguments(arguments: JSON) -> JSON:
     """Return validated arguments as plain data: see `plain`.
 
     If the only argument is a pydantic model, which stands for the whole object, its fields are
-    arguments too, by name and by alias: {"message": Message(to="anna")} -> {"message": {"to":
+    arguments too, by name and by each alias: {"message": Message(to="anna")} -> {"message": {"to":
     "anna"}, "to": "anna"}.
     """
     shown: JSON = plain(arguments)
-    model = next(iter(arguments.values()), None)
-    if len(arguments) != 1 or not isinstance(model, BaseModel):
-        return shown
-    named: JSON = plain(model)
-    for name, about in type(model).model_fields.items():
-        named[str(about.validation_alias or name)] = named[name]
-    return named | shown
+    match [*arguments.values()]:
+        case [BaseModel() as model]:
+            named: JSON = plain(model)
+            for name, about in type(model).model_fields.items():
+                alias = about.validation_alias or name
+                for each in getattr(alias, "choices", [alias]):  # AliasChoices has several
+                    named[str(each)] = named[name]
+            return named | shown
+    return shown
 
 
 def plain(value: Any) -> Any:
@@ -285,9 +288,7 @@ def plain(value: Any) -> Any:
             return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
         case {**named}:
             return {name: plain(each) for name, each in named.items()}
-        case [*inside]:
-            return [plain(each) for each in inside]
-        case Iterator():
-            return plain([*value])
+        case [*_] | Iterator():
+            return [plain(each) for each in value]
         case _:
             return value

@@ -215,17 +215,26 @@ class Hooks(Gate, FiresHooks):
         return await super().judge(judgment)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        result = await super().call_tools(calls)
-        for judgment in self._judgments.values():
-            done = self.conversation.states[judgment.call.id].result
-            if done is None or judgment.denies:
+        try:
+            result = await super().call_tools(calls)
+        except Stop:  # such as a question to the user; the other calls have run
+            await self._fire_after(calls)
+            raise
+        await self._fire_after(calls)
+        return result
+
+    async def _fire_after(self, calls: Sequence[ToolCall]) -> None:
+        """Run the hooks that come after a tool, for each of these calls that has run."""
+        for call in calls:
+            judgment = self._judgments.get(call.id)
+            done = self.conversation.states[call.id].result
+            if judgment is None or done is None or judgment.denies:
                 continue
             event: HookEvent = "PostToolUseFailure" if done.is_error else "PostToolUse"
             data = about(judgment.call) | {"tool_response": done.text}
             verdict, reason = await self.fire_hooks(event, data)
             if verdict == Verdict.DENY and reason:  # too late, but the model reads why
                 self.tell(reason)
-        return result
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)

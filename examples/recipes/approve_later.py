@@ -3,12 +3,14 @@
 One wants it where somebody says yes hours later, and the user has other questions until then. A
 prompt would close a call that waits. Here the call gets a result at once, which says that it waits.
 `settle` runs it, or does not, and a message tells the model of it before the next prompt.
+`undecided` lists what waits, as `agent.pending` has only calls without a result.
 """
 
 import asyncio
 
-from agentloop import Agent, ScriptedModel, Stop, tool
-from agentloop.messages import Decision, ToolStart
+from agentloop import Agent, ScriptedModel, Stop, ToolCall, tool
+from agentloop.common.gate import Gate
+from agentloop.messages import Decision
 from agentloop.mixins.approval import Approval
 from agentloop.models.scripted import call
 from agentloop.tools import find_tool
@@ -29,6 +31,14 @@ class Patient(Approval, Agent):
                 self.add(each.answer(WAITS))
         return await super().call_tools([each for each in calls if each.id not in waiting])
 
+    def undecided(self) -> list[ToolCall]:
+        """Return the calls that still wait for a decision, as they would run."""
+        states = self.conversation.states.values()
+        return [state.asked for state in states if state.ask and not state.decision]
+
+    def tool(self, call):
+        return find_tool(call.name, self.toolset())  # after a restart, too
+
     async def settle(self, call_id: str, *, allowed: bool, note: str = "") -> None:
         """Decide a call that waits, run it if it is allowed, and tell the model. Only once."""
         state = self.conversation.states[call_id]
@@ -37,9 +47,11 @@ class Patient(Approval, Agent):
         self.record(Decision(call_id, allowed, note))
         outcome = f"was denied. {note}"
         if allowed:
-            tool = find_tool(state.asked.name, self.toolset())
-            self.record(ToolStart(call_id))
-            outcome = f"has run: {await tool.execute(tool.validate(state.asked.arguments))}"
+            try:  # as in a run, but no gate judges it again
+                result = await super(Gate, self).call_tool(state.asked)
+                outcome = f"{'failed' if result.is_error else 'has run'}: {result.text}"
+            except Stop as stop:
+                outcome = f"has run: {stop.text}"
         self.tell(f"The call {state.call.name}({state.asked.arguments}) {outcome}")
 
 
@@ -54,7 +66,7 @@ if __name__ == "__main__":
     clerk = Patient(llm=ScriptedModel(*script), tools=[pay])
     clerk.run_sync("Pay Bert 700.")
     clerk.run_sync("What time is it?")
-    [waiting] = [state for state in clerk.conversation.states.values() if state.ask]
-    asyncio.run(clerk.settle(waiting.call.id, allowed=True))  # hours later
+    [waiting] = clerk.undecided()
+    asyncio.run(clerk.settle(waiting.id, allowed=True))  # hours later
     clerk.run_sync("And Bert?")
     print(*[message.text for message in clerk.messages if message.text], sep="\n")

@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 
 import pytest
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
 from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCall, ToolError, tool
 from agentloop.depends import current_call
@@ -49,6 +50,40 @@ RULES = [
     Rule("ask", "b*", {"command": "* push"}),
     Rule("deny", "*", lambda arguments: arguments.get("command") == "make", "Make nothing."),
     Rule("allow", "bash", {"command": "make"}),
+]
+
+
+class Secret(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    path: str = Field(exclude=True)
+
+
+class Chosen(BaseModel):
+    path: str = Field(validation_alias=AliasChoices("p", "q"))
+
+
+class Nested(BaseModel):
+    path: str = Field(validation_alias=AliasPath("a", "b"))
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    path: str = Field("safe", alias="p")
+
+
+EVIL = "*evil*"
+HIDDEN = [  # what a function takes, what the model writes, and what a rule looks for
+    (dict[str, str], {"x": {"evil": "a"}}, {"x": EVIL}),
+    (list[dict[str, str]], {"x": [{"evil": "a"}]}, {"x": EVIL}),
+    (set[Secret], {"x": [{"path": "evil"}]}, {"x": EVIL}),
+    (Chosen, {"q": "evil"}, {"p": EVIL}),
+    (Chosen, {"q": "evil"}, {"q": EVIL}),
+    (Chosen, {"p": "evil"}, {"path": EVIL}),
+    (Nested, {"a": {"b": "evil"}}, {"a": EVIL}),
+    (Open, {"p": "safe", "path": "evil"}, {"path": EVIL}),
+    (list[str], {"x": []}, {"x": "*"}),
+    (dict[str, str], {"x": {}}, {"x": "*"}),
+    (list[list[str]], {"x": [[]]}, {"x": "*"}),
 ]
 
 
@@ -92,6 +127,27 @@ class TestApproval(test_loop.TestLoop):
         hidden = ToolCall("1", "bash", '"{\\"command\\": \\"rm x\\"}"')  # twice encoded, accepted
         rules = [Rule("deny", "bash", {"command": "*rm*"})]
         agent, ran = acting([hidden], "ok", approval_rules=rules, approval_mode="auto")
+        await agent.run("go")
+        assert ran == []
+
+    @pytest.mark.parametrize("kind", ["deny", "ask"])
+    @pytest.mark.parametrize(("taken", "written", "arguments"), HIDDEN)
+    async def test_a_rule_that_denies_or_asks_sees_what_the_model_wrote(
+        self, kind, taken, written, arguments
+    ):
+        ran = []
+
+        def act(x):
+            ran.append(x)
+
+        act.__annotations__ = {"x": taken}
+        made = ToolCall("1", "act", json.dumps(written))
+        agent = Asking(
+            llm=ScriptedModel([made], "ok"),
+            tools=[tool("Act", name="act")(act)],
+            approval_mode="auto",
+            approval_rules=[Rule(kind, "act", arguments)],
+        )
         await agent.run("go")
         assert ran == []
 
@@ -155,6 +211,7 @@ class TestApproval(test_loop.TestLoop):
             assert agent.pending == (last,)
             assert (await agent.run()).stop_reason == "needs_approval"
             agent.decide(last.id, "deny", "Not z.")
+            assert agent.pending == ()
             assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["x", "y"]
         assert results(agent)[2].endswith("Not z.")
@@ -205,7 +262,7 @@ class TestApproval(test_loop.TestLoop):
             agent.decide(first.id, "allow")
         [second] = (await agent.run("go")).pending
         assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of an answer
-        closed = f"a new prompt closed {second.id!r}: it did not run"
+        closed = f"{second.id!r} does not wait: it is sealed"
         with pytest.raises(ValueError, match=closed):
             agent.decide(second.id, "allow")
         assert agent.pending == ()

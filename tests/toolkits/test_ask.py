@@ -9,6 +9,7 @@ import pytest
 from agentloop import (
     Agent,
     AgentBusy,
+    FinalResponseEvent,
     ImagePart,
     Limits,
     RunStopped,
@@ -138,7 +139,7 @@ async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():
     [closed] = (await agent.run("go")).pending
     assert (await agent.run("Never mind.")).text == "Fine."
     assert results(agent) == [NEVER_STARTED]
-    with pytest.raises(ValueError, match=f"a new prompt closed {closed.id!r}: it did not run"):
+    with pytest.raises(ValueError, match=f"{closed.id!r} does not wait: it is sealed"):
         agent.answer(closed.id, "x")
     [question] = (await agent.run("Once more.")).pending
     looked = next(state.call for state in call_states(agent.log).values() if state.start)
@@ -159,12 +160,70 @@ async def test_nobody_answers_during_a_run():
     await agent.run("go")
 
 
-async def test_a_call_that_waits_for_approval_may_be_done_by_hand():
-    agent, ran = asking(call("look", at="a"), "ok", kind=type("Asks", (Approval, Agent), {}))
-    [waiting] = (await agent.run("go")).pending
-    agent.answer(waiting.id, "I have looked: it is green.")
+async def test_what_waits_for_approval_is_decided_and_a_question_is_answered():
+    kind = type("Asks", (Approval, Agent), {})
+    agent, ran = asking([call("sign", paper="p"), ASK, call("look", at="a")], "ok", kind=kind)
+    first, last = (await agent.run("go")).pending
+    assert agent.pending == (first, last)
+    with pytest.raises(ValueError, match=re.escape(f"{first.id!r} waits for approval: decide()")):
+        agent.answer(first.id, "signed")
+    agent.decide(first.id, "allow")
+    agent.decide(last.id, "allow")
+    assert agent.pending == (), "nobody is asked for the others yet"
+    assert (await agent.run()).stop_reason == "needs_answer"
+    paper, question = agent.pending
+    with pytest.raises(ValueError, match=f"{question.id!r} waits for an answer"):
+        agent.decide(question.id, "allow")
+    agent.answer(paper.id, "signed")
+    assert agent.pending == (question,)
+    agent.answer(question.id, "two")
     assert (await agent.run()).text == "ok"
-    assert (ran, results(agent)) == ([], ["I have looked: it is green."])
+    assert (ran, results(agent)) == (["a"], ["signed", "two", "saw a"])
+
+
+async def test_a_question_ends_the_run_without_a_text():
+    events = []
+    agent, _ = asking(ASK, listeners=[events.append])
+    assert (await agent.run("go")).text == ""
+    assert events[-1] == FinalResponseEvent("", "needs_answer")
+
+
+async def test_a_forced_tool_is_forced_once_and_not_again_after_an_answer():
+    class Failing(ScriptedModel):
+        choices = ()
+
+        async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+            self.choices += (tool_choice,)
+            if len(self.choices) == 1:
+                raise OSError("try again")
+            return await super().ainvoke(messages, tools, on_delta=on_delta)
+
+    llm = Failing(ASK, "ok", "Bye.")
+    agent = Agent(llm=llm, tools=[ask_user], tool_choice="required")
+    with pytest.raises(OSError, match="try again"):
+        await agent.run("go")
+    [question] = (await agent.run()).pending
+    agent.answer(question.id, "two")
+    assert (await agent.run()).text == "ok"
+    await agent.run("And now?")
+    assert llm.choices == ("required", "required", "auto", "required")
+
+
+@pytest.mark.parametrize("bases", [(Hooks, Agent), (Hooks, Approval, Agent)])
+async def test_hooks_after_a_tool_run_for_what_ran_beside_a_question(bases):
+    seen = []
+    agent, _ = asking(
+        [call("look", at="a"), ASK],
+        "ok",
+        kind=type("Both", bases, {}),
+        hooks=[Hook("PostToolUse", lambda data: seen.append(data["tool_response"]))],
+        **({"approval_rules": [Rule("allow")]} if Approval in bases else {}),
+    )
+    [question] = (await agent.run("go")).pending
+    assert seen == ["saw a"]
+    agent.answer(question.id, "two")
+    assert (await agent.run()).text == "ok"
+    assert seen == ["saw a"]
 
 
 async def test_a_question_that_is_not_valid_is_an_error_result():
