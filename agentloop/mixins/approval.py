@@ -240,7 +240,8 @@ def fits_somewhere(value: Any, glob: str) -> bool:
             return fits_somewhere([*named, *named.values()], glob)
         case [*inside] if inside:
             return any(fits_somewhere(each, glob) for each in inside)
-    text = str(value)
+        case _:
+            text = str(value)
     return text == glob or fnmatchcase(text, glob)
 
 
@@ -249,9 +250,11 @@ def fits_plainly(value: Any, glob: str) -> bool:
 
     It has to match all of a list, and never matches an object.
     """
-    if isinstance(value, list) and value:
-        return all(fits_plainly(each, glob) for each in value)
-    text = str(value)
+    match value:
+        case [*inside] if inside:
+            return all(fits_plainly(each, glob) for each in inside)
+        case _:
+            text = str(value)
     if glob in (text, escape(text)):
         return True
     return fnmatchcase(text, glob) and PLAIN.fullmatch(text) is not None
@@ -273,7 +276,8 @@ def plain_arguments(arguments: JSON) -> JSON:
                 for each in getattr(alias, "choices", [alias]):  # AliasChoices has several
                     named[str(each)] = named[name]
             return named | shown
-    return shown
+        case _:
+            return shown
 
 
 def plain(value: Any) -> Any:
@@ -288,7 +292,9 @@ def plain(value: Any) -> Any:
             return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
         case {**named}:
             return {name: plain(each) for name, each in named.items()}
-        case [*_] | Iterator():
-            return [plain(each) for each in value]
+        case [*inside]:
+            return [plain(each) for each in inside]
+        case Iterator():
+            return plain([*value])
         case _:
             return value
