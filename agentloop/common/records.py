@@ -89,7 +89,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
         return tuple(from_dict(each, PARTS[name]) for each in value)
     if cls in (AssistantMessage, Summary, SideRequest) and name == "usage":
         return from_dict(value, Usage)
-    hint = hint_of(cls, name)
+    hint = hints_of(cls)[name]
     if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
     if cls in get_args(Message) and name == "content" and not isinstance(value, str):
@@ -144,13 +144,10 @@ def fields_of(cls: type) -> dict[str, object]:
     return {each.name: each.default for each in fields(cls)}
 
 
-@cache
-def hint_of(cls: type, name: str) -> Any:
-    """Return the type of a field."""
-    return get_type_hints(cls)[name]
+hints_of = cache(get_type_hints)
 
 
 @cache
 def adapter_of(cls: type, name: str) -> TypeAdapter[Any]:
     """Return what checks the type of a field."""
-    return TypeAdapter(hint_of(cls, name))
+    return TypeAdapter(hints_of(cls)[name])
