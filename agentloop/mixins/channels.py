@@ -79,9 +79,6 @@ class Entry:
         return "progress"
 
 
-OnEntry = Callable[[Entry], None]
-
-
 class Entries(Fold):
     """The entries that the records of a log make."""
 
@@ -114,16 +111,17 @@ class Subscription(AsyncIterator[Entry]):
         self,
         agent: Loop,
         names: Collection[str],
-        since: int | None,
-        handler: OnEntry | None,
+        since: int | None = None,
+        handler: Callable[[Entry], None] | None = None,
     ) -> None:
+        channels = {*get_args(Channel)}
         classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
-        known = {*get_args(Channel), *(each.__name__ for each in classes)}
+        known = channels.union(each.__name__ for each in classes)
         for name in names:
             if name not in known:
                 raise ValueError(f"there is no {name!r}: choose from {', '.join(sorted(known))}")
         self._agent = agent
-        self._names = {*names} or {*get_args(Channel)}
+        self._names = {*names} or channels
         self._handler = handler
         self._log = agent.fold(Entries)
         self._next = len(self._log.entries)
@@ -136,29 +134,20 @@ class Subscription(AsyncIterator[Entry]):
         self._loop: asyncio.AbstractEventLoop | None = None  # of the reader
         agent.listeners = [*agent.listeners, self]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event | None = None) -> None:
         """Let the reader or the handler have an event, and what records are new. Thread-safe."""
         if isinstance(event, Delta | UNRECORDED):
             self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
-        if self._handler:
-            self._tell()
-        else:
-            self.wake()
+        self.wake()
+        with self._telling:  # threads may tell of entries at the same time
+            while self._handler and (entry := self._take()):
+                self._handler(entry)
 
     def wake(self) -> None:
-        """Let the reader or the handler look for entries a moment later. Thread-safe."""
-        with suppress(RuntimeError):  # no event loop runs now: the next event tells of them
-            loop = self._loop or asyncio.get_running_loop()
-            loop.call_soon_threadsafe(self._tell)
-
-    def _tell(self) -> None:
-        """Wake the reader, or call the handler."""
-        if not self._handler:
-            self._news.set()
-            return
-        with self._telling:  # threads may tell of entries at the same time
-            while entry := self._take():
-                self._handler(entry)
+        """Let a reader that waits look for entries. Thread-safe."""
+        if self._loop:
+            with suppress(RuntimeError):  # the reader's event loop is closed
+                self._loop.call_soon_threadsafe(self._news.set)
 
     def _take(self) -> Entry | None:
         """Return the next entry that is wanted, or None."""
@@ -199,7 +188,10 @@ class Channels(Loop):
         super().record(record)
         for each in self.listeners:
             if isinstance(each, Subscription):
-                each.wake()  # later, as a mixin to the left may still have to write the record
+                each.wake()
+                # a handler later, as a mixin to the left may still have to write the record
+                with suppress(RuntimeError):  # no event loop runs here: the next event tells of it
+                    asyncio.get_running_loop().call_soon(each)
 
     def subscribe(self, *names: str, since: int | None = None) -> Subscription:
         """Return an async iterator over the entries of these channels or kinds, or over all.
@@ -208,21 +200,22 @@ class Channels(Loop):
         holds behind that number. A number that the log does not have yet is of another history:
         then all that it holds. ValueError: there is no such channel or kind.
         """
-        return Subscription(self, names, since, None)
+        return Subscription(self, names, since)
 
-    def on(self, name: str, handler: OnEntry) -> Callable[[], None]:
+    def on(self, name: str, handler: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `handler` with each entry of a kind, such as "ToolResultEvent", or of a channel.
 
         Return a function that unsubscribes. The handler is a plain function: async code reads
         `subscribe(name)` instead. An error of the handler is logged, and stops nothing. ValueError:
         there is no such channel or kind.
         """
-        return Subscription(self, (name,), None, handler).close
+        return Subscription(self, (name,), handler=handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; subscriptions stay with this agent."""
-        own = [each for each in self.listeners if not isinstance(each, Subscription)]
-        return super().fork(at, **{"listeners": own, **settings})
+        twin = super().fork(at, **settings)
+        twin.listeners = [each for each in twin.listeners if not isinstance(each, Subscription)]
+        return twin
 
     def close(self) -> None:
         """Close the agent and its subscriptions: their readers come to an end."""
