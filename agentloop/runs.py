@@ -90,6 +90,9 @@ class Runs(Settings):
         """Append to the log. Synchronous, so that no cancel comes between; emits nothing."""
         self.log.append(record)
 
+    def close(self) -> None:
+        """Let go of what the agent holds beside its log; mixins say what that is."""
+
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
 

@@ -20,8 +20,6 @@ from ..messages import (
     JSON,
     AssistantMessage,
     Citation,
-    FilePart,
-    ImagePart,
     Mark,
     Message,
     Part,
@@ -83,18 +81,22 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
-    """Read a field that is no plain JSON. Marks of others have fields of JSON types only."""
+    """Return a field's value from its JSON.
+
+    In JSON a tuple is a list, an enum or a time is text, and a `Usage` is an object.
+    """
     if cls is AssistantMessage and name in PARTS:
         return tuple(from_dict(each, PARTS[name]) for each in value)
     if cls in (AssistantMessage, Summary, SideRequest) and name == "usage":
         return from_dict(value, Usage)
-    if cls in (ImagePart, FilePart) and name == "data":
+    hint = hints_of(cls)[name]
+    if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
     if cls in get_args(Message) and name == "content" and not isinstance(value, str):
         return [from_dict(part) for part in value]
-    if cls.__dataclass_fields__[name].type in (UserMessage, UserMessage.__name__):
+    if hint is UserMessage:
         return from_dict(value)
-    return value
+    return adapter_of(cls, name).validate_json(to_json(value), strict=True)
 
 
 def dump_record(record: Record | Message) -> bytes:
@@ -142,7 +144,10 @@ def fields_of(cls: type) -> dict[str, object]:
     return {each.name: each.default for each in fields(cls)}
 
 
+hints_of = cache(get_type_hints)
+
+
 @cache
 def adapter_of(cls: type, name: str) -> TypeAdapter[Any]:
     """Return what checks the type of a field."""
-    return TypeAdapter(get_type_hints(cls)[name])
+    return TypeAdapter(hints_of(cls)[name])

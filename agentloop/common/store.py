@@ -72,6 +72,7 @@ class SessionFile(FileIO):
             ) from error
         lines = read_lines(path)
         self.path, self.fsync = path, fsync
+        self._owner = os.getpid()
         self._end = sum(map(len, lines))  # of the last whole line
         self._torn = True  # a part of a line may stand behind it
         if not lines:
@@ -94,8 +95,11 @@ class SessionFile(FileIO):
             os.fsync(fd)
 
     def close(self) -> None:
-        """Close the file, and unlock it: a child process that was forked may have it, too."""
-        if sys.platform != "win32" and not self.closed:
+        """Close the file, and unlock it: a child process that was forked may have it, too.
+
+        In such a child, only close it: the lock stays with the process that has opened it.
+        """
+        if sys.platform != "win32" and not self.closed and os.getpid() == self._owner:
             fcntl.flock(self.fileno(), fcntl.LOCK_UN)
         super().close()
 

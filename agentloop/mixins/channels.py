@@ -17,17 +17,18 @@ and is only for those who listen at the time. A slow reader misses none but such
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any, Literal, Self, get_args
 
 from ..events import (
     CompactionEvent,
     Delta,
     Event,
+    HiddenUserMessageEvent,
     PruneEvent,
     RequestEvent,
     StepStartEvent,
@@ -44,13 +45,10 @@ from ..messages import (
     Decision,
     Mark,
     Record,
-    RunStart,
-    ToolMessage,
     Unknown,
     UserMessage,
 )
 from ..transcript import Fold, Records
-from ..waiting import within
 
 Channel = Literal["progress", "control", "monitor"]
 UNRECORDED = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
@@ -76,38 +74,34 @@ class Entry:
         """
         if isinstance(self.item, Ask | Decision):
             return "control"
-        if isinstance(self.item, RunStart):
-            return "progress"
-        if isinstance(self.item, Mark | Unknown | UsageEvent | UNRECORDED):
+        if isinstance(self.item, Mark | Unknown | UsageEvent | HiddenUserMessageEvent | UNRECORDED):
             return "monitor"
         return "progress"
-
-
-OnEntry = Callable[[Entry], object]
 
 
 class Entries(Fold):
     """The entries that the records of a log make."""
 
+    steps = 0
+
     def __init__(self, log: Records = ()) -> None:
         super().__init__(log)
         self.entries: list[Entry] = []
-        self._steps = 0
 
     def take(self, at: int, record: Any) -> None:
         items: list[Any] = [*events_of(record)]
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
-                self._steps += 1
-                items.append(StepStartEvent(call.id, call.name, self._steps))
+                self.steps += 1
+                items.append(StepStartEvent(call.id, call.name, self.steps))
                 items.append(ToolCallEvent(call.name, call.parsed or {}, call.id))
-        elif not isinstance(record, ToolMessage):  # of a result, its events alone are entries
+        elif isinstance(record, Mark | Unknown) or not items:  # else the events tell all of it
             items.insert(0, record)
         for item in items:
             self.entries.append(Entry(len(self.entries), item))
 
 
-class Subscription:
+class Subscription(AsyncIterator[Entry]):
     """The entries that one reader wants: an async iterator that goes on until `close()`.
 
     `names` are channels and kinds. If there is a `handler`, it gets each entry instead.
@@ -117,39 +111,43 @@ class Subscription:
         self,
         agent: Loop,
         names: Collection[str],
-        since: int | None,
-        handler: OnEntry | None,
+        since: int | None = None,
+        handler: Callable[[Entry], None] | None = None,
     ) -> None:
+        channels = {*get_args(Channel)}
         classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
-        known = {*get_args(Channel), *(each.__name__ for each in classes)}
+        known = channels.union(each.__name__ for each in classes)
         for name in names:
             if name not in known:
                 raise ValueError(f"there is no {name!r}: choose from {', '.join(sorted(known))}")
         self._agent = agent
-        self._names = names
+        self._names = {*names} or channels
         self._handler = handler
         self._log = agent.fold(Entries)
-        self._next = len(self._log.entries) if since is None else since + 1
+        self._next = len(self._log.entries)
+        if since is not None:  # a number beyond the end is of another history
+            self._next = since + 1 if since < self._next else 0
         self._passing = deque[Entry](maxlen=1000)  # of events that leave no record
         self._news = asyncio.Event()
+        self._telling = RLock()
         self._closed = False
-        self._turn = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the reader
         agent.listeners = [*agent.listeners, self]
 
     def __call__(self, event: Event | None = None) -> None:
-        """Let the reader or the handler have an event, and what records are new."""
+        """Let the reader or the handler have an event, and what records are new. Thread-safe."""
         if isinstance(event, Delta | UNRECORDED):
             self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
-        self._news.set()
-        while self._handler and (entry := self._take()):
-            work = self._handler(entry)
-            if inspect.isawaitable(work):
-                self._newest = asyncio.create_task(self._finish(work))
+        self.wake()
+        with self._telling:  # threads may tell of entries at the same time
+            while self._handler and (entry := self._take()):
+                self._handler(entry)
 
-    async def _finish(self, work: Awaitable[object]) -> None:
-        """Await an async handler, after the entries before."""
-        async with self._turn:
-            await within(60.0, work, grace=self._agent.cancel_grace)
+    def wake(self) -> None:
+        """Let a reader that waits look for entries. Thread-safe."""
+        if self._loop:
+            with suppress(RuntimeError):  # the reader's event loop is closed
+                self._loop.call_soon_threadsafe(self._news.set)
 
     def _take(self) -> Entry | None:
         """Return the next entry that is wanted, or None."""
@@ -164,26 +162,23 @@ class Subscription:
                 self._next += 1
             else:
                 return None
-            if not self._names or entry.channel in self._names or entry.kind in self._names:
+            if self._names & {entry.channel, entry.kind}:
                 return entry
 
     def close(self) -> None:
         """Take no further entry; the reader gets those that wait, and then the end."""
         self._agent.listeners = [each for each in self._agent.listeners if each is not self]
         self._closed = True
-        self._news.set()
-
-    def __aiter__(self) -> Self:
-        return self
+        self.wake()
 
     async def __anext__(self) -> Entry:
-        while True:
-            if entry := self._take():
-                return entry
+        self._loop = asyncio.get_running_loop()
+        while not (entry := self._take()):
             if self._closed:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
+        return entry
 
 
 class Channels(Loop):
@@ -191,31 +186,40 @@ class Channels(Loop):
 
     def record(self, record: Record) -> None:
         super().record(record)
-        for listener in self.listeners:
-            if isinstance(listener, Subscription):
-                # later, as a mixin to the left may still have to write the record
+        for each in self.listeners:
+            if isinstance(each, Subscription):
+                each.wake()
+                # a handler later, as a mixin to the left may still have to write the record
                 with suppress(RuntimeError):  # no event loop runs here: the next event tells of it
-                    asyncio.get_running_loop().call_soon(listener)
+                    asyncio.get_running_loop().call_soon(each)
 
     def subscribe(self, *names: str, since: int | None = None) -> Subscription:
         """Return an async iterator over the entries of these channels or kinds, or over all.
 
         It has what happens from now on, in this run and the next; with `since`, first what the log
-        holds behind that number. ValueError: there is no such channel or kind.
+        holds behind that number. A number that the log does not have yet is of another history:
+        then all that it holds. ValueError: there is no such channel or kind.
         """
-        return Subscription(self, names, since, None)
+        return Subscription(self, names, since)
 
-    def on(self, name: str, handler: OnEntry) -> Callable[[], None]:
+    def on(self, name: str, handler: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `handler` with each entry of a kind, such as "ToolResultEvent", or of a channel.
 
-        Return a function that unsubscribes. An async handler is awaited beside the run, entry after
-        entry, each for a minute at most. An error of the handler is logged, and stops nothing.
-        ValueError: there is no such channel or kind.
+        Return a function that unsubscribes. The handler is a plain function: async code reads
+        `subscribe(name)` instead. An error of the handler is logged, and stops nothing. ValueError:
+        there is no such channel or kind.
         """
-        return Subscription(self, (name,), None, handler).close
+        return Subscription(self, (name,), handler=handler).close
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; subscriptions stay with this agent."""
         twin = super().fork(at, **settings)
         twin.listeners = [each for each in twin.listeners if not isinstance(each, Subscription)]
         return twin
+
+    def close(self) -> None:
+        """Close the agent and its subscriptions: their readers come to an end."""
+        super().close()
+        for each in self.listeners:
+            if isinstance(each, Subscription):
+                each.close()

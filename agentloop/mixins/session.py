@@ -97,7 +97,7 @@ class Session(Loop):
             self.session_file.sync()
         return await super().call_model(request)
 
-    def fork(self, at: int | None = None, session: str | None = None, **settings: Any) -> Self:
+    def fork(self, at: int | None = None, *, session: str | None = None, **settings: Any) -> Self:
         """Copy the agent up to record `at`: in memory, or into a session with a new name.
 
         Raises FileExistsError if there is a session with this name.
@@ -111,6 +111,7 @@ class Session(Loop):
 
     def close(self) -> None:
         """Close the session, so that others can open it. `record` raises ValueError after that."""
+        super().close()
         if self.session_file:
             self.session_file.close()
 

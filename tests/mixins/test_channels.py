@@ -1,10 +1,22 @@
 """Channels: numbered entries for readers who come, go, and are slow."""
 
 import asyncio
+import threading
+from typing import Annotated
 
 import pytest
 
-from agentloop import Agent, AssistantMessage, BadRequest, ScriptedModel, Session, Usage
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    BadRequest,
+    Depends,
+    ScriptedModel,
+    Session,
+    Usage,
+    current_agent,
+    tool,
+)
 from agentloop.common.store import read_log
 from agentloop.messages import Decision
 from agentloop.mixins.channels import Channels, Entries
@@ -27,6 +39,11 @@ async def read(subscription):
     return [entry async for entry in subscription]
 
 
+async def read_on(subscription):
+    """All entries, until somebody closes the subscription."""
+    return [entry async for entry in subscription]
+
+
 def kinds(entries):
     return [entry.kind for entry in entries]
 
@@ -40,7 +57,6 @@ class TestChannels(test_loop.TestLoop):
         await agent.run("x")
         agent.record(Decision("call_1", True))
         assert [kind for kind in kinds(await read(progress)) if "Delta" not in kind] == [
-            "RunStart",
             "UserMessage",
             "StepStartEvent",
             "ToolCallEvent",
@@ -50,7 +66,7 @@ class TestChannels(test_loop.TestLoop):
             "FinalResponseEvent",
         ]
         assert kinds(await read(control)) == ["Decision"]
-        assert kinds(await read(monitor)) == ["ToolStart", "RunEnd"]
+        assert kinds(await read(monitor)) == ["RunStart", "ToolStart", "RunEnd"]
 
     async def test_a_replay_is_what_was_seen_live_from_each_entry_on(self, tmp_path):
         thought = AssistantMessage("3", thinking="hm", usage=Usage(5, 1))
@@ -137,21 +153,67 @@ class TestChannels(test_loop.TestLoop):
         assert heard == ["3"]
         assert "ZeroDivisionError" in caplog.text
 
-    async def test_an_async_handler_is_awaited_with_one_entry_after_the_other(self):
-        agent, heard, done = served(call("add", a=1, b=2), "3"), [], asyncio.Event()
+    def test_a_handler_hears_all_of_a_run_in_a_script(self):
+        agent, heard = served("one", "two"), []
+        agent.on("FinalResponseEvent", lambda entry: heard.append(entry.item.content))
+        agent.run_sync("x")
+        agent.run_sync("y")
+        assert heard == ["one", "two"]
 
-        async def handle(entry):
-            heard.append(f"begins {entry.kind}")
-            await asyncio.sleep(0)
-            heard.append(f"ends {entry.kind}")
-            if entry.kind == "FinalResponseEvent":
-                done.set()
-
-        agent.on("progress", handle)
+    async def test_a_number_of_another_history_gets_all_of_this_one(self):
+        agent = served("hi")
+        page = agent.subscribe("progress", since=57)
         await agent.run("x")
-        await done.wait()
-        assert heard[::2] == [each.replace("ends", "begins") for each in heard[1::2]]
-        assert "ends ToolResultEvent" in heard
+        kept = [each for each in await read(page) if "Delta" not in each.kind]
+        assert kinds(kept) == ["UserMessage", "TextEvent", "FinalResponseEvent"]
+        late = await read(agent.subscribe("progress", since=57))
+        assert late == kept
+
+    async def test_what_a_thread_says_between_runs_wakes_the_reader_and_the_handler(self):
+        agent, heard = served("hi"), []
+        agent.on("HiddenUserMessageEvent", lambda entry: heard.append(entry.item.content))
+        await agent.run("x")
+        reader = agent.subscribe("HiddenUserMessageEvent")
+        waiting = asyncio.create_task(anext(reader))
+        await asyncio.sleep(0)  # now it waits
+        thread = threading.Thread(target=agent.tell, args=("a note",))
+        thread.start()
+        entry = await asyncio.wait_for(waiting, 10)
+        thread.join()
+        await asyncio.sleep(0)
+        assert [entry.item.content] == heard == ["a note"]
+
+    async def test_what_a_tool_says_in_a_thread_is_heard_once(self):
+        @tool
+        def say(agent: Annotated[Agent, Depends(current_agent)]) -> str:
+            agent.tell("one")
+            agent.tell("two")
+            return "said"
+
+        agent, heard = Served(llm=ScriptedModel(call("say"), "ok"), tools=[say]), []
+        agent.on("HiddenUserMessageEvent", lambda entry: heard.append(entry.item.content))
+        await agent.run("x")
+        await asyncio.sleep(0)
+        assert heard == ["one", "two"]
+
+    async def test_what_the_user_must_not_see_is_for_monitors_and_is_told_once(self):
+        agent = served("hi", system_prompt="the secret recipe")
+        progress, monitor = map(agent.subscribe, ("progress", "monitor"))
+        agent.tell("a hidden note")
+        await agent.run("x")
+        seen = await read(progress)
+        assert "hidden note" not in str(seen)
+        assert "RunStart" not in kinds(seen)
+        assert str(await read(monitor)).count("a hidden note") == 1
+
+    @pytest.mark.parametrize("bases", [(Channels,), (Channels, Session), (Session, Channels)])
+    async def test_a_reader_of_a_closed_agent_comes_to_an_end(self, bases):
+        agent = type("Both", (*bases, Agent), {})(llm=ScriptedModel("hi"))
+        waiting = asyncio.create_task(read_on(agent.subscribe("RunEnd")))
+        await agent.run("x")
+        await asyncio.sleep(0)
+        agent.close()
+        assert kinds(await asyncio.wait_for(waiting, 10)) == ["RunEnd"]
 
     def test_a_name_that_does_not_exist_is_refused(self):
         agent = served()

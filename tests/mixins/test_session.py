@@ -7,6 +7,8 @@ import runpy
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,16 @@ from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool,
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
-from agentloop.messages import AssistantMessage, RunStart, Unknown, Usage, UserMessage
+from agentloop.messages import (
+    AssistantMessage,
+    Mark,
+    RunStart,
+    ToolCall,
+    Unknown,
+    Usage,
+    UserMessage,
+    frozen,
+)
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
 
@@ -47,6 +58,57 @@ agent = Session(llm=ScriptedModel(), session="s", session_dir=sys.argv[1])
 print("ready", flush=True)
 sys.stdin.read()
 """
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@frozen
+class TupleMark(Mark):
+    value: tuple[object, ...]
+
+
+@frozen
+class ColorMark(Mark):
+    value: Color
+
+
+@frozen
+class TimeMark(Mark):
+    value: datetime
+
+
+@frozen
+class UsageMark(Mark):
+    value: Usage | None
+
+
+@frozen
+class CallMark(Mark):
+    value: ToolCall
+
+
+@frozen
+class PromptMark(Mark):
+    value: UserMessage
+
+
+@frozen
+class BytesMark(Mark):
+    value: bytes
+
+
+OWN_MARKS = {
+    tuple: TupleMark,
+    Color: ColorMark,
+    datetime: TimeMark,
+    Usage: UsageMark,
+    type(None): UsageMark,
+    ToolCall: CallMark,
+    UserMessage: PromptMark,
+    bytes: BytesMark,
+}
 
 
 class SessionAgent(Session, Agent):
@@ -308,6 +370,41 @@ class TestSession(test_loop.TestLoop):
         finally:
             os.close(write)
             os.waitpid(child, 0)
+
+    @posix
+    @pytest.mark.parametrize("way", ["close", "with"])
+    def test_a_child_process_that_closes_the_agent_leaves_it_locked(self, tmp_path, way):
+        agent, _ = open_session(tmp_path)
+        child = os.fork()
+        if not child:
+            agent.close() if way == "close" else agent.__exit__()
+            os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(SessionLocked):
+            open_session(tmp_path)
+        agent.close()
+        open_session(tmp_path)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            ("a", "b"),
+            Color.RED,
+            datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
+            Usage(1, 2),
+            None,
+            ToolCall("call_1", "add", "{}"),
+            UserMessage("hi"),
+            b"\xff+/=",
+        ],
+        ids=repr,
+    )
+    def test_a_mark_of_ones_own_comes_back_whatever_its_fields(self, tmp_path, value):
+        mark = OWN_MARKS[type(value)](value)
+        with open_session(tmp_path)[0] as agent:
+            agent.record(mark)
+        with open_session(tmp_path)[0] as agent:
+            assert agent.log == [mark]
 
     async def test_what_the_application_keeps_with_a_run_comes_back_whatever_its_names(
         self, tmp_path

@@ -19,6 +19,9 @@ from agentloop import (
     ToolCallEvent,
     tool,
 )
+from agentloop.mixins.approval import Approval
+from agentloop.mixins.channels import Channels
+from agentloop.mixins.offload import Offload
 
 llm = ScriptedModel("hi")
 
@@ -48,6 +51,10 @@ class City(BaseModel):
 
 class Kept(Session, Inbox, Agent):
     max_iterations = 20
+
+
+class Desk(Channels, Approval, Offload, Session, Agent):
+    """Overrides of `fork` and `close` fit together."""
 
 
 class Bare(DoneTool, Ephemeral, Loop):
