@@ -12,7 +12,7 @@ pytest.importorskip("termios", reason="the environment below is made for POSIX")
 ROOT = Path(__file__).parent.parent.parent
 MODULE = [sys.executable, "-m", "agentloop"]
 HOME = tempfile.TemporaryDirectory()  # for sessions and history, unless a test has its own
-SECRET = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST", "COLUMNS", "NO_COLOR")
+SECRET = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST", "COLUMNS", "LINES", "NO_COLOR")
 
 
 def environment(**more):

@@ -750,15 +750,16 @@ SERVER = """
 import pathlib, time
 while not pathlib.Path("go").exists():
     time.sleep(0.05)
-from agentloop import tool
-from agentloop.toolkits.mcp import serve
+from mcp.server import MCPServer
 
-@tool
+server = MCPServer("mine")
+
+@server.tool()
 def secret() -> str:
     "Say the secret."
     return "xyzzy"
 
-serve([secret], "mine")
+server.run()
 """
 
 
