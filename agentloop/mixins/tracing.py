@@ -8,12 +8,10 @@ Names, attributes and the JSON of messages are those of OpenTelemetry's semantic
 generative AI: https://github.com/open-telemetry/semantic-conventions-genai
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
+from opentelemetry import trace
 from pydantic_core import to_json
 
 from ..common.records import to_dict
@@ -31,9 +29,6 @@ from ..messages import (
     Usage,
 )
 from ..transcript import usage_of
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
 
 PROVIDERS = {"google": "gcp.gemini"}  # any other is named after its class: ChatOpenAI, "openai"
 # Our words for why a reply ended, and the conventions'. Any other word is the same in both.
@@ -97,10 +92,8 @@ class Tracing(Loop):
         return result
 
     @contextmanager
-    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[Span]:
+    def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[trace.Span]:
         """Open a span around what runs in the block, inside the span that is open here."""
-        from opentelemetry import trace
-
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
         about["gen_ai.operation.name"] = operation
         about["gen_ai.provider.name"] = PROVIDERS.get(provider, provider)
@@ -120,12 +113,10 @@ class Tracing(Loop):
                 raise
 
 
-def fail(span: Span, kind: str) -> None:
+def fail(span: trace.Span, kind: str) -> None:
     """Mark a span as failed, without the error's text."""
-    from opentelemetry.trace import StatusCode
-
     span.set_attribute("error.type", kind)
-    span.set_status(StatusCode.ERROR)
+    span.set_status(trace.StatusCode.ERROR)
 
 
 def attributes_of(reason: str, usage: Usage) -> JSON:
