@@ -90,9 +90,6 @@ class Runs(Settings):
         """Append to the log. Synchronous, so that no cancel comes between; emits nothing."""
         self.log.append(record)
 
-    def close(self) -> None:
-        """Let go of what the agent holds beside its log; mixins say what that is."""
-
     def interrupt(self, note: str | None = None) -> None:
         """End the current run from outside: it returns a Result with stop_reason "interrupted".
 
@@ -185,10 +182,6 @@ class Runs(Settings):
             if found is None or not found.follows(self.log):
                 found = self._folds[kind, settings] = kind(self.log, *settings)
             return cast(AnyFold, found.catch_up())
-
-    async def get_usage(self) -> Usage:
-        """Return `usage`, for programs that await it."""
-        return self.usage
 
     # ---- another history
 

@@ -18,13 +18,13 @@ FREE = {
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
 }
 FOLDERS = {  # tokens of all files of a room; the core is the root and common/
-    "core": 17_850,
+    "core": 17_800,
     "models": 16_000,
     "mixins": 15_500,
     "toolkits": 10_500,
     "cli": 12_500,
 }
-FILE = {"core": 1_775, "models": 2_500, "mixins": 950, "toolkits": 1_650, "cli": 2_000}
+FILE = {"core": 1_750, "models": 2_500, "mixins": 950, "toolkits": 1_650, "cli": 2_000}
 OWN = {
     "messages.py": 2_400,
     "loop.py": 2_300,
@@ -33,9 +33,9 @@ OWN = {
     "mixins/compaction.py": 1_860,
     "mixins/limits.py": 1_250,
     "mixins/ephemeral.py": 1_150,
-    "mixins/approval.py": 1_630,
+    "mixins/approval.py": 1_600,
     "mixins/hooks.py": 2_050,
-    "mixins/channels.py": 1_180,
+    "mixins/channels.py": 1_150,
     "toolkits/files.py": 2_300,
     "toolkits/mcp.py": 2_000,
 }

@@ -71,8 +71,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     extra = JSON()
     for name, value in data.items():
         if name in fields_of(cls):
-            field = _read_field(cls, name, value)
-            known[name] = adapter_of(cls, name).validate_python(field, strict=True)
+            known[name] = _read_field(cls, name, value)
         elif name != "type":  # a field of a later version
             extra[name] = value
     if extra:

@@ -16,7 +16,7 @@ log. An answer is bound to a call's id, name and arguments, and counts once.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from glob import escape
@@ -264,7 +264,7 @@ def plain_arguments(arguments: JSON) -> JSON:
     """Return validated arguments as plain data: see `plain`.
 
     If the only argument is a pydantic model, which stands for the whole object, its fields are
-    arguments too, by name and by each alias: {"message": Message(to="anna")} -> {"message": {"to":
+    arguments too, by name and by alias: {"message": Message(to="anna")} -> {"message": {"to":
     "anna"}, "to": "anna"}.
     """
     shown: JSON = plain(arguments)
@@ -272,16 +272,14 @@ def plain_arguments(arguments: JSON) -> JSON:
         case [BaseModel() as model]:
             named: JSON = plain(model)
             for name, about in type(model).model_fields.items():
-                alias = about.validation_alias or name
-                for each in getattr(alias, "choices", [alias]):  # AliasChoices has several
-                    named[str(each)] = named[name]
+                named[str(about.validation_alias or name)] = named[name]
             return named | shown
         case _:
             return shown
 
 
 def plain(value: Any) -> Any:
-    """Return a value with dicts for models and dataclasses, and lists for tuples and iterators.
+    """Return a value with dicts for models and dataclasses, and lists for tuples.
 
     They hold what a function finds in the attributes, whatever a serializer would say of it.
     """
@@ -294,7 +292,5 @@ def plain(value: Any) -> Any:
             return {name: plain(each) for name, each in named.items()}
         case [*inside]:
             return [plain(each) for each in inside]
-        case Iterator():
-            return plain([*value])
         case _:
             return value

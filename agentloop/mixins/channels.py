@@ -216,10 +216,3 @@ class Channels(Loop):
         twin = super().fork(at, **settings)
         twin.listeners = [each for each in twin.listeners if not isinstance(each, Subscription)]
         return twin
-
-    def close(self) -> None:
-        """Close the agent and its subscriptions: their readers come to an end."""
-        super().close()
-        for each in self.listeners:
-            if isinstance(each, Subscription):
-                each.close()

@@ -54,7 +54,6 @@ NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with 
 )
 NAMES_EACH = 60  # max names from one message
 NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
-NOTHING_LEFT = "The conversation is too long for the model, and nothing in it could be left out. {}"
 UNKNOWN_WINDOW = 128_000  # tokens
 SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
 COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then

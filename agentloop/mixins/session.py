@@ -111,7 +111,6 @@ class Session(Loop):
 
     def close(self) -> None:
         """Close the session, so that others can open it. `record` raises ValueError after that."""
-        super().close()
         if self.session_file:
             self.session_file.close()
 

@@ -206,15 +206,6 @@ class TestChannels(test_loop.TestLoop):
         assert "RunStart" not in kinds(seen)
         assert str(await read(monitor)).count("a hidden note") == 1
 
-    @pytest.mark.parametrize("bases", [(Channels,), (Channels, Session), (Session, Channels)])
-    async def test_a_reader_of_a_closed_agent_comes_to_an_end(self, bases):
-        agent = type("Both", (*bases, Agent), {})(llm=ScriptedModel("hi"))
-        waiting = asyncio.create_task(read_on(agent.subscribe("RunEnd")))
-        await agent.run("x")
-        await asyncio.sleep(0)
-        agent.close()
-        assert kinds(await asyncio.wait_for(waiting, 10)) == ["RunEnd"]
-
     def test_a_name_that_does_not_exist_is_refused(self):
         agent = served()
         for use in (agent.subscribe, lambda name: agent.on(name, print)):
