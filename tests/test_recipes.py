@@ -96,6 +96,7 @@ reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
+mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and
 mcp_tools: ['shop__stock'] | There are 12. | 12
 traces: chat scripted | execute_tool add | invoke_agent adder
 stall_monitor: silent since ToolCallEvent | It is built.

@@ -137,7 +137,8 @@ class MCPServer:
 
     tools: the tools that it offers now.
     error: why it cannot be used, or None.
-    client: the client of the package `mcp`, for resources and prompts.
+    client: the client of the package `mcp`, for resources and prompts: see the recipe
+        mcp_resources.py.
     """
 
     tools: Sequence[Tool] = ()
