@@ -3,9 +3,15 @@
 One wants it to begin runs from elsewhere, to watch them and to stop them. `python fleet_api.py` is
 all of it on this machine, with SQLite in this folder; `python fleet_api.py postgres` is the same on
 a Postgres that it starts here; with DATABASE_URL it is on that one. Then
-http://127.0.0.1:8000/docs shows what can be asked. Nobody has to log in: put it behind what
-asks for a login. It only talks to the database, so `uvicorn fleet_api:app` may run many times.
-It needs dbos, fastapi and uvicorn, and psycopg for Postgres; fleet.py has the workers.
+http://127.0.0.1:8000/docs shows what can be asked, such as
+
+    curl 127.0.0.1:8000/runs --json '{"model": "small", "prompt": "A1"}'
+    curl -N 127.0.0.1:8000/runs/ID/events
+    curl -X DELETE 127.0.0.1:8000/runs/ID
+
+Nobody has to log in: put it behind what asks for a login. It only talks to the database, so
+`uvicorn fleet_api:app` may run many times. It needs dbos, fastapi and uvicorn, and psycopg for
+Postgres; fleet.py has the workers.
 """
 
 import os
@@ -135,7 +141,7 @@ async def cancel(run_id: str) -> None:
 
 @app.get("/runs/{run_id}/events")
 async def events(
-    run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d+-\d+$")] = "0-0"
+    run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d{1,9}-\d{1,9}$")] = "0-0"
 ) -> StreamingResponse:
     """Tell the events of a run, from its beginning or from the last one that the client got.
 
@@ -182,11 +188,14 @@ async def metrics() -> PlainTextResponse:
 
 @contextmanager
 def worker(name: str) -> Generator[None]:
-    """Start a worker, and wait until it takes runs: the first one makes the tables."""
-    command = [sys.executable, str(HERE / "fleet.py"), "work", name]
-    pipe = subprocess.PIPE
+    """Start a worker, and wait until it takes runs: the first one makes the tables.
+
+    It ends with this process, even if that is killed: two of one name would do the same runs.
+    """
+    command = [sys.executable, str(HERE / "fleet.py"), "work", name, "below"]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # Ctrl-C is for this process, which then ends its workers
-    with subprocess.Popen(command, stdout=pipe, text=True, start_new_session=True) as process:
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         try:
             if process.stdout and process.stdout.readline() != "ready\n":
                 raise SystemExit(f"the worker {name} did not start")
@@ -216,7 +225,8 @@ def postgres(folder: Path) -> Generator[str]:
             shutil.chown(folder, user)
         run("initdb", "-U", "fleet", "-A", "trust")  # whoever is on this machine may connect
     options = f"-h 127.0.0.1 -p {port} -k {folder}"
-    run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+    # one that a killed command has left behind is started again
+    run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "restart")
     try:
         yield f"postgresql+psycopg://fleet@127.0.0.1:{port}/fleet"
     finally:
@@ -226,13 +236,16 @@ def postgres(folder: Path) -> Generator[str]:
 def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
     """Start the database, the workers and the front, until Ctrl-C or SIGTERM ends them all."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    port = int(os.environ.get("PORT", "8000"))
+    config = uvicorn.Config(app, host="127.0.0.1", port=port)
+    door = config.bind_socket()  # first: where the command runs already, this one ends here
     with ExitStack() as parts:
         if database == "postgres":
             server = postgres(Path("fleet-postgres").resolve())
             os.environ["DATABASE_URL"] = parts.enter_context(server)
         for name in names:
             parts.enter_context(worker(name))
-        uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8000")))
+        uvicorn.Server(config).run([door])
 
 
 if __name__ == "__main__":
