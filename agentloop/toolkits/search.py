@@ -45,7 +45,7 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
     for word in dict.fromkeys(words(query)):
         if word not in holders:
             continue
-        rarity = log(1 + (len(texts) - holders[word] + 0.5) / (holders[word] + 0.5))
+        rarity = log((len(texts) + 1) / (holders[word] + 0.5))
         for place, text in enumerate(texts):
             often = text[word]
             length = 0.25 + 0.75 * text.total() / average
