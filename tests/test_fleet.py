@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -228,6 +228,18 @@ def test_one_command_starts_workers_and_front_on_sqlite_and_ends_them(tmp_path):
         do_a_run(client)
         assert processes_with(tmp_path / "fleet.sqlite")
     assert processes_with(tmp_path / "fleet.sqlite") == []
+
+
+def test_the_command_ends_although_somebody_follows_a_run(tmp_path):
+    from dbos import DBOSClient
+
+    with ExitStack() as afterwards, started(tmp_path) as client:
+        database = DBOSClient(system_database_url=f"sqlite:///{tmp_path}/fleet.sqlite")
+        nobody = {"queue_name": "nobody", "workflow_name": "answer", "workflow_id": "small-1"}
+        database.enqueue(nobody, "small", "A1")
+        database.destroy()
+        follow = httpx.stream("GET", client.base_url.join("/runs/small-1/events"), timeout=60)
+        assert afterwards.enter_context(follow).is_success
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")

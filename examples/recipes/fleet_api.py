@@ -14,6 +14,7 @@ Nobody has to log in: put it behind what asks for a login. It only talks to the 
 Postgres; fleet.py has the workers.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -90,6 +91,16 @@ def as_run(workflow: Any) -> Run:
     )
 
 
+class EventStream(StreamingResponse):
+    """Server-sent events. If the front ends before them, the client asks again for the rest."""
+
+    media_type = "text/event-stream"
+
+    async def __call__(self, *asgi: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await super().__call__(*asgi)
+
+
 async def find(run_id: str) -> Run:
     """Return a run. 404: there is none with this id; 410: it was cancelled."""
     found = await runs(workflow_ids=[run_id])
@@ -142,7 +153,7 @@ async def cancel(run_id: str) -> None:
 @app.get("/runs/{run_id}/events")
 async def events(
     run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d{1,9}-\d{1,9}$")] = "0-0"
-) -> StreamingResponse:
+) -> EventStream:
     """Tell the events of a run, from its beginning or from the last one that the client got.
 
     A browser's EventSource sends the last id by itself after a lost connection. The last event is
@@ -150,7 +161,7 @@ async def events(
     """
     await find(run_id)
     entry, place = map(int, last_event_id.split("-"))
-    return StreamingResponse(lines(run_id, entry, place), media_type="text/event-stream")
+    return EventStream(lines(run_id, entry, place))
 
 
 async def lines(run_id: str, entry: int, place: int) -> AsyncGenerator[str]:
@@ -237,7 +248,8 @@ def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
     """Start the database, the workers and the front, until Ctrl-C or SIGTERM ends them all."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     port = int(os.environ.get("PORT", "8000"))
-    config = uvicorn.Config(app, host="127.0.0.1", port=port)
+    # who follows a run does not keep the command from ending
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, timeout_graceful_shutdown=2)
     door = config.bind_socket()  # first: where the command runs already, this one ends here
     with ExitStack() as parts:
         if database == "postgres":
