@@ -32,7 +32,7 @@ from ..waiting import call_function
 
 MOST_FOUND = 5  # by one search of `bm25`
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
-WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
 
 
@@ -63,7 +63,7 @@ def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without an "s" at the end."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
-    found = WORD.findall(f"{text} {parts}".lower())
+    found = TOOL_WORD.findall(f"{text} {parts}".lower())
     return [word.removesuffix("s") for word in found]
 
 
