@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+
+from agentloop import Agent, ScriptedModel, call, tool
 
 from .mixins.test_durable import Postgres
 from .test_recipes import FOLDER, ROOT, load
@@ -108,7 +110,8 @@ async def test_events_go_on_behind_the_last_one_that_a_client_got(front):
         rest = (await front.get(path, headers={"Last-Event-ID": last})).text
         assert whole.endswith(rest)
         assert re.findall(r"^id: (.+)$", rest, re.MULTILINE) == ids[ids.index(last) + 1 :]
-    assert (await front.get(path, headers={"Last-Event-ID": "x"})).status_code == 422
+    for wrong in ("x", f"{10**30}-1"):
+        assert (await front.get(path, headers={"Last-Event-ID": wrong})).status_code == 422
 
 
 async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front):
@@ -116,6 +119,30 @@ async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front
     told = recipe.lines(run, 0, 0)
     await front.delete(f"/runs/{run}")
     assert [each async for each in told] == ['event: End\ndata: "cancelled"\n\n']
+
+
+async def test_events_are_told_while_a_tool_runs(monkeypatch):
+    recipe = load("fleet")
+    written, seen = [], asyncio.Event()
+
+    async def write(stream, entry):
+        written.extend(name for name, data in entry)
+        if "ToolCallEvent" in written:
+            seen.set()
+
+    @tool(timeout=10)
+    async def book() -> str:
+        """Take until somebody has seen that this runs."""
+        await seen.wait()
+        return "booked"
+
+    class Told(Agent, recipe.Live): ...
+
+    monkeypatch.setattr(recipe.DBOS, "write_stream_async", write)
+    agent = Told(llm=ScriptedModel([call("book"), call("book")], "done"), tools=[book])
+    await agent.run("Book.")
+    assert [message.text for message in agent.messages[2:4]] == ["booked", "booked"]
+    assert written.index("ToolCallEvent") < written.index("ToolResultEvent")
 
 
 async def test_metrics_count_the_runs_by_model_and_status(front):
@@ -149,7 +176,7 @@ def free_port():
 
 
 @contextmanager
-def started(folder, *arguments):
+def started(folder, *arguments, kill=signal.SIGTERM):
     """Start the command; give a client of it. Afterwards it has ended, and said no error."""
     port = free_port()
     ours = {"PYTHONPATH": str(ROOT), "PORT": port, "PGPORT": free_port(), "HOME": str(folder)}
@@ -165,7 +192,7 @@ def started(folder, *arguments):
                     time.sleep(0.1)
                 yield client
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(kill)
             process.wait(60)
         assert "Traceback" not in (folder / "said").read_text()
 
@@ -203,6 +230,45 @@ def test_one_command_starts_workers_and_front_on_sqlite_and_ends_them(tmp_path):
     assert processes_with(tmp_path / "fleet.sqlite") == []
 
 
+def test_the_command_ends_although_somebody_follows_a_run(tmp_path):
+    from dbos import DBOSClient
+
+    with ExitStack() as afterwards, started(tmp_path) as client:
+        database = DBOSClient(system_database_url=f"sqlite:///{tmp_path}/fleet.sqlite")
+        nobody = {"queue_name": "nobody", "workflow_name": "answer", "workflow_id": "small-1"}
+        database.enqueue(nobody, "small", "A1")
+        database.destroy()
+        follow = httpx.stream("GET", client.base_url.join("/runs/small-1/events"), timeout=60)
+        assert afterwards.enter_context(follow).is_success
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
+def test_no_worker_outlives_a_command_that_is_killed_and_it_starts_again(tmp_path):
+    with started(tmp_path, kill=signal.SIGKILL) as client:
+        do_a_run(client)
+    end = time.monotonic() + 30
+    while processes_with(tmp_path / "fleet.sqlite") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert processes_with(tmp_path / "fleet.sqlite") == []
+    with started(tmp_path) as client:
+        do_a_run(client)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="two may have one port there")
+def test_a_second_command_at_the_same_port_starts_no_worker(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ours = {"PYTHONPATH": str(ROOT), "PORT": str(taken.getsockname()[1])}
+        environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"} | ours
+        command = [sys.executable, str(FOLDER / "fleet_api.py")]
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
+        )
+    assert ended.returncode
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Postgres is not started so there")
 def test_one_command_starts_it_on_a_postgres_which_keeps_its_runs():
@@ -211,7 +277,7 @@ def test_one_command_starts_it_on_a_postgres_which_keeps_its_runs():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)  # root starts Postgres as another user, who has to get there
-        with started(folder, "postgres") as client:
+        with started(folder, "postgres", kill=signal.SIGKILL) as client:
             do_a_run(client)
         with started(folder, "postgres") as client:
             [run] = client.get("/runs").json()

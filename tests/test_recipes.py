@@ -1114,3 +1114,11 @@ async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_pa
         *("replies", "calls", "results of read"),
     }
     assert all(info[kind] for kind in info.keys() - {"replies"})
+
+
+async def test_an_answer_without_calls_is_all_reply():
+    agent = Agent(llm=ScriptedModel("Hello."))
+    await agent.query("Hi.")
+    info = await load("context_info").context_info(agent)
+    assert info["replies"] == message_tokens(agent.messages[-1])
+    assert not info["calls"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from math import log
 from typing import Annotated
 
@@ -30,17 +31,21 @@ from ..transcript import Fold
 from ..waiting import call_function
 
 MOST_FOUND = 5  # by one search of `bm25`
+# a character of Chinese or Japanese, or the letters and digits in a row of another script
+TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
 
 
 def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
     """Return the tools whose names, descriptions and parameters fit a query best, by Okapi BM25."""
     texts = [Counter(words_of_tool(each)) for each in tools]
-    average = sum(text.total() for text in texts) / len(texts)
+    holders = Counter(chain.from_iterable(texts))  # how many tools have a word
+    average = sum(text.total() for text in texts) / (len(texts) or 1)
     scores = [0.0] * len(tools)
-    for word in words(query):
-        holders = sum(word in text for text in texts)
-        rarity = log(1 + (len(texts) - holders + 0.5) / (holders + 0.5))
+    for word in dict.fromkeys(words(query)):
+        if word not in holders:
+            continue
+        rarity = log((len(texts) + 1) / (holders[word] + 0.5))
         for place, text in enumerate(texts):
             often = text[word]
             length = 0.25 + 0.75 * text.total() / average
@@ -58,7 +63,7 @@ def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without an "s" at the end."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
-    found = re.findall(r"[^\W_]+", f"{text} {parts}".lower())
+    found = TOOL_WORD.findall(f"{text} {parts}".lower())
     return [word.removesuffix("s") for word in found]
 
 
@@ -72,8 +77,9 @@ class ToolFound(Mark):
 class ToolSearch(Loop):
     """Offers `search_tools`, and what it has found.
 
-    searchable_tools: the tools that are on offer once they were found. One whose name another tool
-        has, such as "done", is not.
+    searchable_tools: the tools that are on offer once they were found; those in `tools` always are.
+        Without any, there is no `search_tools`. One that has the name of a tool which a mixin
+        offers, such as "done", is not found.
     tool_search: finds some of them for the words that the model writes; plain or async. One that
         compares embeddings finds more.
     """

@@ -101,13 +101,13 @@ class Shell:
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> None:
+        if isinstance(allow, str) or isinstance(command, str):
+            raise TypeError("allow= and command= take lists: ['pwd', 'ls *'], ['nice', 'bash']")
         self.root = Path("/", root)
         if not command:
             self.root = Path(root).resolve()
             os.listdir(self.root)  # raises now if it is no folder
         self.cwd = self.root
-        if isinstance(allow, str):
-            raise TypeError("allow= takes a list of patterns, such as ['pwd', 'ls *']")
         self.command = command
         self.allow = allow
         self.env = dict(env or {})

@@ -21,7 +21,7 @@ async def context_info(agent: Loop) -> dict[str, int]:
     for message in shown:
         size = message_tokens(message)
         if isinstance(message, AssistantMessage):
-            said = count_tokens(message.text)
+            said = count_tokens(message.text) if message.tool_calls else size
             sizes["replies"] += said
             sizes["calls"] += size - said
         elif isinstance(message, ToolMessage):

@@ -12,16 +12,29 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from dbos import DBOS, DBOSClient
 from pydantic_core import to_json
 
-from agentloop import Agent, AssistantMessage, Loop, Message, ScriptedModel, ToolCall, call, tool
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Loop,
+    Message,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    call,
+    tool,
+)
 from agentloop.loop import Request
 from agentloop.mixins.durable import Durable
+from agentloop.waiting import cancel_and_wait
+
+Reply = TypeVar("Reply")
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
 QUEUES: dict[str, Any] = {  # of each model: runs at once, and how many start in how many seconds
@@ -42,7 +55,7 @@ def think(messages: Sequence[Message], tools: object) -> ToolCall | str:
 
 
 class Live(Loop):
-    """Writes its events to its workflow's stream, also while a request is under way.
+    """Writes its events to its workflow's stream, also while a request or a call is under way.
 
     An entry of the stream holds the events of a fifth of a second, each as [name, JSON].
     """
@@ -51,22 +64,31 @@ class Live(Loop):
         super().__post_init__()
         self.told = list[Any]()
         self.listeners = [*self.listeners, self.told.append]
+        self.writing = asyncio.Lock()  # calls run side by side, and their events keep their order
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        reply = asyncio.ensure_future(super().call_model(request))
+        return await self.write_during(super().call_model(request))
+
+    async def call_tool(self, call: ToolCall) -> ToolMessage:
+        return await self.write_during(super().call_tool(call))
+
+    async def write_during(self, work: Awaitable[Reply]) -> Reply:
+        """Wait for a reply or a result, and write the events that come meanwhile."""
+        going = asyncio.ensure_future(work)
         try:
-            while not reply.done():
-                await asyncio.wait([reply], timeout=0.2)
+            while not going.done():
+                await asyncio.wait([going], timeout=0.2)
                 await self.write()
-            return reply.result()
+            return going.result()
         finally:
-            reply.cancel()
+            await cancel_and_wait([going], 5)
 
     async def write(self) -> None:
-        told = [[type(event).__name__, to_json(event).decode()] for event in self.told]
-        self.told.clear()
-        if told:
-            await DBOS.write_stream_async("events", told)
+        async with self.writing:
+            told = [[type(event).__name__, to_json(event).decode()] for event in self.told]
+            self.told.clear()
+            if told:
+                await DBOS.write_stream_async("events", told)
 
 
 class Worker(Agent, Durable, Live):  # at the right of Durable, Live is inside the steps
@@ -119,6 +141,11 @@ if __name__ == "__main__":
             work(name)
             print("ready", flush=True)
             threading.Event().wait()
+        case ["work", name, "below"]:
+            work(name)
+            print("ready", flush=True)
+            sys.stdin.read()  # ends with the process that started this one, however that ends
+            os._exit(1)  # its runs go on when a worker of this name is back
         case ["lost", name]:
             print(*take_over(DBOSClient(system_database_url=URL), name), sep="\n")
         case _:

@@ -3,11 +3,18 @@
 One wants it to begin runs from elsewhere, to watch them and to stop them. `python fleet_api.py` is
 all of it on this machine, with SQLite in this folder; `python fleet_api.py postgres` is the same on
 a Postgres that it starts here; with DATABASE_URL it is on that one. Then
-http://127.0.0.1:8000/docs shows what can be asked. Nobody has to log in: put it behind what
-asks for a login. It only talks to the database, so `uvicorn fleet_api:app` may run many times.
-It needs dbos, fastapi and uvicorn, and psycopg for Postgres; fleet.py has the workers.
+http://127.0.0.1:8000/docs shows what can be asked, such as
+
+    curl 127.0.0.1:8000/runs --json '{"model": "small", "prompt": "A1"}'
+    curl -N 127.0.0.1:8000/runs/ID/events
+    curl -X DELETE 127.0.0.1:8000/runs/ID
+
+Nobody has to log in: put it behind what asks for a login. It only talks to the database, so
+`uvicorn fleet_api:app` may run many times. It needs dbos, fastapi and uvicorn, and psycopg for
+Postgres; fleet.py has the workers.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -15,7 +22,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -84,6 +91,16 @@ def as_run(workflow: Any) -> Run:
     )
 
 
+class EventStream(StreamingResponse):
+    """Server-sent events. If the front ends before them, the client asks again for the rest."""
+
+    media_type = "text/event-stream"
+
+    async def __call__(self, *asgi: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            await super().__call__(*asgi)
+
+
 async def find(run_id: str) -> Run:
     """Return a run. 404: there is none with this id; 410: it was cancelled."""
     found = await runs(workflow_ids=[run_id])
@@ -135,8 +152,8 @@ async def cancel(run_id: str) -> None:
 
 @app.get("/runs/{run_id}/events")
 async def events(
-    run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d+-\d+$")] = "0-0"
-) -> StreamingResponse:
+    run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d{1,9}-\d{1,9}$")] = "0-0"
+) -> EventStream:
     """Tell the events of a run, from its beginning or from the last one that the client got.
 
     A browser's EventSource sends the last id by itself after a lost connection. The last event is
@@ -144,7 +161,7 @@ async def events(
     """
     await find(run_id)
     entry, place = map(int, last_event_id.split("-"))
-    return StreamingResponse(lines(run_id, entry, place), media_type="text/event-stream")
+    return EventStream(lines(run_id, entry, place))
 
 
 async def lines(run_id: str, entry: int, place: int) -> AsyncGenerator[str]:
@@ -182,11 +199,14 @@ async def metrics() -> PlainTextResponse:
 
 @contextmanager
 def worker(name: str) -> Generator[None]:
-    """Start a worker, and wait until it takes runs: the first one makes the tables."""
-    command = [sys.executable, str(HERE / "fleet.py"), "work", name]
-    pipe = subprocess.PIPE
+    """Start a worker, and wait until it takes runs: the first one makes the tables.
+
+    It ends with this process, even if that is killed: two of one name would do the same runs.
+    """
+    command = [sys.executable, str(HERE / "fleet.py"), "work", name, "below"]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     # Ctrl-C is for this process, which then ends its workers
-    with subprocess.Popen(command, stdout=pipe, text=True, start_new_session=True) as process:
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         try:
             if process.stdout and process.stdout.readline() != "ready\n":
                 raise SystemExit(f"the worker {name} did not start")
@@ -216,7 +236,8 @@ def postgres(folder: Path) -> Generator[str]:
             shutil.chown(folder, user)
         run("initdb", "-U", "fleet", "-A", "trust")  # whoever is on this machine may connect
     options = f"-h 127.0.0.1 -p {port} -k {folder}"
-    run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
+    # one that a killed command has left behind is started again
+    run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "restart")
     try:
         yield f"postgresql+psycopg://fleet@127.0.0.1:{port}/fleet"
     finally:
@@ -226,13 +247,17 @@ def postgres(folder: Path) -> Generator[str]:
 def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
     """Start the database, the workers and the front, until Ctrl-C or SIGTERM ends them all."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    port = int(os.environ.get("PORT", "8000"))
+    # who follows a run does not keep the command from ending
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, timeout_graceful_shutdown=2)
+    door = config.bind_socket()  # first: where the command runs already, this one ends here
     with ExitStack() as parts:
         if database == "postgres":
             server = postgres(Path("fleet-postgres").resolve())
             os.environ["DATABASE_URL"] = parts.enter_context(server)
         for name in names:
             parts.enter_context(worker(name))
-        uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8000")))
+        uvicorn.Server(config).run([door])
 
 
 if __name__ == "__main__":

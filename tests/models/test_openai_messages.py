@@ -62,6 +62,7 @@ def test_what_other_programs_store_is_read():
         {"role": "user", "content": [{"type": "text", "text": "hi"}], "name": "anna"},
         {"role": "assistant", "content": [{"type": "text", "text": "hello"}], "refusal": None},
         {"role": "assistant", "content": None, "refusal": "I can't."},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "tool", "tool_call_id": "gone", "content": "late", "name": "look"},
     ]
     assert recipe.from_openai(stored) == [
@@ -69,7 +70,31 @@ def test_what_other_programs_store_is_read():
         UserMessage([TextPart("hi")]),
         AssistantMessage("hello"),
         AssistantMessage("I can't.", stop_reason="refused"),
+        AssistantMessage("No."),
         ToolMessage("gone", "look", "late"),
+    ]
+
+
+def test_results_without_ids_are_those_of_the_calls_without_ids_in_their_order():
+    def calls(*names):
+        said = [{"function": {"name": name, "arguments": {"n": 1}}} for name in names]
+        return {"role": "assistant", "content": "", "tool_calls": said}
+
+    stored = [
+        {"role": "user", "content": "Pay both."},
+        calls("pay", "post"),
+        {"role": "tool", "content": "paid"},
+        {"role": "tool", "tool_call_id": None, "content": "sent"},
+        calls("pay"),
+        {"role": "tool", "content": "paid again"},
+    ]
+    agent = Agent(llm=ScriptedModel("ok"))
+    agent.load_history(recipe.from_openai(stored))
+    results = [message for message in agent.messages if isinstance(message, ToolMessage)]
+    assert [(each.tool_name, each.text) for each in results] == [
+        ("pay", "paid"),
+        ("post", "sent"),
+        ("pay", "paid again"),
     ]
 
 
@@ -87,6 +112,11 @@ def test_the_thinking_of_a_stored_reply_goes_back():
         ({"role": "tool", "content": "3"}, "no message of Chat Completions"),
         ({"role": "user", "content": [{"type": "zzz"}]}, "no part of a message .*'zzz'"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "no part of a message"),
+        ({"role": "user", "content": [{"type": "text", "text": None}]}, "no part of a message"),
+        ({"role": "user", "content": ["hi"]}, "no part of a message .*'hi'"),
+        ({"role": "user", "content": 5}, "no content of a message: 5"),
+        (None, "no message of Chat Completions: None"),
+        ("hi", "no message of Chat Completions: 'hi'"),
     ],
 )
 def test_a_dict_that_is_no_message_is_named(said, words):

@@ -183,3 +183,17 @@ def test_a_search_finds_a_handful_and_only_what_shares_a_word():
     parameters = {"type": "object", "properties": {"iban": {"type": "string"}}}
     [only] = bm25("IBAN", [Tool("pay", "Send money.", parameters), *HUNDREDS])
     assert only.name == "pay"
+
+
+def test_a_word_that_a_query_repeats_counts_once():
+    assert bm25("issue " + 20_000 * "customer ", HUNDREDS)[0].name == CREATE
+
+
+def test_chinese_and_japanese_are_found_by_their_characters():
+    invoice, day = Tool("a", "创建客户发票", {}), Tool("b", "今日の天気を調べる", {})
+    assert bm25("发票", [day, invoice]) == [invoice]
+    assert bm25("天気予報", [invoice, day]) == [day]
+
+
+def test_of_no_tools_none_is_found():
+    assert bm25("create issue", []) == []

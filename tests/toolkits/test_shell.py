@@ -239,8 +239,9 @@ class TestShell:
             assert f'"{program} *"' in warning
             with pytest.raises(ToolError):
                 Shell(tmp_path, allow=suggested).check(f"{program} x")
-        with pytest.raises(TypeError, match="a list of patterns"):
-            Shell(tmp_path, allow="ls *")
+        for text in ({"allow": "ls *"}, {"command": "docker exec -i box bash"}):
+            with pytest.raises(TypeError, match="take lists"):
+                Shell(tmp_path, **text)
 
     @given(st.text(max_size=5), st.sampled_from(OPERATORS), st.text(max_size=5))
     def test_no_operator_gets_past_a_pattern_wherever_it_is(self, before, operator, after):
