@@ -32,6 +32,7 @@ from .messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    ToolStart,
     Usage,
     UserMessage,
     UserOrigin,
@@ -188,6 +189,7 @@ class Runs(Settings):
     def load_history(self, messages: Sequence[Message]) -> None:
         """Start from these messages instead of the present log. Calls without a result get one.
 
+        Another program may have run such a call: the model reads that it may have had effects.
         System messages are left out: the system prompt is a setting. OSError: a session's disk is
         full; the log has what could be written.
         """
@@ -199,7 +201,10 @@ class Runs(Settings):
                 )
         self.record(Reset())
         self.log = self.log[-1:]  # another list, so that no fold takes it for the old one
-        for message in view(messages):
+        started = [
+            ToolStart(state.call.id) for state in Conversation(messages).catch_up().open_calls
+        ]
+        for message in view([*messages, *started]):
             if not isinstance(message, SystemMessage):
                 self.record(message)
 

@@ -18,13 +18,13 @@ FREE = {
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
 }
 FOLDERS = {  # tokens of all files of a room; the core is the root and common/
-    "core": 17_800,
+    "core": 17_840,
     "models": 16_000,
     "mixins": 15_500,
     "toolkits": 10_500,
     "cli": 12_500,
 }
-FILE = {"core": 1_750, "models": 2_500, "mixins": 950, "toolkits": 1_650, "cli": 2_000}
+FILE = {"core": 1_780, "models": 2_500, "mixins": 950, "toolkits": 1_650, "cli": 2_000}
 OWN = {
     "messages.py": 2_400,
     "loop.py": 2_300,

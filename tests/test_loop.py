@@ -446,6 +446,13 @@ class TestLoop:
         assert agent.log == before
         assert shown(llm.requests[-1])[2].startswith("Not run")
 
+    async def test_a_call_of_a_history_without_a_result_may_have_had_effects(self):
+        asked = AssistantMessage("", (ToolCall("c1", "add", "{}"), ToolCall("c2", "add", "{}")))
+        agent, llm = self.make("ok")
+        agent.load_history([UserMessage("a"), asked, ToolMessage("c2", "add", "3")])
+        await agent.query("b")
+        assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
+
     @pytest.mark.parametrize("junk", ["hi", {"role": "user", "content": "hi"}])
     async def test_history_that_is_no_messages_is_refused(self, junk):
         with pytest.raises(TypeError, match="UserMessage"):

@@ -215,7 +215,9 @@ class Compaction(Loop):
         replaced = cuts.gain(keep)
         if reply.text.strip() and is_complete(reply) and message_tokens(reply) < replaced:
             return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
-        logger.warning("the conversation could not be summarized: %s", reply.stop_reason)
+        logger.warning(
+            "no summary, or one that is too long; the reply ended: %s", reply.stop_reason
+        )
         self.add(SideRequest(reply.usage, reply.model, side.purpose))
         return None
 
