@@ -126,7 +126,7 @@ class Chat:
         for message in messages[newest_prompt(messages) :]:
             if is_own(message):
                 lines = typed(message).splitlines()
-                self.terminal.say("> " + "\n".join(lines[:10]), BOLD)
+                self.terminal.say("\n> " + "\n".join(lines[:10]), BOLD)
             elif isinstance(message, AssistantMessage):
                 self.show(events.TextEvent(message.text))
         for state in self.agent.conversation.open_calls:
@@ -147,10 +147,6 @@ class Chat:
     def show(self, event: events.Event) -> None:
         """Show an event."""
         self.shown(event)
-
-    def answer(self, prompt: str | None) -> Result | None:
-        """Do as `reply`, from outside of an event loop. Ctrl-C raises KeyboardInterrupt."""
-        return self.runner.run(self.reply(prompt))
 
     async def reply(self, prompt: str | None) -> Result | None:
         """Answer a prompt, and show the answer as it comes. None goes on with a cut-off run.
@@ -191,17 +187,15 @@ class Chat:
         cost = f", ${bill.cost:.4f}" if bill.cost else ""
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
-    async def meter(self) -> str:
-        """Say how full the context window is, in tokens, and of what."""
+    async def meter(self) -> tuple[str, str]:
+        """Say in tokens how full the context window is, and of what."""
         context = await self.agent.context()
         start = len(context) - len(self.agent.messages)
         system = sum(map(message_tokens, context[:start]))
         messages = sum(map(message_tokens, context[start:]))
         tools = tool_tokens(self.agent.toolset())
-        return (
-            f"context {system + tools + messages:,} of {self.window:,}: "
-            f"system {system:,}, tools {tools:,}, messages {messages:,}"
-        )
+        filled = f"context {system + tools + messages:,} of {self.window:,}"
+        return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
 
     def use_session(self, name: str) -> None:
         """Close this session, and go on with the one of this name."""
@@ -273,5 +267,6 @@ class Chat:
 
     async def do_context(self, rest: str) -> None:
         """show what fills the context window, the tools, and what was used so far"""
+        filled, parts = await self.meter()
         names = ", ".join(tool.name for tool in self.agent.toolset())
-        self.terminal.say(f"{await self.meter()}\ntools: {names}\nso far: {self.usage()}")
+        self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")

@@ -121,7 +121,7 @@ class Screen(Drawn):
             live = self.text, self.output, len(self.calls), int(monotonic())
             if not self.status or (self.work and live != shown):
                 shown = live
-                self.status = await self.meter()
+                self.status, _ = await self.meter()
                 self.session.app.invalidate()
             await asyncio.sleep(0.1)
 
@@ -134,7 +134,7 @@ class Screen(Drawn):
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
-        lines = [*self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
+        lines = ["", *self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
@@ -250,7 +250,7 @@ class Screen(Drawn):
 
     def submit(self, text: str) -> None:
         """Begin what a message or a command asks for."""
-        self.terminal.say(f"> {text}", BOLD)
+        self.terminal.say(f"\n> {text}", BOLD)
         text = self.pastes.unfold(text)
         if text in ("exit", "quit"):
             text = "/exit"

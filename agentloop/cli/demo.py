@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from .. import AssistantMessage, ScriptedModel, ToolMessage, call
+from .. import AssistantMessage, ScriptedModel, call
 from .agent import SYSTEM_PROMPT, Chat
 from .bundle import bundle, choose, read_package
 from .terminal import BOLD, DIM, Terminal
@@ -100,12 +100,9 @@ def main(_: argparse.Namespace) -> int:
     terminal.say(f"{INTRO}\n\n> {TASK}", BOLD)
     llm = ScriptedModel(*SCRIPT)
     with Chat(llm, root, terminal, yes=True, session="demo", session_dir=root) as chat:
-        result = chat.answer(TASK)
-    kinds = [type(record) for record in chat.agent.log]
-    requests, calls = kinds.count(AssistantMessage), kinds.count(ToolMessage)
+        result = chat.runner.run(chat.reply(TASK))
     terminal.say(
-        f"\n{requests} requests, {calls} tool calls. "
-        f"The session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
+        f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
         "The agent that you just ran is agent.py in the project: edit it. Run it there by\n"
         f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
         DIM,

@@ -104,10 +104,11 @@ class Drawn(Chat):
     def running(self) -> list[str]:
         """List the running calls, the newest output, and the commands in the background."""
         lines = [f"* {line}" for line, _ in self.calls.values()]
-        lines += [f"  {line}" for line in self.output.splitlines()[-3:]]
+        room = self.terminal.width - 2
+        lines += [f"  {line[-room:]}" for line in self.output.splitlines()[-3:]]
         for id, (task, _) in self.shell.background.items():
             if not task.done():
-                lines.append(f"in the background: {id}")
+                lines.append(f"in the background: {id} {task.get_name()}")
         return lines
 
     def hear(self, piece: str) -> None:
@@ -134,7 +135,7 @@ class Drawn(Chat):
     def markdown(self, text: str) -> None:
         """Print Markdown."""
         if text.strip():
-            print(self.drawn(text), end="\n\n")
+            print(f"\n{self.drawn(text)}")
 
     def fold(self, text: str, title: str) -> None:
         """Print all of a short result, and the beginning and the end of a long one."""

@@ -10,6 +10,7 @@ from .. import AssistantMessage, ToolCallEvent, Usage, UserMessage
 from ..common.store import read_log
 from ..events import events_of
 from ..messages import Record, RunEnd
+from ..transcript import is_own
 from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
 from .view import path_of
 
@@ -28,8 +29,10 @@ def show(terminal: Terminal, log: Sequence[Record]) -> None:
     shown = Shown(terminal)
     turn = 0
     for record in log:
-        if isinstance(record, UserMessage):
+        if is_own(record):
             terminal.say(f"\n> {record.text}", BOLD)
+        elif isinstance(record, UserMessage):
+            terminal.say(f"\n({record.text})", DIM)
         elif isinstance(record, RunEnd):
             if record.stop_reason == "error":
                 terminal.say(f"\nTurn {turn + 1} failed.", RED)
@@ -39,7 +42,9 @@ def show(terminal: Terminal, log: Sequence[Record]) -> None:
             usage = record.usage or Usage()
             tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
             seconds = f"{record.seconds or 0:.2f} s"
-            terminal.say(f"\nTurn {turn}: {record.model}, {tokens}, {seconds}", DIM)
+            terminal.say(
+                f"\nTurn {turn}: {record.model or record.stop_reason}, {tokens}, {seconds}", DIM
+            )
         for event in events_of(record):
             shown(event)
         if isinstance(record, AssistantMessage):

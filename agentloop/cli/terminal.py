@@ -122,7 +122,7 @@ class Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.module == "http" or record.levelno >= logging.WARNING:
-            self.terminal.line(f"({plain(record.getMessage())})", DIM)
+            self.terminal.say(f"({plain(record.getMessage())})", DIM)
 
 
 class Shown:

@@ -54,6 +54,7 @@ def with_files(prompt: str, root: Path, say: Callable[[str], None]) -> str | lis
             file = root / path
         if image := image_at(file):
             parts.append(image)
+            say(f"{path} goes along.")
         elif file.is_file():
             text = file.read_text("utf-8", "replace")
             if "\0" in text:
@@ -61,8 +62,8 @@ def with_files(prompt: str, root: Path, say: Callable[[str], None]) -> str | lis
                 continue
             parts.append(TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"))
             say(f"{path} goes along: {len(text):,} characters.")
-        elif guess_type(path)[0] in IMAGE_TYPES:
-            say(f"There is no image {path}.")
+        elif "." in path:  # else @ may begin a name
+            say(f"There is no file {path}.")
     return parts if parts[1:] else prompt
 
 

@@ -139,7 +139,7 @@ class Shell:
         output = Output(None if background else self.on_output)
         if background:
             id = secrets.token_hex(3)
-            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output))
+            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output), name=command)
             self.background[id] = task, output
             return f"Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
         code = await self._run(command, timeout, output)

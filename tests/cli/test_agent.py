@@ -39,8 +39,8 @@ def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed
     ]
     settings = {"prices": {"m": Price(1e6, 0)}, "session": "s", "session_dir": tmp_path}
     with start(*said, **settings) as chat:
-        chat.answer("first")
-        chat.answer("second")
+        chat.runner.run(chat.reply("first"))
+        chat.runner.run(chat.reply("second"))
         before = chat.agent.bill
         assert chat.take_back() == "second"
         assert "(Taken back. What was done to files stays. Written: a.py.)" in chat.shown_text()
@@ -48,7 +48,7 @@ def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed
         assert [each.text for each in chat.agent.messages] == ["first", "one"]
         assert chat.take_back() == "first"
         assert chat.agent.bill == before
-        chat.answer("third")
+        chat.runner.run(chat.reply("third"))
         assert (chat.agent.usage.input_tokens, chat.agent.cost) == (1123, 1123)
     with start(**settings) as chat:
         assert chat.agent.usage.input_tokens == 1123

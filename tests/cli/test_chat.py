@@ -16,7 +16,7 @@ from agentloop import AssistantMessage
 from agentloop.common.store import read_log
 from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
-from tests.cli.tmux import Tmux, needs_tmux
+from tests.cli.tmux import SECONDS, Tmux, needs_tmux
 
 pytestmark = needs_tmux
 QUESTION = "or what to do instead >"
@@ -69,8 +69,10 @@ def ask_three(screen):
 
 def wait_for(condition, screen):
     """Wait for a condition that no output tells of."""
+    end = time.monotonic() + SECONDS
     while not condition():
-        screen.expect("")
+        assert time.monotonic() < end, screen.screen()
+        time.sleep(0.05)
 
 
 def test_an_answer_is_drawn_markdown_as_it_comes(chat):
@@ -103,6 +105,22 @@ def test_a_running_command_streams_its_newest_lines_also_one_of_ones_own(chat, p
     [told] = [each for each in said(screen.server.requests[-1]) if "The user ran" in each]
     assert command in told
     assert "tick1" in told
+
+
+def test_what_is_said_stands_apart_from_what_a_command_printed(chat):
+    screen = chat([("bash", {"command": "echo printed"})], "It printed.", options=["--yes"])
+    shown = screen.enter("go", "It printed.\n\ncontext")
+    assert "\n\n> go\n" in shown
+    assert "\n  printed\n\nIt printed." in shown
+
+
+def test_a_long_line_shows_its_newest_end_while_it_is_written(chat, project):
+    os.mkfifo(project / "pipe")
+    command = "seq -s, 1 100; printf ' ready'; cat pipe"
+    screen = chat([("bash", {"command": command})], "done", options=["--yes"])
+    screen.enter("go", "98,99,100\n   ready\nEsc stops")
+    (project / "pipe").write_text("")
+    screen.expect("done")
 
 
 def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_opens_it(
@@ -251,7 +269,7 @@ def test_a_stop_ends_a_command_and_what_it_started_and_shows_how_far_it_came(cha
     wait_for(lambda: lines_of(project / "pid"), screen)
     screen.press("Escape")
     screen.expect("(Stopped")
-    screen.expect("\n  some output\ncontext")
+    screen.expect("\n  some output\n\ncontext")
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
     if not own:
         screen.enter("go on", "fine")
@@ -394,7 +412,7 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     for name in ("shot one.png", "number two.png"):
         (project / name).write_bytes(PNG)
     screen = chat("I see none.", "I see both.")
-    assert "(There is no image three.png.)" in screen.enter("@three.png", "I see none.")
+    assert "(There is no file three.png.)" in screen.enter("@three.png", "I see none.")
     screen.paste(f"'{project}/shot one.png'")
     screen.expect("shot one.png")
     screen.type("@two")
@@ -524,12 +542,13 @@ def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summar
     (project / "AGENTS.md").write_text("A rule. " * 500)
     screen = chat("word " * 300, "two", "three", "It was about **words**.")
     ask_three(screen)
+    shown = screen.enter("/context", "tools: read, glob")
     wanted = r"context ([\d,]+) of 128,000: system ([\d,]+), tools ([\d,]+), messages \d"
-    status = re.findall(wanted, screen.expect(", messages "))[-1]
-    total, system, tools = (int(each.replace(",", "")) for each in status)
+    [filled] = re.findall(wanted, shown)
+    total, system, tools = (int(each.replace(",", "")) for each in filled)
     assert system > 1000
     assert total >= system + tools
-    screen.enter("/context", "tools: read, glob")
+    assert f"\ncontext {total:,} of 128,000  some-model\n" in screen.expect("  some-model")
     assert re.search(r"Summarized, to \d+%:", screen.enter("/compact", "It was about words."))
 
 
@@ -543,7 +562,7 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.enter("first words", "one")
     screen.leave()
     screen = chat(server=server, options=["--resume"])
-    assert "> first words\none" in screen.expect(" messages. Ctrl-D")
+    assert "> first words\n\none" in screen.expect(" messages. Ctrl-D")
     screen.enter("/fork try", "-try now")
     screen.enter("in the fork", "two")
     screen.leave()
@@ -564,9 +583,11 @@ WRITE = ("write", {"path": "new.txt", "content": "one\n"})
 
 
 def test_a_key_changes_what_is_asked_for(chat, project):
-    screen = chat([WRITE], "two", [WRITE, LEDGER], "three", options=["--session", "s"])
+    turns = [WRITE], "two", [WRITE, LEDGER], "three"
+    screen = chat(*turns, options=["--session", "s"], columns=60)
     screen.press("BTab")
     screen.expect("\naccept edits  context ")
+    screen.expect("  some-model\n>")  # nothing is cut
     screen.enter("first", QUESTION, 0)
     screen.expect("two")
     assert (project / "new.txt").read_text() == "one\n"
@@ -628,14 +649,18 @@ def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
     (project / "a.py").write_text("answer = 42\n")
     (project / "b.bin").write_bytes(b"\0\1")
     screen = chat("I see.", "Again.")
-    shown = screen.enter("what is in @a.py, and in @b.bin? Ask @anna.", "I see.")
+    (project / "c.png").write_bytes(PNG)
+    prompt = "what is in @a.py, and in @b.bin? @c.png, @d.py. Ask @anna."
+    shown = screen.enter(prompt, "I see.")
     assert "(a.py goes along: 12 characters.)" in shown
     assert "(b.bin is no text.)" in shown
+    assert "(c.png goes along.)" in shown
+    assert "(There is no file d.py.)" in shown
+    assert "anna.)" not in shown
     assert "answer = 42" not in shown
-    [prompt] = said(screen.server.requests[0])
-    assert "answer = 42" in str(prompt)
+    assert "answer = 42" in str(said(screen.server.requests[0]))
     screen.enter("/undo", "Taken back")
-    screen.expect("> what is in @a.py, and in @b.bin? Ask @anna.")
+    screen.expect(f"> {prompt}")
     assert "answer = 42" not in screen.screen()
 
 
@@ -713,6 +738,7 @@ def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_i
     assert re.search("╭─+ write new.txt ─+╮", visible)
     assert QUESTION in visible
     screen.press("C-o")
+    wait_for(lambda: QUESTION not in screen.do("capture-pane", "-p"), screen)
     screen.press("G")
     wait_for(lambda: "line 9999" in screen.do("capture-pane", "-p"), screen)
     screen.press("q")
@@ -740,7 +766,7 @@ def test_commands_in_the_background_are_listed_and_end_with_the_chat(chat, proje
     screen.enter("go", "done")
     shown = screen.expect("\nin the background: ")
     id = re.search(r"Its id is (\w+)\.", shown)[1]
-    assert f"in the background: {id}" in shown
+    assert f"in the background: {id} {command}" in shown
     wait_for(lambda: lines_of(project / "pid"), screen)
     assert screen.leave() == 0
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)

@@ -1,7 +1,6 @@
 """The demo: what it shows is what happened, and a provider takes its requests."""
 
 import json
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -47,8 +46,6 @@ def played():
 def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs_alone():
     shown, root = played()
     assert sum(line.startswith("* ") for line in shown.splitlines()) == CALLS
-    figures = re.findall(r"(\d+) requests, (\d+) tool calls", shown)
-    assert figures == [(str(len(demo.SCRIPT)), str(CALLS))]
     assert "FAILED (failures=1)" in shown
     prices = root / "prices.py"
     assert "sum(prices)" in prices.read_text(encoding="utf-8")

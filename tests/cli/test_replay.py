@@ -65,6 +65,19 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capsys):
     assert not set("\x1b\x07\u202e") & set(shown)
 
 
+def test_what_the_user_said_is_told_from_what_the_program_told_the_model(tmp_path, capsys):
+    told = UserMessage("The user interrupted you here.", "note")
+    stopped = AssistantMessage("I beg", stop_reason="interrupted")
+    log = RunStart(), UserMessage("go"), stopped, told, RunEnd("interrupted")
+    lines = [b'{"type":"session","schema":2}', *map(dump_record, log), b""]
+    (tmp_path / "s.jsonl").write_bytes(b"\n".join(lines))
+    assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    assert "\n> go\n" in shown
+    assert "\nTurn 1: interrupted, " in shown
+    assert "\n(The user interrupted you here.)\n" in shown
+
+
 def test_a_run_that_failed_says_why(tmp_path, capsys):
     error = 'BadRequest: 400: {"error": {"message": "No such model."}}'
     log = RunStart(), UserMessage("go"), RunEnd("error", error)
