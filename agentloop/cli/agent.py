@@ -246,9 +246,7 @@ class Chat:
     async def do_fork(self, rest: str) -> None:
         """go on in a copy (called NAME); this session stays as it is"""
         before = self.agent
-        name = free_name(self.root)
-        if rest:
-            name = f"{stem(self.root)}-{rest}"
+        name = f"{stem(self.root)}-{rest}" if rest else free_name(self.root)
         self.agent = before.fork(session=name)
         before.close()
         self.note(f"This is session {name} now; {before.session} stays as it was.")
@@ -266,7 +264,7 @@ class Chat:
             self.note("Nothing was summarized.")
 
     async def do_context(self, rest: str) -> None:
-        """show what fills the context window, the tools, and what was used so far"""
+        """show what fills the context window, the tools, and the bill so far"""
         filled, parts = await self.meter()
         names = ", ".join(tool.name for tool in self.agent.toolset())
         self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")

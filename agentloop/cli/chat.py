@@ -118,7 +118,7 @@ class Screen(Drawn):
         """Keep the status line up to date."""
         shown: object = None
         while True:
-            live = self.text, self.output, len(self.calls), int(monotonic())
+            live = self.text, self.output, int(monotonic())
             if not self.status or (self.work and live != shown):
                 shown = live
                 self.status, _ = await self.meter()

@@ -96,7 +96,7 @@ class Drawn(Chat):
                 else:
                     self.fold(event.result, line)
             case events.CompactionEvent():
-                self.note(f"Summarized, to {event.tokens_after / event.tokens_before:.0%}:")
+                self.note("Summarized:")
                 self.markdown(event.summary)
             case _:
                 pass

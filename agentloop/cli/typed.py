@@ -1,19 +1,19 @@
 """What a user types, as a prompt: long pastes, and the files and images that it names.
 
-Copy with: the core.
+Copy with: the core, toolkits/files.py.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from glob import iglob
-from itertools import islice
 from mimetypes import guess_type
 from pathlib import Path
 
 from ..content import clip
 from ..messages import IMAGE_TYPES, ImagePart, Part, TextPart, UserMessage, text_of
+from ..toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 MAX_TEXT = 50_000  # characters of a file that go along
@@ -83,8 +83,13 @@ def image_at(path: Path) -> Part | None:
 
 
 def named_files(root: Path) -> list[str]:
-    """List the files of a folder as one names them in a prompt."""
+    """List the files below a folder as one names them in a prompt, but none of SKIPPED folders."""
     names = list[str]()
-    for path in islice(iglob("**", root_dir=root, recursive=True), MOST_FILES):
-        names.append(f'@"{path}"' if " " in path else f"@{path}")
+    for folder, folders, files in os.walk(root):
+        folders[:] = set(folders).difference(SKIPPED)
+        for file in files:
+            path = str(Path(folder, file).relative_to(root))
+            names.append(f'@"{path}"' if " " in path else f"@{path}")
+        if len(names) > MOST_FILES:
+            break
     return names
