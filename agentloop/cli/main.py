@@ -175,7 +175,7 @@ def chat(options: argparse.Namespace) -> int:
         result = conversation.runner.run(converse())
         if result and not on_screen and not options.json:
             print(safe(result.text), flush=True)
-        how = ". agentloop -c goes on with it." if is_chat else ""
+        how = f". Go on: agentloop --session {conversation.agent.session}" if is_chat else ""
         terminal.say(f"({conversation.usage()}{how})", DIM)
     if is_chat:
         return 0

@@ -449,6 +449,7 @@ def test_words_that_people_type(chat):
 @pytest.mark.parametrize("leave", ["exit", "quit", "/quit", "C-c"])
 def test_ways_to_leave(chat, leave):
     screen = chat()
+    name = re.search(r"Session (\S+):", screen.screen())[1]
     if leave == "C-c":
         screen.type("something")
         screen.press("C-c", "C-c")
@@ -457,7 +458,7 @@ def test_ways_to_leave(chat, leave):
     else:
         screen.enter(leave)
     assert screen.status() == 0
-    assert "agentloop -c goes on with it" in screen.screen()
+    assert f"Go on: agentloop --session {name})" in screen.screen()
 
 
 @pytest.mark.parametrize("word", ["ok", "Sure", "yep.", "yes please"])
