@@ -201,7 +201,7 @@ class Screen(Drawn):
 
     def take_next(self) -> None:
         """Begin the first entry of the queue, unless other work goes on."""
-        if self.queue and not self.work:
+        while self.queue and not self.work:
             self.submit(self.queue.pop(0))
 
     def escape(self, _: object) -> None:
@@ -259,8 +259,9 @@ class Screen(Drawn):
             work: Awaitable[object] = self.run_command(text[1:])
         elif text.startswith("/") and name.isalpha():  # /etc/hosts begins a message
             if name not in self.commands:
-                self.note(f"There is no /{name}.")
-            work = self.commands.get(name, self.do_help)(rest.strip())
+                self.note(f"There is no /{name}. /help says what there is.")
+                return
+            work = self.commands[name](rest.strip())
         else:
             work = self.reply(text)
         self.begin(work)

@@ -28,7 +28,6 @@ from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 FOLDED = 6  # lines of a result that are shown
 MOST_OUTPUT = 10_000  # characters of the newest output of a command
 PRINTED = "Until it was interrupted it printed:\n"
-COLOURS = {"-": "red", "+": "green"}
 
 
 class Drawn(Chat):
@@ -169,7 +168,10 @@ class Drawn(Chat):
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
     def diff(self, tool: str, args: JSON) -> Text | None:
-        """Return the changes of a write or an edit as numbered lines, or None for other tools."""
+        """Return the changes of a write or an edit, or None for other tools.
+
+        The numbers are those of the lines afterwards.
+        """
         if tool not in EDITS:
             return None
         file = self.root / str(args.get("path"))
@@ -186,10 +188,11 @@ class Drawn(Chat):
         for line in [*lines][2:]:
             if start := re.match(r"@@ .*\+(\d+)", line):
                 number = int(start[1])
+            elif line[0] == "-":
+                shown.append(f"      {exact(line)}\n", "red")
             else:
-                shown.append(f"{number:5} {exact(line)}\n", COLOURS.get(line[0], "dim"))
-                if line[0] != "-":
-                    number += 1
+                shown.append(f"{number:5} {exact(line)}\n", "green" if line[0] == "+" else "dim")
+                number += 1
         shown.rstrip()
         return shown
 

@@ -134,10 +134,10 @@ def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_o
     folded = "  9101\n  9102\n  ... 25 lines more: Ctrl-O shows them\n  9128\n  9129\n  9130\n"
     assert f"* bash seq 9101 9130\n{folded}" in shown
     assert "* edit a.py\n" in shown
-    assert "   12 -line12\n   12 +changed\n" in shown
+    assert "\n      -line12\n   12 +changed\n" in shown
     assert "line9\n" not in shown, "only what is near"
     colours = screen.screen("-e")
-    assert re.search(r"\x1b\[31m(\x1b\[49m)? +12 -line12", colours)
+    assert re.search(r"\x1b\[31m(\x1b\[49m)? +-line12", colours)
     assert re.search(r"\x1b\[32m(\x1b\[49m)? +12 \+changed", colours)
     for line, call in (("8049 8050", "seq -s"), ("9115", "seq 9101")):  # one that is cut, too
         assert line not in screen.screen()
@@ -359,6 +359,18 @@ def test_what_is_typed_during_an_answer_waits_in_a_list_and_each_entry_goes_by_i
     assert "echo ran" in prompts[1]
 
 
+def test_a_command_that_there_is_not_holds_nothing_up(chat):
+    hold = threading.Event()
+    screen = chat(["first ", hold, "answer"], "second answer")
+    screen.enter("go", "first")
+    screen.enter("/nonsense", "next: /nonsense")
+    screen.enter("after it", "next: after it")
+    hold.set()
+    shown = screen.expect("second answer")
+    assert "There is no /nonsense" in shown
+    assert "\nCtrl-D " not in shown, "the help would push it out of view"
+
+
 def test_ctrl_c_stops_an_answer_and_what_waits_for_it_is_not_sent_but_can_be_called_back(chat):
     screen = chat(["half of it", threading.Event()], "fine")
     screen.enter("go", "half of it")
@@ -431,7 +443,7 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
 
 def test_words_that_people_type(chat):
     screen = chat("one", "two", "three", "four", "five", options=["look", "at it"])
-    screen.expect("> look at it\none")
+    screen.expect("> look at it\n\none")
     first = re.search(r"Session (\S+):", screen.screen())[1]
     screen.enter("/model other-model", "(The model is other-model.)")
     screen.enter("second", "two")
@@ -441,7 +453,7 @@ def test_words_that_people_type(chat):
         screen.enter(f"in {nth}", ("three", "four")[nth - 2])
         assert said(screen.server.requests[-1]) == [f"in {nth}"]
     assert screen.server.requests[-1]["model"] == "other-model"
-    screen.enter(f"/resume {first}", "> second\ntwo")
+    screen.enter(f"/resume {first}", "> second\n\ntwo")
     screen.enter("still there?", "five")
     assert said(screen.server.requests[-1]) == ["look at it", "second", "still there?"]
 
@@ -505,8 +517,8 @@ def test_ctrl_z_suspends_and_fg_goes_on(project, tmp_path):
 
 def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(chat):
     screen = chat("first answer", "second answer", "third answer", "fourth answer")
-    shown = screen.enter("/nonsense", "/undo ")
-    assert "(There is no /nonsense.)" in shown
+    screen.enter("/nonsense", "(There is no /nonsense. /help says what there is.)")
+    shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
     screen.enter("/etc/hosts is a file", "first answer")  # no command
