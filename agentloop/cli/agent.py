@@ -51,6 +51,10 @@ SYSTEM_PROMPT = (
 PLACE = "\n\nIt is {}. The folder is {}, the system {}."
 GO_ON = "The run was cut off. Enter goes on with it."
 STARTED = "It is unknown what came of this call: {} {}"
+STOPPED = {  # why a run was, in words that say what to do
+    "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
+    "limit:length": "the model can say no more at once: tell it to go on",
+}
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
 
 
@@ -166,7 +170,7 @@ class Chat:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None
         if result.stop_reason not in ("completed", "done", "needs_answer"):
-            self.note(f"Stopped: {result.stop_reason}.")
+            self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
         return result
 
     async def run_command(self, command: str) -> None:

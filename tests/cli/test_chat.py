@@ -319,6 +319,15 @@ def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
     assert said(sent) == ["go", "Your answer was cut off here by an error. Go on where it ends."]
 
 
+def test_a_run_that_ends_too_early_says_what_to_do(chat):
+    too_long = [400, "The maximum context length is 8192 tokens."]
+    screen = chat(["half of", {"finish_reason": "length"}], *[too_long] * 3)
+    screen.enter("go", "(Stopped: the model can say no more at once: tell it to go on.)")
+    screen.enter(
+        "too much", "(Stopped: it is too long for the model (in a chat, /undo takes it back).)"
+    )
+
+
 def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(chat):
     screen = chat(["half of it", threading.Event()], "the answer")
     screen.enter("go", "half of it")
