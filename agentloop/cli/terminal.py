@@ -30,8 +30,10 @@ UNSAFE = re.compile(
 )
 JOINERS = re.compile("[\u200c\u200d]")  # Persian, Hindi and emoji need these invisible characters
 
-# In the text of an error: a stream that broke, the class that raised it, a server's JSON or HTML
-BROKEN = re.compile(r"\d+: text/event-stream.*?: \w+\(['\"](.*?)['\"]\):.*")
+# In the text of an error: what broke, the class that raised it, a server's JSON or HTML
+BROKEN = re.compile(
+    r"\d+: text/event-stream.*?: \w+\(['\"](.*?)['\"]\):.*|\S+: RemoteProtocolError: ([^(]*\w).*"
+)
 SENDER = re.compile(r"\w+\('.*?'\): ")
 BODY = re.compile(
     r'\[?[{<].*?(?:"(?:message|error|detail)": *"((?:\\.|[^"\\])*)|<title>([^<]*)).*', re.DOTALL
@@ -70,7 +72,7 @@ def plain(error: object) -> str:
     'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
     """
     text = " ".join(str(error).split())
-    text = BROKEN.sub(r"the answer was cut off: \1", text)
+    text = BROKEN.sub(r"the answer was cut off: \1\2", text)
     text = SENDER.sub("", text)
     return BODY.sub(r"\1\2", text).replace(r"\"", '"')
 

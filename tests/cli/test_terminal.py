@@ -68,6 +68,19 @@ def test_the_events_of_a_stream_that_broke_are_not_shown():
     assert plain(text) == "the answer was cut off: the stream ended before the reply did"
 
 
+def test_a_connection_that_broke_is_no_name_of_a_class():
+    text = "ChatOpenAI('m'): 127.0.0.1:80: RemoteProtocolError: peer closed connection (a hint)"
+    assert plain(text) == "the answer was cut off: peer closed connection"
+
+
+def test_the_log_says_all_of_why_a_request_failed():
+    stream = io.StringIO()
+    why = ("a long reason " * 20).strip()
+    log = Log(Terminal(stream))
+    log.handle(logging.LogRecord("x", logging.WARNING, "", 1, why, (), None))
+    assert stream.getvalue() == f"({why})\n"
+
+
 def test_a_line_of_ours_breaks_between_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     terminal = Terminal(stream := io.StringIO())
