@@ -662,7 +662,8 @@ def test_several_edits_are_shown_as_one_diff(chat, project):
     (project / "a.py").write_text("one\ntwo\n")
     edits = [{"old_text": old, "new_text": old.upper()} for old in ("one", "two")]
     screen = chat([("multi_edit", {"path": "a.py", "edits": edits})], "done")
-    shown = screen.enter("go", QUESTION)
+    screen.enter("go", QUESTION)
+    shown = screen.expect("+TWO")
     for line in ("-one", "-two", "+ONE", "+TWO"):
         assert line in shown
     screen.enter("y", "done")
