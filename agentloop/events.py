@@ -8,13 +8,12 @@ Listeners get these objects; `query_stream` yields them. Nothing here is stored:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .messages import (
     JSON,
     AssistantMessage,
-    Message,
     Record,
     RunEnd,
     SideRequest,
@@ -113,15 +112,11 @@ class HiddenUserMessageEvent(_Text):
 
 @dataclass
 class CompactionEvent:
-    """The conversation was summarized, or cut: the request's prefix changes here.
-
-    `dropped` are the messages that the model sees no more; the log keeps them.
-    """
+    """The conversation was summarized, or cut: the request's prefix changes here."""
 
     summary: str
     tokens_before: int
     tokens_after: int
-    dropped: Sequence[Message] = ()
 
 
 @dataclass

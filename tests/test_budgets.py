@@ -18,7 +18,7 @@ FREE = {
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
 }
 FOLDERS = {  # tokens of all files of a room; the core is the root and common/
-    "core": 17_840,
+    "core": 17_825,
     "models": 16_000,
     "mixins": 15_500,
     "toolkits": 10_500,
@@ -30,7 +30,7 @@ OWN = {
     "loop.py": 2_300,
     "transcript.py": 1_950,
     "models/http.py": 3_000,
-    "mixins/compaction.py": 1_860,
+    "mixins/compaction.py": 1_875,
     "mixins/limits.py": 1_250,
     "mixins/ephemeral.py": 1_150,
     "mixins/approval.py": 1_600,

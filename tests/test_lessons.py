@@ -63,7 +63,7 @@ POINTS = r"""
 10 all is sent: 108,450 tokens are sent, 0 of them billed in full again.
 10 hidden each turn: 32,010 tokens are sent, 15,564 of them billed in full again.
 10 hidden when it pays: 73,170 tokens are sent, 1,215 of them billed in full again.
-11 -- dropped\n
+11 about 980 tokens before, and 399 after
 11 tool: 6 waffles take 2 eggs.
 11 user: Your context window is nearly full.
 11 -- after

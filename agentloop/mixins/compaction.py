@@ -125,7 +125,7 @@ class Compaction(Loop):
             # The newest results may be what is too long, so they are summarized as well.
             shorter = replace(request, messages=shorten_results(request.messages))
             retry = await self._summarize(shorter, found=[len(self.log)])
-            retry = retry or await self._leave_out(request, self._size(request))
+            retry = retry or await self._leave_out(request, self._size(request), refused=True)
             if retry is None:
                 raise Stop("context_overflow", f"Nothing more can be left out. {error}") from error
             reply = await super().call_model(retry)
@@ -221,14 +221,19 @@ class Compaction(Loop):
         self.add(SideRequest(reply.usage, reply.model, side.purpose))
         return None
 
-    async def _leave_out(self, request: Request, size: int) -> Request | None:
+    async def _leave_out(
+        self, request: Request, size: int, *, refused: bool = False
+    ) -> Request | None:
         """Leave the oldest turns out, down to a quarter of `size`; return the shorter request.
 
-        Return None if the turns that can go are too few for that.
+        Return None if the turns that can go are too few for that. If the request was `refused`,
+        all that can go goes then.
         """
         enough = self._size(request) - AFTER_CUT * size
         cuts = self.fold(Cuts)
         keep = cuts.best(cuts.places, enough)
+        if refused and not keep:
+            keep = cuts.best(cuts.places[-1:], 1)
         if not keep:
             return None
         text, _, older_names = cuts.last.content.partition(NAMES)
@@ -244,8 +249,7 @@ class Compaction(Loop):
         """Record the summary, and return the request that it makes shorter."""
         self.add(summary)
         after = replace(before, messages=await self.context())
-        dropped = [message for message in before.messages if message not in after.messages]
-        self.emit(CompactionEvent(summary.content, self._size(before), self._size(after), dropped))
+        self.emit(CompactionEvent(summary.content, self._size(before), self._size(after)))
         return after
 
 

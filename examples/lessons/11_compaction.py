@@ -37,7 +37,6 @@ def show(title, messages):
 
 def tell(event):
     if isinstance(event, CompactionEvent):
-        show("dropped", event.dropped)
         print(f"about {event.tokens_before} tokens before, and {event.tokens_after} after")
 
 

@@ -170,7 +170,7 @@ class TestCompaction(test_loop.TestLoop):
         cut = [event for event in events if isinstance(event, CompactionEvent)]
         assert cut
         assert all(event.summary.startswith(LEFT_OUT) for event in cut)
-        assert "0 word" in " ".join(message.text for message in cut[0].dropped)
+        assert "0 word" not in " ".join(shown(agent.llm.requests[-1]))
         assert cut[0].tokens_before > 1_500 > cut[0].tokens_after
         last = shown(agent.llm.requests[-1])
         assert last[:2] == ["Be good.", "The task"]
@@ -227,6 +227,20 @@ class TestCompaction(test_loop.TestLoop):
         assert "prompt is too long" in result.text
         assert len(agent.llm.requests) == 1
         assert validate([*agent.messages, UserMessage("go on")]) == []
+
+    async def test_of_a_refused_request_all_older_turns_go_if_fewer_do_not_suffice(self):
+        class Small(ScriptedModel):
+            async def ainvoke(self, messages, *rest, **options):
+                if message_tokens(messages) > 2_000:
+                    raise ContextWindowExceeded("too long")
+                return await super().ainvoke(messages, *rest, **options)
+
+        agent = Compaction(llm=Small("one", "two", "three", "four"))
+        await agent.query("The task")
+        await agent.query("word " * 400)
+        await agent.query("And?")
+        assert await agent.query("words " * 1_200) == "four"
+        assert "word word" not in " ".join(shown(agent.llm.requests[-1]))
 
     async def test_turns_that_are_large_are_not_kept_beside_a_summary(self):
         much = tool("Much", name="much")(lambda: "word " * 20_000)
