@@ -503,6 +503,10 @@ class TestLoop:
         with pytest.raises(ValueError, match="prompt is empty"):
             await self.make("ok")[0].run(empty)
 
+    def test_before_its_first_run_an_agent_waits_for_nobody(self):
+        agent, _ = self.make()
+        assert (agent.pending, agent.running, agent.messages) == ((), False, [])
+
     async def test_open_calls_run_when_they_never_started_and_not_when_they_may_have(self):
         ran = []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agentloop.common.records import dump_record, from_dict, load_record, to_dict
 from agentloop.messages import (
     AssistantMessage,
+    Citation,
     Decision,
     FilePart,
     ImagePart,
@@ -128,14 +129,32 @@ def test_text_is_valid_utf_8_from_the_start(broken, clean):
     assert ImagePart(url=broken).url == clean
 
 
-def test_what_a_record_holds_for_the_application_and_what_a_file_holds_is_not_printed():
-    assert "4711" not in repr(UserMessage("hi", extra={"card": 4711}))
-    assert "4711" not in repr(FilePart(data=b"4711", media_type="text/plain"))
+@pytest.mark.parametrize(
+    "record",
+    [
+        UserMessage("hi", extra={"card": 4711}),
+        FilePart(data=b"4711", media_type="text/plain"),
+        Citation(raw={"id": 4711}),
+        AssistantMessage(raw={"id": 4711}, model="m-4711", seconds=4711),
+        ToolMessage("1", "pay", "ok", seconds=4711),
+        RunStart(at=0, tools=["4711"]),
+        RunEnd("completed", at=0, text="4711"),
+    ],
+)
+def test_what_is_long_or_secret_or_differs_each_time_is_not_printed(record):
+    assert "4711" not in repr(record)
 
 
-def test_messages_can_be_in_a_set_whatever_the_provider_and_the_application_put_into_them():
+def test_messages_are_equal_however_long_they_took_and_whoever_answered():
+    assert AssistantMessage("hi", model="large", seconds=1.5) == AssistantMessage("hi")
+    assert ToolMessage("1", "pay", "ok", seconds=1.5) == ToolMessage("1", "pay", "ok")
+    assert RunEnd("completed", at=0, text="hi") == RunEnd("completed", at=0)
+
+
+def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_into_them():
     reply = AssistantMessage("hi", raw=[{"type": "text"}], extra={"tags": []})
     assert {reply, replace(reply, raw=None), UserMessage("hi", extra={"tags": []})}
+    assert {Citation(raw={}), Usage(extra={}), Unknown({}), RunStart(tools=[["pay", "", {}]])}
 
 
 def test_a_fresh_record_says_nothing_that_nobody_told_it():

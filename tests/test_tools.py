@@ -25,6 +25,7 @@ from agentloop.content import as_content, describe_error
 from agentloop.errors import ToolError
 from agentloop.messages import ImagePart, TextPart, ToolMessage, text_of
 from agentloop.tools import FunctionTool, Tool, by_name, tool
+from agentloop.waiting import call_function
 
 
 class Colour(enum.Enum):
@@ -434,6 +435,21 @@ async def test_a_plain_function_runs_in_a_daemon_thread_with_the_callers_context
     user.set("ada")
     assert await call(who) == ("ada", True)
     assert user.get() == "ada"
+
+
+async def test_a_plain_function_of_the_application_runs_in_a_thread_and_an_async_one_does_not() -> (
+    None
+):
+    async def here() -> int:
+        return threading.get_ident()
+
+    assert await call_function(threading.get_ident) != threading.get_ident()
+    assert await call_function(here) == threading.get_ident()
+
+
+async def test_a_tool_that_does_not_say_what_it_does_fails() -> None:
+    with pytest.raises(NotImplementedError):
+        await Tool("look").execute({})
 
 
 async def test_forty_blocked_plain_tools_hold_up_nothing_else() -> None:
