@@ -52,7 +52,7 @@ from agentloop import (
 from agentloop.errors import failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
-from agentloop.messages import RunEnd, RunStart, SideRequest
+from agentloop.messages import Ask, RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
 from agentloop.settings import settings_of
 from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
@@ -879,6 +879,7 @@ class TestLoop:
         fork = agent.fork()
         await fork.run("c")
         assert (agent.usage, fork.usage) == (Usage(20, 3), Usage(10, 3))
+        assert await agent.get_usage() == agent.usage
 
     @pytest.mark.parametrize(
         ("settings", "told"),
@@ -1127,6 +1128,36 @@ async def test_a_stop_before_a_tool_begins_keeps_its_call_for_the_next_run():
     agent.allowed = True
     assert (await agent.run()).text == "ok"
     assert shown(llm.requests[1])[-1] == "2"
+
+
+async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
+    @tool("Sign", external=True)
+    async def sign() -> None: ...
+
+    llm = ScriptedModel(call("sign"), "signed")
+    agent = Loop(llm=llm, tools=[sign])
+    assert (await agent.run("x")).stop_reason == "needs_answer"
+    [waiting] = agent.pending
+    with pytest.raises(ValueError, match=r"there is no call 'call_9': agent\.pending has"):
+        agent.answer("call_9", "no")
+    with pytest.raises(ValueError, match=r"waits for an answer, or for run\(\): answer\(\) it"):
+        agent.waiting_call(waiting.id, deciding=True)
+    agent.answer(waiting.id, {"by": "Ada"})
+    assert agent.pending == ()
+    with pytest.raises(ValueError, match="does not wait: it is completed"):
+        agent.answer(waiting.id, "twice")
+    assert (await agent.run()).text == "signed"
+    assert shown(llm.requests[1]) == ["x", "", '{"by":"Ada"}']
+
+
+def test_a_call_that_waits_for_approval_is_decided_and_not_answered():
+    agent = Loop(llm=ScriptedModel())
+    agent.record(AssistantMessage(tool_calls=(ToolCall("1", "pay"),)))
+    assert agent.pending == (), "nobody was asked"
+    agent.record(Ask("1"))
+    assert agent.pending == (agent.waiting_call("1", deciding=True),)
+    with pytest.raises(ValueError, match=r"waits for approval: decide\(\) it"):
+        agent.answer("1", "no")
 
 
 async def test_a_stop_of_a_tool_that_has_begun_is_its_result():

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from agentloop.content import as_content, describe_error
 from agentloop.errors import ToolError
-from agentloop.messages import ImagePart, TextPart, ToolMessage, text_of
+from agentloop.messages import ImagePart, TextPart, ToolCall, ToolMessage, text_of
 from agentloop.tools import FunctionTool, Tool, by_name, tool
 from agentloop.waiting import call_function
 
@@ -324,6 +324,16 @@ def test_arguments_that_are_no_object_are_refused_by_position_and_never_by_the_b
     assert "line 1 column 33" in text
     assert "secret" not in text
     assert "NaN" not in problem(search, '{"query": NaN}')
+
+
+def test_arguments_that_json_does_not_have_are_no_null() -> None:
+    @tool
+    def wait(seconds: float | None = None) -> None: ...
+
+    for number in ("NaN", "Infinity", "-Infinity"):
+        text = f'{{"seconds": {number}}}'
+        assert "this is not valid JSON" in problem(wait, text)
+        assert ToolCall("1", "wait", text).parsed is None
 
 
 def test_each_wrong_field_gets_one_short_line() -> None:

@@ -197,6 +197,20 @@ def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(lo
     assert agent.messages == [TASK]
 
 
+def test_a_fold_goes_on_with_a_log_that_has_grown_and_with_no_other():
+    log = [TASK, asks(A)]
+    fold = Conversation(log)
+    assert fold.follows(log)
+    assert fold.catch_up().follows(log)
+    log.append(answers("a"))
+    assert fold.follows(log)
+    assert not fold.follows([*log]), "another list"
+    log[1:] = [UserMessage("Never mind."), UserMessage("Bye.")]
+    assert not fold.follows(log), "what it has taken was replaced"
+    log[1:] = []
+    assert not fold.follows(log), "what it has taken was cut away"
+
+
 def test_validate_says_what_a_provider_would_refuse():
     bad = [AssistantMessage(), asks(A), UserMessage("x"), answers("a"), SystemMessage("s"), asks(A)]
     problems = "\n".join(validate(bad))
