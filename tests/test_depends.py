@@ -314,6 +314,29 @@ async def test_cancels_let_dependencies_close_and_keep_a_result(forever: bool) -
     assert held.is_closed
 
 
+async def test_a_cancel_that_waits_for_dependencies_to_close_ends_what_follows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = Held()
+
+    @tool
+    async def work(_held: None = Depends(held.get)) -> None: ...
+
+    async def work_and_go_on() -> None:
+        await work.execute({})
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(work_and_go_on())
+    await held.closing.wait()
+    cancel = asyncio.create_task(cancel_and_wait([task], 10))
+    await asyncio.sleep(0)
+    held.go_on.set()
+    await cancel
+    assert held.is_closed
+    assert task.cancelled()
+    assert "did not stop" not in caplog.text
+
+
 async def test_a_cancel_that_meets_the_result_of_a_plain_tool_lets_dependencies_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -32,6 +32,8 @@ from agentloop import (
     TaskComplete,
     TextDeltaEvent,
     TextEvent,
+    ThinkingDeltaEvent,
+    ThinkingEvent,
     ToolCall,
     ToolCallEvent,
     ToolError,
@@ -767,6 +769,14 @@ class TestLoop:
             FinalResponseEvent("2"),
         ]
 
+    async def test_thinking_is_told_as_it_comes_and_whole_and_is_no_text(self):
+        agent, _ = self.make(AssistantMessage("2", thinking="1 + 1?"))
+        events = [event async for event in agent.query_stream("x")]
+        thoughts = [event.content for event in events if isinstance(event, ThinkingDeltaEvent)]
+        assert "".join(thoughts) == "1 + 1?"
+        assert ThinkingEvent("1 + 1?") in events
+        assert [event for event in events if isinstance(event, TextEvent)] == [TextEvent("2")]
+
     async def test_what_the_library_tells_the_model_is_an_event_and_a_prompt_is_none(self):
         heard = []
         agent, _ = self.make("", "ok", listeners=[heard.append])
@@ -1066,6 +1076,24 @@ class TestLoop:
         with pytest.raises(ValueError, match="empty") as caught:
             agent.run_sync("")
         assert caught.value.__context__ is None, "nothing stands above what went wrong"
+
+
+def test_run_sync_closes_the_generators_that_a_tool_has_left_open():
+    closed, left = [], []
+
+    async def lines():
+        try:
+            yield "first"
+        finally:
+            closed.append(True)
+
+    @tool("Read")
+    async def read() -> str:
+        left.append(lines())
+        return await anext(left[0])
+
+    Loop(llm=ScriptedModel(call("read"), "ok"), tools=[read]).run_sync("x")
+    assert closed == [True]
 
 
 @pytest.mark.parametrize("reason", ["refused", "limit:length", "no_progress", "needs_approval"])

@@ -218,6 +218,19 @@ def test_the_fields_of_a_mark_of_ones_own_come_back_whatever_their_names():
     assert load_record(dump_record(mark)) == mark
 
 
+@dataclass(frozen=True, slots=True)
+class Heard(Mark):
+    """A mark of the application, around a message."""
+
+    message: UserMessage
+    data: bytes = b""
+
+
+def test_a_mark_of_ones_own_may_hold_a_message_and_bytes():
+    mark = Heard(UserMessage(["hi", TextPart("ho")], "sent", "7"), b"\xff")
+    assert load_record(dump_record(mark)) == mark
+
+
 def test_extra_is_the_applications_and_never_becomes_a_field():
     message = UserMessage("x", extra={"hidden": True, "origin": "nudge", "type": "assistant"})
     assert load_record(dump_record(message)) == message

@@ -390,6 +390,7 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do
         ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": [1]}),
         ({"properties": {"a": {"type": "object", "required": ["b"]}}}, {"a": {}}),
+        ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": "x"}),
         ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}),
     ],
 )
@@ -403,10 +404,11 @@ def test_arguments_that_fit_a_hand_written_schema_come_as_they_are() -> None:
     kinds: dict[str, Any] = {
         "text": {"type": "string"},
         "list": {"type": "array", "items": {"type": "integer"}},
+        "either": {"type": ["integer", "string"]},
         "odd": {"type": "of another standard"},
         "free": {},
     }
-    sent = {"text": "a", "list": [1, 2], "odd": "b", "free": [None], "more": 1}
+    sent = {"text": "a", "list": [1, 2], "either": "c", "odd": "b", "free": [None], "more": 1}
     assert Tool("order", parameters={"properties": kinds}).validate(json.dumps(sent)) == sent
 
 
