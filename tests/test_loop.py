@@ -1135,6 +1135,15 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
     assert (await agent.run("go")).text == "***"
 
 
+async def test_a_run_that_was_nudged_in_vain_ends_with_the_models_newest_words():
+    class Insisting(Loop):
+        async def finish(self, result):
+            self.nudge("Go on.")
+
+    result = await Insisting(llm=ScriptedModel("a", "b", "", "c", " ")).run("x")
+    assert (result.stop_reason, result.text) == ("no_progress", "c")
+
+
 # ---- stops, timeouts, and what a model tells beside its reply
 
 
