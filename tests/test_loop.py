@@ -1234,10 +1234,14 @@ async def test_a_tool_that_takes_too_long_fails_unless_it_says_more(then, text, 
     assert (agent.messages[2].text, agent.messages[2].is_error) == (text, is_error)
 
 
-async def test_a_tool_with_a_timeout_may_cancel_itself():
+@pytest.mark.parametrize("how", ["raises", "cancels"])
+async def test_a_tool_with_a_timeout_may_cancel_itself(how):
     @tool("Look", timeout=30)
     async def look() -> str:
-        raise asyncio.CancelledError
+        if how == "raises":
+            raise asyncio.CancelledError
+        asyncio.current_task().cancel()
+        return await asyncio.sleep(0, "not cancelled")
 
     agent = Loop(llm=ScriptedModel(call("look"), "ok"), tools=[look])
     assert await agent.query("x") == "ok"

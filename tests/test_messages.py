@@ -157,6 +157,10 @@ def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_i
     assert {Citation(raw={}), Usage(extra={}), Unknown({}), RunStart(tools=[["pay", "", {}]])}
 
 
+def test_a_model_of_ones_own_may_hand_over_the_null_that_its_provider_sends():
+    assert AssistantMessage(None, None) == AssistantMessage("", ())
+
+
 def test_a_fresh_record_says_nothing_that_nobody_told_it():
     result = ToolMessage("1", "pay", "ok")
     assert (result.is_error, result.ephemeral, result.origin) == (False, 0, "tool")

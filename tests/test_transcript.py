@@ -120,6 +120,15 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     assert view([TASK, asks(A), Decision("a", allowed=False)])[-1].text == DENIED
 
 
+def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_more():
+    log = [TASK, asks(A), Ask("a", "why"), Decision("a", True)]
+    state = call_states(log)["a"]
+    assert (state.state, state.waits) == ("pending", True)
+    log += [Ask("a", "once more")]
+    assert call_states(log)["a"].state == "awaiting_approval"
+    assert Conversation(log).catch_up().open_calls == [call_states(log)["a"]]
+
+
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     empty = ToolCall("", "add")
     log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty), TASK]
