@@ -1099,11 +1099,12 @@ def test_run_sync_closes_the_generators_that_a_tool_has_left_open():
 @pytest.mark.parametrize("reason", ["refused", "limit:length", "no_progress", "needs_approval"])
 async def test_query_raises_a_bad_end(reason):
     def end(messages, tools):
-        raise Stop(reason)
+        raise Stop(reason, "Half of it.")
 
     with pytest.raises(RunStopped) as caught:
         await Loop(llm=ScriptedModel(end)).query("go")
     assert caught.value.result.stop_reason == reason
+    assert str(caught.value) == f"{reason}: Half of it."
 
 
 async def test_a_disk_that_is_full_at_a_tool_start_ends_the_run_before_the_tool():

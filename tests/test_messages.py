@@ -17,6 +17,7 @@ from agentloop.messages import (
     ImagePart,
     Mark,
     Reset,
+    Result,
     RunEnd,
     RunStart,
     SideRequest,
@@ -159,14 +160,17 @@ def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_i
 
 def test_a_model_of_ones_own_may_hand_over_the_null_that_its_provider_sends():
     assert AssistantMessage(None, None) == AssistantMessage("", ())
+    call = ToolCall("1", "pay")
+    assert AssistantMessage("", [call]) == AssistantMessage("", (call,))
 
 
 def test_a_fresh_record_says_nothing_that_nobody_told_it():
     result = ToolMessage("1", "pay", "ok")
     assert (result.is_error, result.ephemeral, result.origin) == (False, 0, "tool")
     assert SideRequest().tool_calls == 0
-    with pytest.raises(AttributeError):
-        result.content = "changed"
+    for each in (result, SideRequest(), Result(), Usage()):
+        with pytest.raises(AttributeError):
+            each.extra = {"changed": True}
 
 
 def test_a_stop_without_a_text_is_described_by_its_reason():

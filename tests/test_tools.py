@@ -405,10 +405,19 @@ def test_arguments_that_fit_a_hand_written_schema_come_as_they_are() -> None:
         "text": {"type": "string"},
         "list": {"type": "array", "items": {"type": "integer"}},
         "either": {"type": ["integer", "string"]},
+        "choice": {"enum": ["x", "y"]},
         "odd": {"type": "of another standard"},
         "free": {},
     }
-    sent = {"text": "a", "list": [1, 2], "either": "c", "odd": "b", "free": [None], "more": 1}
+    sent = {
+        "text": "a",
+        "list": [1, 2],
+        "either": "c",
+        "choice": "y",
+        "odd": "b",
+        "free": [None],
+        "more": 1,
+    }
     assert Tool("order", parameters={"properties": kinds}).validate(json.dumps(sent)) == sent
 
 
@@ -459,7 +468,33 @@ async def test_a_plain_function_of_the_application_runs_in_a_thread_and_an_async
     assert await call_function(here) == threading.get_ident()
 
 
+async def test_a_cancel_that_meets_the_result_of_a_plain_function_comes_at_the_next_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tell(*args: Any) -> None:
+        call_soon(*args)
+        told.set()
+
+    async def work_and_go_on() -> None:
+        results.append(await call_function(begun.set))
+        await asyncio.Event().wait()
+
+    begun, told, results = threading.Event(), threading.Event(), list[Any]()
+    loop = asyncio.get_running_loop()
+    call_soon = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
+    task = asyncio.create_task(work_and_go_on())
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    assert told.wait(5)  # the thread has told the event loop, which does not know yet
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+    assert results == [None]
+    assert task.cancelled()
+
+
 async def test_a_tool_that_does_not_say_what_it_does_fails() -> None:
+    assert repr(Tool("look")) == "Tool('look')"
     with pytest.raises(NotImplementedError):
         await Tool("look").execute({})
 

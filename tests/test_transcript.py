@@ -129,6 +129,14 @@ def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_mor
     assert Conversation(log).catch_up().open_calls == [call_states(log)["a"]]
 
 
+def test_what_was_asked_for_is_the_call_as_a_gate_has_changed_it():
+    log = [TASK, asks(A), Ask("a", "why")]
+    assert call_states(log)["a"].asked == A
+    log += [Ask("a", "why", "subtract", '{"b":1}')]
+    assert call_states(log)["a"].asked == ToolCall("a", "subtract", '{"b":1}')
+    assert call_states(log)["a"].call == A
+
+
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     empty = ToolCall("", "add")
     log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty), TASK]

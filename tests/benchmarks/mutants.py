@@ -65,10 +65,17 @@ def changed(node):
         yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         yield ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and not returns_none(node):
         yield ast.Return(None)
     elif may_be_dropped(node):
         yield ast.Pass()
+
+
+def returns_none(node):
+    """True of `return` and of `return None`."""
+    if isinstance(node.value, ast.Constant):
+        return node.value.value is None
+    return node.value is None
 
 
 def may_be_dropped(node):

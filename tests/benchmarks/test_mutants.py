@@ -12,6 +12,7 @@ def found(limit):
     if limit > 2 and not last():
         tell(limit)
         raise KeyError
+        return None
     return limit
 """
 
