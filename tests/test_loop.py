@@ -889,7 +889,6 @@ class TestLoop:
         fork = agent.fork()
         await fork.run("c")
         assert (agent.usage, fork.usage) == (Usage(20, 3), Usage(10, 3))
-        assert await agent.get_usage() == agent.usage
 
     @pytest.mark.parametrize(
         ("settings", "told"),
@@ -948,6 +947,8 @@ class TestLoop:
         assert one.seen is not two.seen, "each agent has lists of its own"
         with pytest.raises(ValueError, match="max_iterations"):
             type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
+        with pytest.raises(TypeError, match="max_iteration is no setting: do you mean max_iter"):
+            type("Wrong", (Mine,), {"max_iteration": 4})
 
     async def test_an_agent_is_hashable_and_its_repr_says_what_it_is_without_texts_and_keys(self):
         class Mine:  # its own repr shows a key
