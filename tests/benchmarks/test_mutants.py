@@ -35,4 +35,4 @@ def test_a_mutant_has_one_change_and_texts_stay():
 @pytest.mark.skipif("AGENTLOOP_NIGHTLY" not in os.environ, reason="takes most of an hour")
 def test_most_mutants_of_the_core_are_noticed():
     left, tried = survivors(200, 1)
-    assert len(left) <= 0.35 * tried, left  # to be lowered with each test that is added
+    assert len(left) <= 0.1 * tried, left  # about 1 in 20 changes nothing
