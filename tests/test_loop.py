@@ -483,6 +483,13 @@ class TestLoop:
 
     # ---- going on
 
+    async def test_a_model_that_calls_what_is_not_there_is_told_what_there_is(self):
+        agent, _ = self.make(call("subtract"), "ok", tools=[add, fail])
+        await agent.run("x")
+        assert agent.messages[2].is_error
+        told = agent.messages[2].text
+        assert told.startswith("There is no tool named 'subtract'. There are: add, fail")
+
     async def test_asking_the_same_again_after_a_failure_does_not_repeat_it(self):
         agent, llm = self.make(RuntimeError("down"), "ok", "ok again")
         with pytest.raises(RuntimeError):
@@ -1135,6 +1142,17 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+async def test_a_stop_of_finish_ends_the_run_also_if_it_comes_while_a_stop_is_shown():
+    class Checking(Loop):
+        async def finish(self, result):
+            raise Stop("no_progress", f"{result.text}?")
+
+    agent = Checking(llm=ScriptedModel("It is 5."))
+    result = await agent.run("x")
+    assert (result.stop_reason, result.text) == ("no_progress", "It is 5.??")
+    assert agent.log[-1] == RunEnd("no_progress", at=agent.log[-1].at)
 
 
 async def test_a_run_that_was_nudged_in_vain_ends_with_the_models_newest_words():
