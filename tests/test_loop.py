@@ -1086,22 +1086,31 @@ class TestLoop:
         assert caught.value.__context__ is None, "nothing stands above what went wrong"
 
 
-def test_run_sync_closes_the_generators_that_a_tool_has_left_open():
+def test_run_sync_ends_what_a_tool_has_left_open_and_leaves_no_event_loop():
     closed, left = [], []
 
     async def lines():
         try:
             yield "first"
         finally:
-            closed.append(True)
+            closed.append("generator")
+
+    async def wait():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append("task")
 
     @tool("Read")
     async def read() -> str:
-        left.append(lines())
+        left.extend([lines(), asyncio.create_task(wait())])
+        await asyncio.sleep(0)
         return await anext(left[0])
 
     Loop(llm=ScriptedModel(call("read"), "ok"), tools=[read]).run_sync("x")
-    assert closed == [True]
+    assert closed == ["task", "generator"]
+    with pytest.raises(RuntimeError):
+        asyncio.get_event_loop()
 
 
 @pytest.mark.parametrize("reason", ["refused", "limit:length", "no_progress", "needs_approval"])
@@ -1142,6 +1151,25 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+async def test_an_error_outranks_a_stop_of_a_sibling():
+    crashed = asyncio.Event()
+
+    @tool("Stop")
+    async def stop() -> None:
+        await crashed.wait()
+        raise Stop("limit:cost")
+
+    @tool("Crash")
+    async def crash() -> None:
+        crashed.set()
+        raise LookupError("nothing there")
+
+    llm = ScriptedModel([call("stop"), call("crash")])
+    agent = Loop(llm=llm, tools=[stop, crash], on_tool_error="raise")
+    with pytest.raises(LookupError, match="nothing there"):
+        await agent.run("x")
 
 
 async def test_a_stop_of_finish_ends_the_run_also_if_it_comes_while_a_stop_is_shown():
@@ -1191,8 +1219,9 @@ async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
     @tool("Sign", external=True)
     async def sign() -> None: ...
 
+    heard = []
     llm = ScriptedModel(call("sign"), "signed")
-    agent = Loop(llm=llm, tools=[sign])
+    agent = Loop(llm=llm, tools=[sign], listeners=[heard.append])
     assert (await agent.run("x")).stop_reason == "needs_answer"
     [waiting] = agent.pending
     with pytest.raises(ValueError, match=r"there is no call 'call_9': agent\.pending has"):
@@ -1200,6 +1229,7 @@ async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
     with pytest.raises(ValueError, match=r"waits for an answer, or for run\(\): answer\(\) it"):
         agent.waiting_call(waiting.id, deciding=True)
     agent.answer(waiting.id, {"by": "Ada"})
+    assert heard[-1] == StepCompleteEvent(waiting.id, "completed", 0), "nobody knows how long"
     assert agent.pending == ()
     with pytest.raises(ValueError, match="does not wait: it is completed"):
         agent.answer(waiting.id, "twice")

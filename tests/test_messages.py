@@ -158,10 +158,11 @@ def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_i
     assert {Citation(raw={}), Usage(extra={}), Unknown({}), RunStart(tools=[["pay", "", {}]])}
 
 
-def test_a_model_of_ones_own_may_hand_over_the_null_that_its_provider_sends():
+def test_a_model_of_ones_own_may_hand_over_null_and_lists():
     assert AssistantMessage(None, None) == AssistantMessage("", ())
-    call = ToolCall("1", "pay")
-    assert AssistantMessage("", [call]) == AssistantMessage("", (call,))
+    call, source = ToolCall("1", "pay"), Citation("https://example.org")
+    reply = AssistantMessage("", [call], citations=[source])
+    assert {reply} == {AssistantMessage("", (call,), citations=(source,))}
 
 
 def test_a_fresh_record_says_nothing_that_nobody_told_it():

@@ -382,6 +382,14 @@ def test_a_list_or_object_sent_as_a_string_is_decoded_where_a_string_will_not_do
     assert told in problem(f, strings | {"points": "[1"})
 
 
+def test_what_is_wrong_in_an_object_changes_no_argument_of_the_same_name() -> None:
+    @tool
+    def plot(point: Point, x: str) -> None: ...
+
+    assert problem(plot, {"point": {"x": "east"}, "x": "5"}).startswith("point.x: ")
+    assert "\n" not in problem(plot, {"point": {"x": "east"}, "x": "5"})
+
+
 @pytest.mark.parametrize(
     ("schema", "arguments"),
     [

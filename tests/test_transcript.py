@@ -26,6 +26,7 @@ from agentloop.messages import (
 )
 from agentloop.models.scripted import validate
 from agentloop.transcript import (
+    CUT_OFF,
     DENIED,
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
@@ -127,6 +128,12 @@ def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_mor
     log += [Ask("a", "once more")]
     assert call_states(log)["a"].state == "awaiting_approval"
     assert Conversation(log).catch_up().open_calls == [call_states(log)["a"]]
+
+
+def test_a_call_in_a_reply_that_was_cut_off_is_shown_as_one_that_did_not_run():
+    log = [TASK, replace(asks(A), stop_reason="length")]
+    result = view(log)[-1]
+    assert (result.text, result.is_error, result.origin) == (CUT_OFF, True, "cut_off")
 
 
 def test_what_was_asked_for_is_the_call_as_a_gate_has_changed_it():
