@@ -158,6 +158,11 @@ def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_i
     assert {Citation(raw={}), Usage(extra={}), Unknown({}), RunStart(tools=[["pay", "", {}]])}
 
 
+def test_arguments_that_are_no_text_are_refused_where_the_call_is_made():
+    with pytest.raises(TypeError, match="arguments is text, such as json.dumps"):
+        ToolCall("1", "pay", {"amount": 5})
+
+
 def test_a_model_of_ones_own_may_hand_over_null_and_lists():
     assert AssistantMessage(None, None) == AssistantMessage("", ())
     call, source = ToolCall("1", "pay"), Citation("https://example.org")
