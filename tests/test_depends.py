@@ -16,7 +16,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from agentloop.content import describe_error
-from agentloop.depends import Depends
+from agentloop.depends import Depends, current_agent, current_call
 from agentloop.errors import ToolError
 from agentloop.messages import TaskComplete
 from agentloop.tools import Tool, tool
@@ -136,6 +136,12 @@ def test_a_parameter_that_nothing_fills_in_is_refused_when_it_is_marked() -> Non
 
 
 Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
+
+
+@pytest.mark.parametrize("function", [current_agent, current_call])
+def test_outside_a_tool_call_there_is_no_agent_and_no_call(function: Any) -> None:
+    with pytest.raises(LookupError, match="only inside a tool call"):
+        function()
 
 
 async def test_a_mark_in_an_optional_type_or_a_type_alias_injects() -> None:

@@ -491,13 +491,13 @@ class TestLoop:
         assert told.startswith("There is no tool named 'subtract'. There are: add, fail")
 
     async def test_asking_the_same_again_after_a_failure_does_not_repeat_it(self):
-        agent, llm = self.make(RuntimeError("down"), "ok", "ok again")
-        with pytest.raises(RuntimeError):
+        agent, llm = self.make(RuntimeError("down"), "ok", RuntimeError("down"), "ok again")
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await agent.run("x")
             await agent.run("x")
-        await agent.run("x")
         assert shown(llm.requests[1]) == ["x"]
-        await agent.run("x")
-        assert shown(llm.requests[2]) == ["x", "ok", "x"]
+        assert shown(llm.requests[3]) == ["x", "ok", "x"]
 
     async def test_with_nothing_to_go_on_with_run_says_so(self):
         agent, _ = self.make("ok")
@@ -857,6 +857,7 @@ class TestLoop:
         gc.collect()
         async with agent.query_stream("y") as stream:
             await anext(stream)
+        assert not agent.running
         with pytest.raises(RuntimeError, match="down"):
             [event async for event in agent.query_stream("x")]
         assert await agent.query("z") == "fine"
@@ -1151,6 +1152,20 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
 
     agent = Redacting(llm=ScriptedModel(*script), tools=[stop, add], max_iterations=1)
     assert (await agent.run("go")).text == "***"
+
+
+def test_a_base_beside_the_loop_hears_of_its_subclasses():
+    class Registry:
+        names: ClassVar[list[str]] = []
+
+        def __init_subclass__(cls, *, name, **more):
+            super().__init_subclass__(**more)
+            cls.names.append(name)
+
+    class Mine(Loop, Registry, name="mine"):
+        pass
+
+    assert Mine.names == ["mine"]
 
 
 async def test_an_error_outranks_a_stop_of_a_sibling():

@@ -24,6 +24,7 @@ from agentloop.messages import (
     Stop,
     Summary,
     SystemMessage,
+    TaskComplete,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -88,6 +89,9 @@ def test_unknown_fields_records_and_parts_survive_at_every_level():
         "extra": {"mood": "good"},
     }
     assert to_dict(from_dict(data)) == data, "and no field at its default is written"
+    newer_call = {"id": "1", "name": "x", "mood": "good"}
+    reply = from_dict({"type": "assistant", "tool_calls": [newer_call]})
+    assert reply.tool_calls[0].extra == {"mood": "good"}
     newer = {"type": "assistant", "content": "x", "mood": "good", "extra": {"mine": 1}}
     assert from_dict(newer).extra == {"mood": "good", "mine": 1}
     assert load_record(b'{"type":"telepathy","x":[1]}') == Unknown({"type": "telepathy", "x": [1]})
@@ -174,6 +178,7 @@ def test_a_fresh_record_says_nothing_that_nobody_told_it():
     result = ToolMessage("1", "pay", "ok")
     assert (result.is_error, result.ephemeral, result.origin) == (False, 0, "tool")
     assert SideRequest().tool_calls == 0
+    assert (Citation().start, Citation().end) == (0, 0)
     for each in (result, SideRequest(), Result(), Usage()):
         with pytest.raises(AttributeError):
             each.extra = {"changed": True}
@@ -182,6 +187,7 @@ def test_a_fresh_record_says_nothing_that_nobody_told_it():
 def test_a_stop_without_a_text_is_described_by_its_reason():
     assert str(Stop("limit:x")) == "limit:x"
     assert str(Stop("limit:x", "Too much.")) == "Too much."
+    assert TaskComplete("It is 5.").message == "It is 5."
 
 
 @pytest.mark.parametrize(
