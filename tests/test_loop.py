@@ -850,7 +850,8 @@ class TestLoop:
         assert [event async for event in whole] == [], "nor one that has come to its end"
 
     async def test_an_error_in_the_readers_loop_and_leaving_its_block_end_the_run_too(self):
-        agent, _ = self.make("a b c", "ok", RuntimeError("down"), "fine", tools=[add])
+        adding = call("add", a=1, b=1)
+        agent, _ = self.make("a b c", adding, RuntimeError("down"), "fine", tools=[add])
         with pytest.raises(ZeroDivisionError):
             async for _ in agent.query_stream("x"):
                 _ = 1 / 0

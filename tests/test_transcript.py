@@ -188,6 +188,13 @@ def test_after_a_summary_the_users_own_messages_since_the_newest_prompt_are_ther
     assert view([*log, Summary("S", 9)])[2:] == view(log)[-6:], "what is kept anyway comes once"
 
 
+def test_after_a_summary_what_was_sent_into_the_first_run_is_there_too():
+    log = [RunStart(), TASK, asks(A), answers("a"), UserMessage("hurry", "sent")]
+    log += [asks(B), answers("b", "new")]
+    shown = view([*log, Summary("S", 5)])
+    assert [m.text for m in shown] == ["task", f"{SUMMARY_INTRO}S", "hurry", "", "new"]
+
+
 def test_a_call_that_has_started_is_never_denied_whatever_its_result_says():
     log = [TASK, asks(A), ToolStart("a"), ToolMessage("a", "add", "Denied by the bank", True)]
     assert call_states(log)["a"].state == "failed"
