@@ -905,6 +905,7 @@ class TestLoop:
             ({"llm": "gpt-5"}, r"llm: .* ChatModel$"),
             ({"llm": ScriptedModel}, "ChatModel"),
             ({"max_iterations": 0}, "max_iterations"),
+            ({"max_iterations": "3"}, "max_iterations"),
             ({"cancel_grace": math.nan}, "cancel_grace"),
             ({"tools": [add, add]}, "add"),
             ({"tools": [lambda: 1]}, "@tool"),
@@ -1451,6 +1452,35 @@ async def test_a_run_has_an_end_whatever_its_model_raises():
         await agent.run("x")
     assert (agent.log[-1].stop_reason, agent.log[-1].error) == ("error", "Odd: no")
     assert await agent.query("x") == "ok"
+
+
+async def test_of_several_interrupts_the_first_counts():
+    begun = asyncio.Event()
+
+    async def wait(messages, tools):
+        begun.set()
+        await asyncio.Event().wait()
+
+    agent = Loop(llm=ScriptedModel(wait))
+    task = asyncio.create_task(agent.run("x"))
+    await begun.wait()
+    agent.interrupt("Wait.")
+    agent.interrupt("Stop.")
+    assert (await task).stop_reason == "interrupted"
+    assert agent.messages[-1].text.endswith("Wait.")
+
+
+async def test_a_run_whose_end_cannot_be_saved_has_one_end():
+    class FullDisk(Loop):
+        def record(self, record):
+            super().record(record)
+            if isinstance(record, RunEnd):
+                raise OSError("no space")
+
+    agent = FullDisk(llm=ScriptedModel("ok"))
+    with pytest.raises(OSError, match="no space"):
+        await agent.run("x")
+    assert sum(isinstance(record, RunEnd) for record in agent.log) == 1
 
 
 @pytest.mark.parametrize("interrupts", [True, False])

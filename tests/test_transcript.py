@@ -208,6 +208,7 @@ def test_a_call_that_had_started_is_not_denied_by_whoever_keeps_it_from_starting
     assert view(log)[-1].text == OUTCOME_UNKNOWN
     result = denied(A, "Not twice.", started=True)
     assert (result.origin, OUTCOME_UNKNOWN in result.text) == ("sealed", True)
+    assert result.is_error
 
 
 @given(logs, st.integers(0, 12))
