@@ -1454,6 +1454,21 @@ async def test_a_run_has_an_end_whatever_its_model_raises():
     assert await agent.query("x") == "ok"
 
 
+async def test_an_open_call_of_a_done_tool_ends_the_run_that_takes_it_up():
+    agent = Loop(llm=ScriptedModel(), tools=[finish])
+    agent.record(UserMessage("x"))
+    agent.record(AssistantMessage(tool_calls=(ToolCall("1", "finish", '{"text":"It is 5."}'),)))
+    result = await agent.run()
+    assert (result.text, result.stop_reason) == ("It is 5.", "done")
+
+
+def test_a_step_takes_as_many_milliseconds_as_its_result_says():
+    heard = []
+    agent = Loop(llm=ScriptedModel(), listeners=[heard.append])
+    agent.add(ToolMessage("1", "add", "5", seconds=1.5))
+    assert heard[-1] == StepCompleteEvent("1", "completed", 1500)
+
+
 async def test_of_several_interrupts_the_first_counts():
     begun = asyncio.Event()
 
