@@ -117,6 +117,9 @@ def is_noticed(mutant, folder):
     path = folder / "agentloop" / f"{mutant.file}.py"
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.source, encoding="utf-8")
+    shutil.rmtree(
+        folder / ".hypothesis", ignore_errors=True
+    )  # examples that the last one failed on
     tests = [f"tests/test_{name}.py" for name in TESTS]
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     env = os.environ | {"PYTHONPATH": str(folder)}
