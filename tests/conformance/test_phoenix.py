@@ -55,6 +55,7 @@ def url(tmp_path_factory):
             provider.add_span_processor(SimpleSpanProcessor(sender))
             trace.set_tracer_provider(provider)
             yield address
+            provider.shutdown()  # or what other tests trace would wait for this server
         finally:
             server.kill()
 
