@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -58,6 +59,8 @@ LONGER = re.compile(
     "agents_f|approve_l|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|"
     "prune_by|record|session|skills|slash|sqlite|tools_from"
 )
+# With it and such a Python, DBOS cannot make its tables.
+OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
 CARD = "4000 1234 5678 9010"
 # What a recipe prints, in this order.
 POINTS = dict(
@@ -203,6 +206,7 @@ def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
             assert at >= 0, f"{name} does not say, or not in this order: {point}"
 
 
+@pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
 def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_path):
     pytest.importorskip("dbos")
     for _ in range(2):  # processes
@@ -211,6 +215,7 @@ def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_p
         assert (said, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
 
 
+@pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
 def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
     pytest.importorskip("dbos")
     done = python("-W", "error", "-c", OFFLINE, FOLDER / "fleet.py", cwd=tmp_path)

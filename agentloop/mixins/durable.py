@@ -23,8 +23,10 @@ prompt may change: new requests use the new ones.
 
 Time is not in the log: `max_seconds` and `approval_timeout` begin anew in a recovered run, or it
 would end before it has caught up. For a limit that counts from the very beginning, use
-`SetWorkflowTimeout` and the timeout of `DBOS.recv_async`. DBOS brings an older database up to date,
-and works with a newer one unless that lacks something, which its error names.
+`SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
+
+DBOS brings an older database up to date, and works with a newer one unless that lacks something,
+which its error names. From Python 3.12 on it needs SQLite 3.42, or Postgres.
 
 An `interrupt` or a message from outside is not replayed: cancel with `DBOS.cancel_workflow`, and
 receive messages with `DBOS.recv_async` (after a cancel, it waits until a message comes). A workflow

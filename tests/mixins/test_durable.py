@@ -25,11 +25,13 @@ from agentloop.mixins.durable import Durable
 from agentloop.transcript import Conversation, view
 
 from .. import some, test_loop
-from ..test_recipes import load
+from ..test_recipes import OLD_SQLITE, load
 
 dbos = pytest.importorskip("dbos")
 if sys.platform == "win32":
     pytest.skip("it forks processes and kills them", allow_module_level=True)
+if OLD_SQLITE:
+    pytest.skip("DBOS needs a newer SQLite", allow_module_level=True)
 worker = pytest.importorskip("tests.doubles.durable_worker")
 
 forked = multiprocessing.get_context("forkserver")  # which imports DBOS once
