@@ -110,7 +110,9 @@ def test_options_are_kept_and_have_defaults() -> None:
     other = tool(description="Says hi.", name="hi")(lambda: "hi")
     assert (given.name, given.description) == (other.name, other.description) == ("hi", "Says hi.")
     assert {name: getattr(given, name) for name in options} == options
-    assert [getattr(other, name) for name in options] == [0, None, True, False]
+    for plain in (other, Tool("hi")):
+        asked = (*options, "read_only", "external")
+        assert [getattr(plain, name) for name in asked] == [0, None, True, False, False, False]
     assert (given.__name__, given.__doc__) == ("ping", "Says pong.")
     assert other.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
 
