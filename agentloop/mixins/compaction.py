@@ -55,11 +55,11 @@ NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with 
 NAMES_EACH = 60  # max names from one message
 NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
 UNKNOWN_WINDOW = 128_000  # tokens
-SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
-COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
+SHORT = 12_000  # tokens that fit any window: up to this, the window's size is not looked up
+COUNT_AGAIN = 1.1  # growth of the log's view after which each message is counted again
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
 MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
-AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
+AFTER_CUT = 0.25  # target size after turns are left out, as a share of the size that was too much
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 
@@ -67,8 +67,9 @@ MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 class CompactionConfig(Settings):
     """When and how to compact: at `threshold_ratio` of `context_window` tokens.
 
-    context_window: in tokens. None takes what the package genai-prices says of the model, or
-        128,000 if it is not installed or does not know the model.
+    context_window: in tokens. None takes what the package genai-prices says of the model. Gemini
+        counts as 1,048,576. Where that package is not installed, or does not know the model, it is
+        128,000.
     summary_prompt: asks for the summary.
     keep_turns: how many turns before the newest stay as they are, if they have few tokens.
     model: writes the summary instead of the agent's own model. A cheaper model may cost more: it
@@ -85,10 +86,11 @@ class CompactionConfig(Settings):
 class Compaction(Loop):
     """Summarizes before a request that would be too long, and after one that was.
 
-    compaction: when and how; None turns it off.
+    compaction: when and how; None turns it off, and the budget too.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list, and the tool `recall` finds the rest. That costs no
-        request, and a long run costs about half of what it costs without a budget.
+        and numbers in them stay as a list, and the tool `recall`, which `Agent` then offers, finds
+        the rest. That costs no request, and a long run costs about half of what it costs without a
+        budget.
 
     A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
     the provider leaves out:
@@ -111,7 +113,9 @@ class Compaction(Loop):
 
     _counted = 0  # tokens in the newest request, as counted or estimated here
     _logged = 0  # tokens in the log's view at the last count
-    _beside = 0  # what the request had beside these: tools, system prompt; less what is hidden
+    _beside = (
+        0  # tokens that the request had beside these (tools, system prompt), less those hidden
+    )
     _rate = 1.0  # tokens that the provider last reported, for each that was counted here
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -272,7 +276,7 @@ class Cuts(Fold):
 
     tokens: those of the view, without a summary.
     places: where turns begin. A turn begins behind the last reply and its results.
-        There is no place behind the newest reply, as the model has not seen its results yet.
+        The end of the newest turn is no place, as the model has not seen its results yet.
     reply: the newest one.
     last: the newest summary; without one, a note that what is cut was left out.
     failures: how many summaries have failed since the newest prompt.
@@ -332,7 +336,7 @@ class Cuts(Fold):
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
-    """Cut the tool results among some messages to `SHORT_RESULT` characters each."""
+    """Cut the tool results among some messages to `SHORT_RESULT` characters of text each."""
     return [
         replace(message, content=clip(message.text, SHORT_RESULT))
         if isinstance(message, ToolMessage)

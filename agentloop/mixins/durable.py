@@ -85,9 +85,9 @@ class Durable(Loop):
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunStart) and (step := _reserve_step()):
-            run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same
+            run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
             record = replace(record, workflow_run=run)
-            self.log = without_attempt(self.log, record)  # that a session has kept
+            self.log = without_attempt(self.log, record)  # a session kept the first attempt
         super().record(record)
         recording = _recording.get()
         if recording and recording[0] is self:

@@ -7,7 +7,7 @@ Copy with: the core.
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
 A message waits in the log itself, so it is as safe as the log is: with a session it survives a kill
-from the moment `send` returns. A message that comes too late for a run begins the next one.
+from the moment `send` returns. A message that comes too late for a run is answered in the next one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Inbox(Loop):
     def send(self, content: Content, *, hidden: bool = False) -> None:
         """Tell the model something: in the run that is going on, or else in the next. Thread-safe.
 
-        hidden: the message is a reminder of the program, and not the user's words.
+        hidden: the program says this, and not the user.
 
         Raises OSError if the session's disk is full; the message is kept, so do not send it again.
         """
@@ -122,7 +122,7 @@ class Unread(Fold):
 
 
 class TurnsWithout(Fold):
-    """How many replies came since a reminder came last, or since the beginning."""
+    """How many replies came since a reminder was last said, or since the beginning."""
 
     turns = 0
 

@@ -70,7 +70,7 @@ def read_text(path: Path, folder: Path) -> str:
     """Return the text of a file, or "" if there is no file.
 
     Raises ValueError if it cannot be read, or if it is a link that leads out of `folder`. A file
-    outside of `folder` may be no link that leads out of its own folder.
+    that is not in `folder` may not be a link that leads out of its own folder.
     """
     path = Path(os.path.abspath(path.expanduser()))
     folder = Path(os.path.abspath(folder.expanduser()))

@@ -2,7 +2,7 @@
 
 Copy with: the core, common/tokens.py.
 
-    class MyAgent(Agent, Meter): ...     # at the right, where the requests leave
+    class MyAgent(Agent, Meter): ...     # at the right, where requests leave the agent
 
 A cached token costs about a tenth of a new one. The count follows Anthropic's rule, the strictest:
 the cache has entries for a request up to its system prompt, and up to its end. So after a change
@@ -64,8 +64,8 @@ def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> Non
 
     requests: those that a model got, as `ScriptedModel.requests` holds them.
 
-    Raises AssertionError, which shows the first message that changed, before and after. The two are
-    equal if the tools or the tool_choice changed instead.
+    Raises AssertionError, which shows for each such request the first message that changed, before
+    and after. The two are equal if the tools or the tool_choice changed instead.
     """
     changes: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):

@@ -43,7 +43,8 @@ class Temporary:
 class Offload(Loop):
     """Puts the text of long tool results into files, and offers the tool that reads them.
 
-    offload_tokens: results of more tokens than this go to a file.
+    offload_tokens: results of more tokens than this go to a file; the model sees so many characters
+        of them.
     offload_dir: the folder of the files; None is a temporary one, which goes with the agent.
     max_result_chars: as in `Loop`: what a longer result loses is in no file either.
     """
@@ -116,7 +117,7 @@ async def read_offloaded(
 
 
 def preview(text: str, name: str, limit: int) -> str:
-    """Show the beginning and the end of a text, `limit` characters, and say how to read on."""
+    """Return `limit` characters from a text's beginning and end, with a note how to read on."""
     return (
         f'[Read on with read_offloaded(name="{name}", offset={limit - limit // 2}). This result '
         f"has {len(text):,} characters: here are its beginning and its end.]\n{clip(text, limit)}"
