@@ -143,7 +143,7 @@ class HookVerdict(Mark):
     @property
     def refuses(self) -> bool:
         """Return whether this is a no."""
-        return self.verdict in ("broken", "deny")
+        return self.verdict in ("ask", "broken", "deny")
 
 
 class Hooks(Gate, FiresHooks):
