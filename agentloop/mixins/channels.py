@@ -167,8 +167,9 @@ class Subscription(AsyncIterator[Entry]):
                 return entry
 
     def close(self) -> None:
-        """Take no further entry; the reader gets those that wait, and then the end."""
+        """Call the handler no more. A reader gets what the log holds by then, and then the end."""
         self._agent.listeners = [each for each in self._agent.listeners if each is not self]
+        self._handler = None
         self._closed = True
         self.wake()
 
