@@ -12,8 +12,7 @@ only the tools and the system prompt are read from it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise, takewhile
-from operator import eq
+from itertools import pairwise
 
 from ..common.tokens import message_tokens, tool_tokens
 from ..events import RequestEvent
@@ -40,7 +39,10 @@ def compare(request: Request, before: Request) -> RequestEvent:
     new, old = request.messages, before.messages
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
-        kept = sum(takewhile(bool, map(eq, new, old)))
+        for message, earlier in zip(new, old, strict=False):
+            if message != earlier:
+                break
+            kept += 1
     read = kept  # how many leading messages the provider may read from its cache
     if kept < len(old):
         read = len([message for message in new[:kept] if isinstance(message, SystemMessage)])

@@ -61,7 +61,7 @@ class Offload(Loop):
     @property
     def offload_folder(self) -> Path:
         """Return the folder of the files."""
-        return Path(self.offload_dir or self._temporary.path)
+        return Path(self.offload_dir or self._temporary.path).expanduser()
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         twin = super().fork(at, **settings)
