@@ -26,7 +26,8 @@ class Fallback:
     """Asks models in order until one answers. Once a model has streamed text, its failure is final.
 
     errors: those that count as down. Any other, such as BadRequest, is raised at once.
-    cooldown: seconds for which a model that was down is asked last. It may ask for more itself.
+    cooldown: seconds for which a model that was down is asked last. The provider may ask to wait
+        longer.
     """
 
     def __init__(
