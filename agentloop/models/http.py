@@ -184,7 +184,7 @@ class Server:
 
     def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
         del self.idle[transport]
-        self.closing = asyncio.create_task(transport.aclose())
+        self.closing = asyncio.create_task(transport.aclose())  # held, or it may be collected
 
     async def _wait_for_turn(self, event: str, info: object) -> None:
         """Let few connect at once, so that a burst does not time out: httpx tells each step."""

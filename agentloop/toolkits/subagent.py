@@ -6,10 +6,10 @@ Copy with: the core, common/subagents.py.
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
 Each call runs a fork of its agent, with an empty log, so calls run side by side. Each request of a
-sub-agent passes through its parent's `call_model`: limits are asked before it. After it, the parent
-records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
-its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them, and nobody
-but an `approval_callback` of its own can answer what it asks.
+sub-agent passes through its parent's `call_model`, so the parent's limits hold for it. After it,
+the parent records a `SideRequest`, which says how many tool calls the reply asked for. Cancelling a
+parent cancels its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has
+them. What they ask, only an `approval_callback` of its own can answer.
 
     class Boss(SubAgents, Agent):      # without `SubAgents` it is 4 at once, and 3 levels
         sub_agents_at_once = 8
@@ -52,8 +52,9 @@ class SubAgents(Loop):
     """Says how many sub-agents there may be; agents without this mixin have its defaults.
 
     sub_agents_at_once: how many sub-agents of this agent run at a time.
-    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be. Of
-        agents below each other that say it, the first counts.
+    sub_agents_deep: how many levels of sub-agents there may be, counted from the first agent, which
+        is nobody's sub-agent. If several agents above each other have this mixin, the setting of
+        the uppermost counts.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -98,7 +99,8 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-_slots = WeakValueDictionary[int, asyncio.Semaphore]()  # by id of a parent, while one is taken
+# Keeps to `sub_agents_at_once`: by `id(parent)`, while a sub-agent of that parent runs or waits.
+_slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(Loop):
@@ -106,7 +108,7 @@ class SubAgent(Loop):
 
     parent: the agent whose tool runs this one.
     depth: how many agents are above it.
-    deepest: how many levels there may be, if an agent above says it.
+    deepest: how many levels there may be, if an agent above has that setting.
     """
 
     parent: Loop

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 # Hosts that only a private network has: a name without a dot or with a private ending, an address.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
-# The registries call these public, but Azure serves its metadata at the first, and the others lead
-# to any address (NAT64 and 6to4).
+# The registries call these public. But Azure serves its metadata at the first, and the others lead to
+# any address (NAT64 and 6to4).
 NOT_PUBLIC = [ip_network(net) for net in ("168.63.129.16/32", "64:ff9b::/32", "2002::/16")]
 MAX_BYTES = 1_000_000  # of a response that are read
-# What a response may be encoded in. Some of Python's other codecs take time with the square of the
-# length ("punycode": half a minute), or are none for text ("zip").
+# What a response may be encoded in. Of Python's other codecs, some take time with the square of the
+# length ("punycode": half a minute), and some are not for text ("zip").
 CHARSETS = re.compile(
     r"utf-(8|16|16-le|16-be)|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|"
     "gb(k|2312|18030)|big5"
@@ -69,6 +69,7 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     """Make a request; return the status and the body as text, secrets hidden.
 
     Raises ToolError, with the same text, unless the status is a good one. No redirect is followed.
+    How long it may take is for the `timeout` of the tool to say.
     """
     import httpx
 
