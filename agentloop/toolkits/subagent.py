@@ -53,8 +53,7 @@ class SubAgents(Loop):
 
     sub_agents_at_once: how many sub-agents of this agent run at a time.
     sub_agents_deep: how many levels of sub-agents there may be, counted from the first agent, which
-        is nobody's sub-agent. If several agents above each other have this mixin, the setting of
-        the uppermost counts.
+        is nobody's sub-agent. Only that agent's setting counts.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -64,14 +63,11 @@ class SubAgents(Loop):
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt; return its answer. Raises ToolError if it has none."""
     caps = parent if isinstance(parent, SubAgents) else SubAgents
-    depth, deepest = 1, None
+    depth, deepest = 1, caps.sub_agents_deep
     if isinstance(parent, SubAgent):
         depth, deepest = parent.depth + 1, parent.deepest
-    if deepest is None and isinstance(parent, SubAgents):
-        deepest = parent.sub_agents_deep
-    most = deepest or SubAgents.sub_agents_deep
-    if depth > most:
-        raise ToolError(f"Sub-agents are {most} deep already: do it yourself.")
+    if depth > deepest:
+        raise ToolError(f"Sub-agents are {deepest} deep already: do it yourself.")
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -108,12 +104,12 @@ class SubAgent(Loop):
 
     parent: the agent whose tool runs this one.
     depth: how many agents are above it.
-    deepest: how many levels there may be, if an agent above has that setting.
+    deepest: how many levels there may be.
     """
 
     parent: Loop
     depth: int
-    deepest: int | None
+    deepest: int
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = request.model or self.llm

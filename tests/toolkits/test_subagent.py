@@ -195,6 +195,15 @@ class TestSubAgents:
             first = Boss(llm=ScriptedModel(reply), tools=tools, sub_agents_deep=deep)
             assert f"{deep} deep" in await first.query("go")
 
+    async def test_the_default_depth_of_the_first_agent_holds_for_those_below_it_too(self):
+        def reply(messages, tools):
+            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
+
+        below = Boss(llm=ScriptedModel(reply), sub_agents_deep=1)
+        below.tools = [as_tool(below, "ask", "Ask yourself")]
+        first = Agent(llm=ScriptedModel(reply), tools=below.tools)
+        assert "3 deep" in await first.query("go")
+
     async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
         class Asking(Approval, Agent): ...
 
