@@ -114,10 +114,15 @@ def _ways_to_write(character: str) -> str:
 class StrictConfig(BaseModel, hide_input_in_errors=True):
     """A part of a config. A key that it does not know is an error that names the nearest known one.
 
+    Its repr shows no values: there may be secrets among them.
+
     other_names: keys that other programs write, and our words for them; "" where one has no use.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
+
+    def __repr_args__(self) -> tuple[()]:
+        return ()
 
     @model_validator(mode="before")
     @classmethod
