@@ -29,7 +29,7 @@ SKILL = (
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
 
-# Front matter, with the part of YAML that such files use: quoted values, lists, and values of several
+# Front matter, with the part of YAML that such files use: quoted values, lists, values of several
 # lines.
 HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
 # A key, and its value with the indented lines, the lines of a list and the empty ones below it.
@@ -108,8 +108,9 @@ class SkillTool(Tool):
             "path": {"type": "string", "default": "SKILL.md"},
         }
         parameters = {"type": "object", "properties": properties, "required": ["name"]}
-        super().__init__("skill", description, parameters, idempotent=True, read_only=True)
-        self.parallel = False
+        super().__init__(
+            "skill", description, parameters, parallel=False, idempotent=True, read_only=True
+        )
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))
