@@ -88,9 +88,9 @@ class Compaction(Loop):
 
     compaction: when and how; None turns it off, and the budget too.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list, and the tool `recall`, which `Agent` then offers, finds
-        the rest. That costs no request, and a long run costs about half of what it costs without a
-        budget.
+        and numbers in them stay as a list, and the tool `recall` finds the rest: an `Agent` with
+        tools then offers it. Leaving turns out costs no request, and a long run costs about half of
+        what it costs without a budget.
 
     A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
     the provider leaves out:

@@ -143,16 +143,11 @@ class Durable(Loop):
         return result
 
     async def _answer_unknown(self, call: ToolCall) -> ToolMessage:
+        """Answer a call that had started before the replay, in place of running it."""
         self.record(ToolStart(call.id))
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
-    async def _run_step(
-        self,
-        step: Any,
-        name: str,
-        work: Any,
-        argument: object,
-    ) -> Any:
+    async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
         """Run `work(argument)` as a step. On replay, skip it and record what it recorded before."""
         records: list[Record | Stop] = []  # what is recorded, and then what is returned or its Stop
 

@@ -11,9 +11,9 @@ Copy with: the core, common/gate.py, common/subagents.py.
     agent = MyAgent(llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash")])
     await agent.fire_hooks("SessionEnd", {})               # when you are done: nobody else knows
 
-Events have the names that people know from Claude Code. A recipe, claude_code_hooks.py, reads its
-settings and runs the commands in them. These are the places of a middleware, here and as a seam (a
-method that you override):
+Events have the names that people know from Claude Code; PreModel and PostModel are added here. A
+recipe, claude_code_hooks.py, reads its settings and runs the commands in them. These are the places
+of a middleware, here and as a seam (a method that you override):
 
     | before the agent | SessionStart, UserPromptSubmit | `context`    |
     | after the agent  | Stop, SessionEnd               | `finish`     |

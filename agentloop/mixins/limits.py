@@ -67,7 +67,8 @@ class Limits(Priced):
     max_seconds: seconds since the run began. A request or a call that is under way is stopped then.
     max_tool_calls: calls that run. Further calls do not run, and the model reads why. Calls that an
         earlier run left open are not counted.
-    max_tool_failures: failures of one tool in a row, in the order of their results.
+    max_tool_failures: failures of one tool in a row, in the order of their results. A call that did
+        not run, because it was denied for example, counts as one.
     limit_exempt: names of tools whose calls do not count. They run even if a limit other than
         `max_seconds` is reached, as a done tool has to.
     """

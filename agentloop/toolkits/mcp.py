@@ -133,8 +133,8 @@ class MCPServer:
     """A connection to a server. One task owns it, any task may use it.
 
     tools: the tools that it offers now.
-    error: why it did not start, or that it was closed; else None. If its process dies, its tools
-        say so when they are called.
+    error: why it did not start, or why its connection has ended; None while that is open. That its
+        process has died shows only in a call.
     client: the client of the package `mcp`, for resources and prompts: see the recipe
         mcp_resources.py.
     """
@@ -160,7 +160,7 @@ class MCPServer:
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # so it is closed
                 self.error = self.explain(ConnectionError("it was closed"))
             except Exception as error:
                 self.error = self.explain(error)

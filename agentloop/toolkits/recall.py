@@ -2,9 +2,9 @@
 
 Copy with: the core.
 
-`Agent(context_budget=...)` offers it; any other agent can have it: `tools=[..., recall]`. Results
-that were pruned and turns that were left out are still in the agent's log. The model asks for them
-in words. `search` needs no model and no file: it looks at the log alone.
+An `Agent` with tools and a `context_budget` offers it. Any other agent can have it, too:
+`tools=[..., recall]`. Results that were pruned and turns that were left out are still in the log.
+The model asks for them in words. `search` needs no model and no file: it looks at the log alone.
 """
 
 from __future__ import annotations
