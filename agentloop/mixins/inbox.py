@@ -43,6 +43,13 @@ class Sent(Mark):
     message: UserMessage
 
 
+@frozen
+class Reminded(Mark):
+    """A reminder was said. `name` is its text, or the name of its function."""
+
+    name: str
+
+
 class Reminder(NamedTuple):
     """Says `text` to the model every `n_turns` model calls.
 
@@ -93,7 +100,8 @@ class Inbox(Loop):
             if self.fold(TurnsWithout, name).turns >= n_turns:
                 words = text(self) if callable(text) else text
                 if words:
-                    self.add(UserMessage(words, "reminder", name))
+                    self.record(Reminded(name))
+                    self.tell(words, "reminder")
         return await super().context()
 
     def record(self, record: Record) -> None:
@@ -133,5 +141,5 @@ class TurnsWithout(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, AssistantMessage):
             self.turns += 1
-        elif isinstance(record, UserMessage) and self._reminder in (record.text, record.sent_id):
+        elif isinstance(record, Reminded) and record.name == self._reminder:
             self.turns = 0
