@@ -37,12 +37,12 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, RequestRecord, is_request, sealed
+from ..transcript import Fold, Records, RequestRecord, denied, is_request, sealed
 from ..waiting import within
 
 Outcome = TypeVar("Outcome")
 
-NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
+NOT_RUN = "The limit of {} is reached. If the run goes on and needs this call, ask again."
 NO_PRICE = (
     "max_cost: the price of {0!r} is not known. Install genai-prices, or set "
     "prices={{{0!r}: Price(input=..., output=...)}}, which is money for a million tokens"
@@ -210,4 +210,4 @@ class Spent(Fold):
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
     """Answer a call that a limit keeps from running."""
-    return call.answer(NOT_RUN.format(kind), is_error=True)
+    return denied(call, NOT_RUN.format(kind))
