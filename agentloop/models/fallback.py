@@ -1,6 +1,6 @@
 """A chat model that asks the next one when the first is down.
 
-Copy with: errors.py, events.py and what they name.
+Copy with: the core.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 

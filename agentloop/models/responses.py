@@ -1,6 +1,6 @@
 """OpenAI's Responses, the second wire of ChatOpenAI, and what it shares with the first.
 
-Copy with: models/http.py, models/wire.py and what they name.
+Copy with: models/wire.py and what it names.
 
 Nothing is stored at the server: each request holds the whole conversation, and in it the items
 that only the server can read (encrypted reasoning, say), as it sent them.
