@@ -101,8 +101,8 @@ class Hook:
     additionalContext: what the model is told in any case, from its next request on.
 
     matcher: a tool's name, a list as in "write|edit" or "write, edit", or a regular expression for
-        a part of the name: see `fires_for`. "" and "*" are all tools. At other events it is compared
-        with the sub-agent's name, the source of a session, or what else `MATCHED` lists.
+        a part of the name: see `fires_for`. "" and "*" are all tools. Other events compare it with
+        the name of a sub-agent, the source of a session, or what else `MATCHED` lists.
     timeout: in seconds.
     """
 
