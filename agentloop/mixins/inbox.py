@@ -60,6 +60,11 @@ class Reminder(NamedTuple):
     n_turns: PositiveInt
     text: str | Callable[[Any], str]
 
+    @property
+    def name(self) -> str:
+        """Return the name of the function, or the text."""
+        return str(getattr(self.text, "__qualname__", self.text))
+
 
 every = Reminder  # every(10, "text") comes after every 10 model calls
 
@@ -74,6 +79,9 @@ class Inbox(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        names = [each.name for each in self.reminders]
+        if len(names) > len({*names}):
+            raise ValueError(f"two reminders have one name, by which the log knows them: {names}")
         if self.log:  # a session may hold messages that a killed process did not deliver
             self._deliver()
 
@@ -95,12 +103,11 @@ class Inbox(Loop):
 
     async def context(self) -> list[Message]:
         self._deliver()
-        for n_turns, text in self.reminders:
-            name = str(getattr(text, "__qualname__", text))
-            if self.fold(TurnsWithout, name).turns >= n_turns:
-                words = text(self) if callable(text) else text
+        for each in self.reminders:
+            if self.fold(TurnsWithout, each.name).turns >= each.n_turns:
+                words = each.text(self) if callable(each.text) else each.text
                 if words:
-                    self.record(Reminded(name))
+                    self.record(Reminded(each.name))
                     self.tell(words, "reminder")
         return await super().context()
 

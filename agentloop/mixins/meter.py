@@ -45,7 +45,7 @@ def compare(request: Request, before: Request) -> RequestEvent:
             kept += 1
     read = kept  # how many leading messages the provider may read from its cache
     if kept < len(old):
-        read = len([message for message in new[:kept] if isinstance(message, SystemMessage)])
+        read = 1 if kept and isinstance(new[0], SystemMessage) else 0
     again = [message for message in new[read:] if message in old[read:]]
     tokens_of_tools = tool_tokens(request.tools)
     tokens_kept = message_tokens(new[:read])

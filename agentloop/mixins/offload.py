@@ -4,7 +4,8 @@ Copy with: the core, common/tokens.py.
 
 A file is named after its content: no word of the model or the provider becomes a name. Only its
 owner can read it. `read_offloaded` reads it only for an agent that has its name in the log. If a
-result cannot be written, it is cut.
+result cannot be written, it is cut. What `agent.answer` gives is no result of a tool here: it stays
+whole.
 """
 
 from __future__ import annotations

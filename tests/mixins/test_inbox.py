@@ -144,6 +144,11 @@ class TestInbox(test_loop.TestLoop):
         assert told[-1] == ["5 messages", "8 messages", "11 messages", "other"]
         assert await agent.context() == await agent.context()
 
+    def test_two_reminders_with_one_name_are_refused(self):
+        both = [every(1, lambda agent: "one"), every(2, lambda agent: "two")]
+        with pytest.raises(ValueError, match="<lambda>"):
+            self.make("ok", reminders=both)
+
     async def test_a_reminder_by_a_function_is_known_again_after_a_restart(self, tmp_path):
         def now(agent):
             return f"turn {len(agent.messages)}"
