@@ -166,7 +166,7 @@ class Server:
         self.turns = asyncio.Semaphore(CONNECTING)
 
     def take(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
-        """Return the newest idle transport, or a new one. It connects when it has its turn."""
+        """Return the newest idle transport, or a new one, which connects when it has its turn."""
         if not self.idle:
             request.extensions["trace"] = self._wait_for_turn
             return _new_transport(request.url)
@@ -187,7 +187,7 @@ class Server:
         self.closing = asyncio.create_task(transport.aclose())  # held, or it may be collected
 
     async def _wait_for_turn(self, event: str, info: object) -> None:
-        """Let few connect at once, so that a burst does not time out: httpx tells each step."""
+        """Let few connect at once, so that no burst times out. httpx calls this at each step."""
         if event == "connection.connect_tcp.started":
             await self.turns.acquire()
         elif event.startswith("connection.connect_tcp."):  # complete, failed

@@ -41,8 +41,8 @@ DRAIN_SECONDS = 2.0  # how long the rest in the pipe may take to read when a com
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
 # or is killed itself, and in a container too. At the end the folder is told, between two marks, in
 # one write, and without a trace: `set -x` may be on. A command that prints its traps prints no
-# mark, because of the "" in it. The braces make all of it one command: the shell has read it when
-# it goes on to another input.
+# mark, because the trap has "" in each mark. The braces make all of it one command: the shell has
+# read it when it goes on to another input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )

@@ -30,7 +30,8 @@ from .environment import mask
 if TYPE_CHECKING:
     import httpx
 
-# Hosts that only a private network has: a name without a dot or with a private ending, an address.
+# Hosts that may have a private address: a name without a dot, one with a private ending, and a host
+# that is an address itself.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
 # The registries call these public. But Azure serves its metadata at the first, and the others
 # (NAT64 and 6to4) lead to any address.
