@@ -87,9 +87,11 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
-        result = await child.run(prompt)
-        if hooks:
-            await hooks.fire_hooks("SubagentStop", {"agent_type": name})
+        try:
+            result = await child.run(prompt)
+        finally:
+            if hooks:
+                await hooks.fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason in ANSWERED:
         return str(result)
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")

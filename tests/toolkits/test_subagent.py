@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from agentloop import Agent, CompactionConfig, Depends, Limits, Loop, ScriptedModel, tool
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    Depends,
+    Limits,
+    Loop,
+    ScriptedModel,
+    ServerError,
+    tool,
+)
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent, TextDeltaEvent, ToolCallEvent, UsageEvent
 from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
@@ -234,3 +243,13 @@ class TestSubAgents:
         helper = as_tool(Agent(llm=ScriptedModel("yes")), "ask", "Asks")
         await asks_once(helper, cls=Hooked, hooks=hooks).run("x")
         assert heard == [("SubagentStart", "ask"), ("SubagentStop", "ask")]
+
+    async def test_hooks_hear_that_a_sub_agent_stops_also_if_its_model_fails(self):
+        class Hooked(Hooks, Agent): ...
+
+        heard = []
+        hook = Hook("SubagentStop", lambda data: heard.append(data["agent_type"]))
+        below = Agent(llm=ScriptedModel(ServerError("down")))
+        llm = ScriptedModel(call("ask", prompt="go"), "ok")
+        await Hooked(llm=llm, tools=[as_tool(below, "ask", "Ask")], hooks=[hook]).query("x")
+        assert heard == ["ask"]
