@@ -26,7 +26,7 @@ from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
 from agentloop.mixins.compaction import Cuts
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
 from agentloop.mixins.hooks import HookVerdict, Judged
-from agentloop.mixins.inbox import Sent, TurnsWithout, Unread
+from agentloop.mixins.inbox import Reminded, Sent, TurnsWithout, Unread
 from agentloop.mixins.limits import Spent
 from agentloop.mixins.repetition import Turns
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
@@ -71,6 +71,7 @@ records = (
         [
             *(RunStart(at=1.0), RunEnd("completed"), Fork(at=2.0), PlanApproved()),
             *(Ask("a"), ToolStart("b"), ToldOfOpenItems(), HookVerdict("Stop", "deny")),
+            Reminded("hello"),
         ]
     )
 )

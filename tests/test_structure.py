@@ -100,6 +100,28 @@ def test_a_file_begins_with_one_sentence_and_what_to_copy_with_it(path):
     assert re.match(r"[^\n]+[.:][^\n]*\n\nCopy with: [^\n]+", doc), doc[:200]
 
 
+def with_what_they_need(names):
+    """Some modules of ours, and all that they import, at any depth."""
+    found, left = set(), {*names}
+    while left:
+        name = left.pop()
+        found.add(name)
+        left |= {*imports((PACKAGE / name.replace(".", "/")).with_suffix(".py"))} - found
+    return found
+
+
+@pytest.mark.parametrize("path", [*COMMON, *PARTS], ids=ident)
+def test_what_a_file_says_to_copy_with_it_is_what_it_needs(path):
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = re.search(r"(?s)\nCopy with: (.*?)(?:\n\n|$)", doc)[1]
+    named = {name.replace("/", ".") for name in re.findall(r"([\w/]+)\.py", text)}
+    if "the core" in text:
+        named |= {file.stem for file in CORE}
+    needed = with_what_they_need(imports(path))
+    assert needed <= with_what_they_need(named)
+    assert named <= needed | {file.stem for file in CORE}
+
+
 def test_every_public_name_is_there_and_documented():
     import agentloop
 

@@ -32,7 +32,8 @@ from ..tools import Tool, find_tool
 from ..transcript import Fold
 from ..waiting import call_function, logger, within
 
-# What a * stands for in a rule that allows: nothing that makes a second command, no folder above.
+# A text that a * may match in a rule that allows: nothing in it makes a second command, or leads to
+# a folder above.
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
 
 
@@ -41,12 +42,13 @@ class Rule(NamedTuple):
 
     arguments: which of the calls; None is all. Either a glob for each of some arguments, or a
         function that gets all arguments and returns a bool. They are those that the tool gets, with
-        defaults and as plain data: see `plain_arguments`. What a `default_factory` makes is made
-        anew for the run, so no rule sees it. A glob matches a list or an object if it matches
-        anything in it, the keys too. In a rule that denies or asks, it is enough if it matches what
-        the model wrote. In a rule that allows, it has to match all of a list, and a * stands for
-        plain text, so "git *" is not "git log; rm x". It is no sandbox: what it lets run does
-        whatever its options can.
+        defaults and as plain data: see `plain_arguments`. A `default_factory` runs once for the
+        rules and once more for the tool, so the two may see different values. In a rule that denies
+        or asks, a glob matches a list or an object if it matches anything in it, the keys too; it
+        is enough if it matches what the model wrote. In a rule that allows, a glob has to match all
+        of a list, never matches an object, and matches plain text only, so "git *" does not match
+        "git log; rm x". A rule is no sandbox: a command that it lets run does whatever the
+        command's options can.
     """
 
     verdict: Literal["allow", "ask", "deny"]
@@ -101,7 +103,7 @@ class Approval(Gate):
     approval_callback: called with a call and why it is asked for, async or not. It returns True, or
         a text: that is a no, which the model reads. Anything else is a no too. Without a callback
         the run ends with "needs_approval".
-    approval_timeout: how many seconds an answer may take.
+    approval_timeout: how many seconds the callback may take; after that the call is denied.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -112,8 +114,9 @@ class Approval(Gate):
     def decide(
         self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
     ) -> None:
-        """Answer for a call that waits; `run()` goes on with it. The model reads why it is denied.
+        """Answer for a call that waits; `run()` goes on with it.
 
+        note: why, for the log. The model reads the note of a "deny".
         by: who answers, for the log.
         Raises ValueError that says why the call cannot be decided, and AgentBusy while a run goes
         on.
@@ -164,9 +167,10 @@ class Approval(Gate):
         return MODES[mode]
 
     async def _settle(self, judgment: Judgment, tool: Tool, arguments: JSON) -> Judgment:
-        """Return the judgment with the answer to an ask: an earlier one, or that of the callback.
+        """Return the judgment with the answer to an ask.
 
-        Without a callback the judgment waits.
+        The answer is an earlier decision, an `AlwaysAllow`, or that of the callback. Without any of
+        them the judgment waits.
         """
         call = judgment.call
         state = self.conversation.states[call.id]
@@ -216,8 +220,8 @@ def matches(rule: Rule, name: str, arguments: JSON, written: JSON) -> bool:
 def finds(rule: Rule, arguments: JSON, written: JSON) -> object:
     """Return True if a rule is about these arguments. Raises what its function raises.
 
-    written: the arguments as the model wrote them. What validation hides, such as another of a
-        field's aliases, is there for a rule that does not allow.
+    written: the arguments as the model wrote them. A rule that denies or asks looks at them too:
+        they show what validation drops, such as a second alias of one field.
     PydanticSerializationError: an argument is no plain data.
     """
     if callable(rule.arguments):
@@ -246,7 +250,7 @@ def fits_somewhere(value: Any, glob: str) -> bool:
 
 
 def fits_plainly(value: Any, glob: str) -> bool:
-    """Return True if a glob is a text, escaped or not, or matches it and the text is plain.
+    """Return True if a glob matches a plain text, or is the text itself, escaped or not.
 
     It has to match all of a list, and never matches an object.
     """
@@ -281,7 +285,7 @@ def plain_arguments(arguments: JSON) -> JSON:
 def plain(value: Any) -> Any:
     """Return a value with dicts for models and dataclasses, and lists for tuples.
 
-    They hold what a function finds in the attributes, whatever a serializer would say of it.
+    The values are those of the attributes. A serializer of a model's own does not change them.
     """
     match value:
         case BaseModel():

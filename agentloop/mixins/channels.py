@@ -8,10 +8,11 @@ Copy with: the core.
         print(entry.number, entry.kind, entry.item)
     stop = agent.on("ToolResultEvent", lambda entry: print(entry.item.result))
 
-An item is an event, or a mark of the log such as `RunStart`. Entries are made from the records of
-the log, so a replay is what was seen live: the number of an entry is its place among them, also
-after a restart. An event that leaves no record (a delta, say) has the number of the entry before it
-and is only for those who listen at the time. A slow reader misses none but such events.
+An item is an event, or a record that no event tells of, such as a prompt or a `RunStart`. Entries
+are made from the records of the log, so a replay is what was seen live: the number of an entry is
+its place among them, also after a restart. An event that leaves no record (a delta, say) has the
+number of the entry before it and is only for those who listen at the time. A slow reader may miss
+such events, and no others.
 """
 
 from __future__ import annotations
@@ -166,8 +167,9 @@ class Subscription(AsyncIterator[Entry]):
                 return entry
 
     def close(self) -> None:
-        """Take no further entry; the reader gets those that wait, and then the end."""
+        """Call the handler no more. A reader gets what the log holds by then, and then the end."""
         self._agent.listeners = [each for each in self._agent.listeners if each is not self]
+        self._handler = None
         self._closed = True
         self.wake()
 
@@ -196,9 +198,9 @@ class Channels(Loop):
     def subscribe(self, *names: str, since: int | None = None) -> Subscription:
         """Return an async iterator over the entries of these channels or kinds, or over all.
 
-        It has what happens from now on, in this run and the next; with `since`, first what the log
-        holds behind that number. A number that the log does not have yet is of another history:
-        then all that it holds. ValueError: there is no such channel or kind.
+        It begins with what happens from now on, in this run and the next. With `since`, it begins
+        with what the log holds behind that number, or with all of the log if there is no such
+        number: then the number is of another history. ValueError: there is no such channel or kind.
         """
         return Subscription(self, names, since)
 

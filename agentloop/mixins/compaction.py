@@ -55,11 +55,11 @@ NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with 
 NAMES_EACH = 60  # max names from one message
 NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
 UNKNOWN_WINDOW = 128_000  # tokens
-SHORT = 12_000  # tokens that fit any window: below this, the window's size is not looked up
-COUNT_AGAIN = 1.1  # times the tokens at the last count: each message is counted again then
+SHORT = 12_000  # tokens that fit any window: up to this, the window's size is not looked up
+COUNT_AGAIN = 1.1  # growth of the log's view after which each message is counted again
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
 MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
-AFTER_CUT = 0.25  # target size after old turns are left out, as a share of the budget
+AFTER_CUT = 0.25  # target size after turns are left out, as a share of the size that was too much
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 
@@ -67,8 +67,9 @@ MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 class CompactionConfig(Settings):
     """When and how to compact: at `threshold_ratio` of `context_window` tokens.
 
-    context_window: in tokens. None takes what the package genai-prices says of the model, or
-        128,000 if it is not installed or does not know the model.
+    context_window: in tokens. None takes what the package genai-prices says of the model. Gemini
+        counts as 1,048,576. Where that package is not installed, or does not know the model, it is
+        128,000.
     summary_prompt: asks for the summary.
     keep_turns: how many turns before the newest stay as they are, if they have few tokens.
     model: writes the summary instead of the agent's own model. A cheaper model may cost more: it
@@ -85,10 +86,11 @@ class CompactionConfig(Settings):
 class Compaction(Loop):
     """Summarizes before a request that would be too long, and after one that was.
 
-    compaction: when and how; None turns it off.
+    compaction: when and how; None turns it off, and the budget too.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list, and the tool `recall` finds the rest. That costs no
-        request, and a long run costs about half of what it costs without a budget.
+        and numbers in them stay as a list, and the tool `recall` finds the rest: an `Agent` with
+        tools then offers it. Leaving turns out costs no request, and a long run costs about half of
+        what it costs without a budget.
 
     A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
     the provider leaves out:
@@ -111,7 +113,7 @@ class Compaction(Loop):
 
     _counted = 0  # tokens in the newest request, as counted or estimated here
     _logged = 0  # tokens in the log's view at the last count
-    _beside = 0  # what the request had beside these: tools, system prompt; less what is hidden
+    _beside = 0  # tokens of tools and system prompt at that count, less what is hidden
     _rate = 1.0  # tokens that the provider last reported, for each that was counted here
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -125,7 +127,7 @@ class Compaction(Loop):
             # The newest results may be what is too long, so they are summarized as well.
             shorter = replace(request, messages=shorten_results(request.messages))
             retry = await self._summarize(shorter, found=[len(self.log)])
-            retry = retry or await self._leave_out(request, self._size(request), refused=True)
+            retry = retry or await self._leave_out(request, self._size(request), worth=0)
             if retry is None:
                 raise Stop("context_overflow", f"Nothing more can be left out. {error}") from error
             reply = await super().call_model(retry)
@@ -149,14 +151,14 @@ class Compaction(Loop):
         The size is an estimate, so it refuses nothing: a request that is still too long is sent,
         and the provider refuses it.
         """
-        size = self._estimate(request)
+        size = self._size(request, recount=False)
         limit = self.context_budget or self._threshold(config, size)
         if size >= limit:
             size = self._size(request)  # what was hidden since the last count is not in it
         if size < limit:
             return request
         if self.context_budget:
-            shorter = await self._leave_out(request, self.context_budget)
+            shorter = await self._leave_out(request, limit)
         else:
             shorter = await self._summarize(request, size - AFTER_SUMMARY * limit)
         return shorter or request
@@ -168,22 +170,17 @@ class Compaction(Loop):
             window = window_of(self.llm.model) if size > SHORT else UNKNOWN_WINDOW
         return config.threshold_ratio * window
 
-    def _estimate(self, request: Request) -> int:
-        """Estimate the size of a request from the last count, and from what the log has since.
+    def _size(self, request: Request, *, recount: bool = True) -> int:
+        """Count the input tokens of a request, at the rate that the provider last reported.
 
-        It is counted again whenever the log's view has grown by a tenth.
+        Without `recount`, estimate them from the last count and from what the log has since, until
+        the log's view has grown by a tenth.
         """
         logged = self.fold(Cuts).tokens
-        if logged >= COUNT_AGAIN * self._logged:
-            return self._size(request)
+        if recount or logged >= COUNT_AGAIN * self._logged:
+            self._logged = logged
+            self._beside = tool_tokens(request.tools) + message_tokens(request.messages) - logged
         self._counted = self._beside + logged
-        return round(self._rate * self._counted)
-
-    def _size(self, request: Request) -> int:
-        """Count the input tokens of a request, at the rate that the provider last reported."""
-        self._counted = tool_tokens(request.tools) + message_tokens(request.messages)
-        self._logged = self.fold(Cuts).tokens
-        self._beside = self._counted - self._logged
         return round(self._rate * self._counted)
 
     async def _summarize(
@@ -199,7 +196,7 @@ class Compaction(Loop):
         config = self.compaction or CompactionConfig()
         cuts = self.fold(Cuts)
         places = found or cuts.places[-1 - config.keep_turns :]
-        if not places or cuts.failures >= MAX_FAILURES:
+        if cuts.failures >= MAX_FAILURES:
             return None
         keep = cuts.best(places, max(enough, cuts.gain(places[-1]) - MOST_KEPT))
         if not keep:
@@ -212,28 +209,23 @@ class Compaction(Loop):
             reply = await super().call_model(side)
         except Exception as error:  # a Stop, too: the request itself will raise it again
             reply = AssistantMessage(stop_reason=str(error))
-        replaced = cuts.gain(keep)
-        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < replaced:
+        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < cuts.gain(keep):
             return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
         logger.warning(
             "no summary, or one that is too long; the reply ended: %s", reply.stop_reason
         )
-        self.add(SideRequest(reply.usage, reply.model, side.purpose))
+        self.add(SideRequest(reply.usage, reply.model, "compaction"))
         return None
 
-    async def _leave_out(
-        self, request: Request, size: int, *, refused: bool = False
-    ) -> Request | None:
+    async def _leave_out(self, request: Request, size: float, worth: float = 0.5) -> Request | None:
         """Leave the oldest turns out, down to a quarter of `size`; return the shorter request.
 
-        Return None if the turns that can go are too few for that. If the request was `refused`,
-        all that can go goes then.
+        If that cannot be reached, leave out all turns that can go. Return None if they have no more
+        than the share `worth` of the tokens to free.
         """
         enough = self._size(request) - AFTER_CUT * size
         cuts = self.fold(Cuts)
-        keep = cuts.best(cuts.places, enough)
-        if refused and not keep:
-            keep = cuts.best(cuts.places[-1:], 1)
+        keep = cuts.best(cuts.places, enough, worth)
         if not keep:
             return None
         text, _, older_names = cuts.last.content.partition(NAMES)
@@ -256,8 +248,7 @@ class Compaction(Loop):
 @cache
 def window_of(model: str) -> int:
     """Return a model's context window, or UNKNOWN_WINDOW with a warning if it is not known."""
-    window = context_window(model)
-    if window:
+    if window := context_window(model):
         return window
     logger.warning(
         "the context window of %r is not known and taken as 128,000 tokens: set "
@@ -272,7 +263,7 @@ class Cuts(Fold):
 
     tokens: those of the view, without a summary.
     places: where turns begin. A turn begins behind the last reply and its results.
-        There is no place behind the newest reply, as the model has not seen its results yet.
+        The end of the newest turn is no place, as the model has not seen its results yet.
     reply: the newest one.
     last: the newest summary; without one, a note that what is cut was left out.
     failures: how many summaries have failed since the newest prompt.
@@ -284,9 +275,9 @@ class Cuts(Fold):
     last = Summary(LEFT_OUT, 0)
     _turn = 0  # where the newest turn begins
 
-    def __init__(self, log: Records = ()) -> None:
+    def __init__(self, log: Records) -> None:
         super().__init__(log)
-        self.places = list[int]()
+        self.places = [0]  # a cut there frees nothing
         self._sizes = list[int]()  # of each record, in tokens
         self._stays = list[int]()  # where the user's own messages are that every summary keeps
 
@@ -310,16 +301,15 @@ class Cuts(Fold):
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
 
-    def best(self, places: Sequence[int], enough: float) -> int:
+    def best(self, places: Sequence[int], enough: float, worth: float = 0.5) -> int:
         """Return the first of some places where cutting frees `enough` tokens, else the last.
 
-        Return 0 if that frees less than half of `enough`: so little is not worth a request.
+        Return 0 if that frees no more than the share `worth` of `enough`: so little is not worth a
+        request.
         """
-        if not places:
-            return 0
         first = bisect_left(places[:-1], enough, key=self.gain)  # the last if none frees enough
         place = places[first]
-        return place if self.gain(place) >= enough / 2 else 0
+        return place if self.gain(place) > worth * enough else 0
 
     def gain(self, place: int) -> int:
         """Return how many tokens a cut at a place frees."""
@@ -332,7 +322,7 @@ class Cuts(Fold):
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
-    """Cut the tool results among some messages to `SHORT_RESULT` characters each."""
+    """Cut the tool results among some messages to `SHORT_RESULT` characters of text each."""
     return [
         replace(message, content=clip(message.text, SHORT_RESULT))
         if isinstance(message, ToolMessage)
@@ -350,9 +340,10 @@ def names_in(records: Sequence[Record], older: str, most: int) -> str:
     for record in records:
         if not isinstance(record, Message):
             continue
-        texts = [record.text]
+        text = record.text
         if isinstance(record, AssistantMessage):
-            texts = [*(call.arguments for call in record.tool_calls), record.text]
-        found += NAME.findall("\n".join(texts))[:NAMES_EACH]
+            arguments = [call.arguments for call in record.tool_calls]
+            text = "\n".join([*arguments, text])
+        found += NAME.findall(text)[:NAMES_EACH]
     names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
     return names[:most].rpartition(" | ")[0]  # no name is cut in two

@@ -9,8 +9,8 @@ Copy with: the core, common/prices.py.
 
 All is added up from the log when it is asked for, so a session knows it after a restart. Without
 `prices`, those of the optional package genai-prices are used, in US dollars; nothing is downloaded.
-A local model costs nothing then. A request whose price is not known costs None, not zero, and so
-does every sum that it is a part of. Its tokens are counted all the same.
+A local model costs nothing then. The cost of a request is None, not zero, if its price is not
+known, and so is every sum that it is a part of. Its tokens are counted all the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cost(Priced):
 
     @property
     def model_bills(self) -> dict[str, Bill]:
-        """Return a bill for each model that answered; "" is the name of one without a name."""
+        """Return a bill for each model, by name. Requests that name no model are under ""."""
         by_model: dict[str, list[RequestRecord]] = {}
         for request in self.conversation.requests:
             by_model.setdefault(request.model or "", []).append(request)

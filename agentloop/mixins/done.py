@@ -42,14 +42,15 @@ class OutputModel(ChatModel, Protocol):
     """A chat model that can be asked for an answer in JSON of a schema."""
 
     def with_output(self, schema: JSON) -> ChatModel | None:
-        """Return a copy that answers so, or None if it cannot."""
+        """Return a copy of the model that answers by the schema, or None if it cannot."""
         ...
 
 
 class DoneTool(Loop):
     """Ends a run when a done tool is called.
 
-    require_done_tool: plain text is no answer. If False, it ends a run as usual.
+    require_done_tool: plain text is no answer. If False, it ends a run as usual. With an
+        `output_type` this counts for nothing: a text is an answer if it is valid JSON.
     output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...). Checkers
         learn it from `await agent.run_as(City, prompt)`, or from `city: City = result.value`.
     done_nudge: what the model reads after plain text; `{tool}` stands for the done tool's name.
@@ -137,7 +138,7 @@ def parse_answer(text: str, output_type: Any) -> Any:
     except ValueError as error:
         raise ToolError(f"this is no JSON: {error}") from None
     form = done_tool(output_type)
-    wrapped = f'{{"result": {text}}}'  # the form that the done tool takes
+    wrapped = f'{{"result": {text}}}'  # what the done tool takes, if the type is no model
     if text[0] != "{":
         return form.validate(wrapped)["result"]
     try:

@@ -87,9 +87,9 @@ class Durable(Loop):
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunStart) and (step := _reserve_step()):
-            run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same
+            run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
             record = replace(record, workflow_run=run)
-            self.log = without_attempt(self.log, record)  # that a session has kept
+            self.log = without_attempt(self.log, record)  # a session kept the first attempt
         super().record(record)
         recording = _recording.get()
         if recording and recording[0] is self:
@@ -145,16 +145,11 @@ class Durable(Loop):
         return result
 
     async def _answer_unknown(self, call: ToolCall) -> ToolMessage:
+        """Answer a call that had started before the replay, in place of running it."""
         self.record(ToolStart(call.id))
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
-    async def _run_step(
-        self,
-        step: Any,
-        name: str,
-        work: Any,
-        argument: object,
-    ) -> Any:
+    async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
         """Run `work(argument)` as a step. On replay, skip it and record what it recorded before."""
         records: list[Record | Stop] = []  # what is recorded, and then what is returned or its Stop
 

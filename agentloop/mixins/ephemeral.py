@@ -69,13 +69,13 @@ class Pruning(Fold):
     _begin = 0  # the index where the view begins, behind a summary
     _reply = 0  # the index of the newest reply: the model has seen what is before it
     _seen = 0  # tokens that the model has seen and still sees
-    _unseen = 0  # tokens behind the newest reply
+    _unseen = 0  # tokens of the newest reply and of what follows it
     _saved = 0  # tokens that are hidden
     _carried = 0  # tokens that were stale, added up over the turns since the last cut
     _paid = 0.0  # what all requests would have cost without any cut
     _lost = 0.0  # what the cuts have cost, less what they have saved
-    _prefix_broken = False  # by a summary: a cut costs nothing now
-    _uncached = 0  # how many requests could have been cached, and were not
+    _prefix_broken = False  # True after a summary: a cut costs nothing then
+    _uncached = 0  # how many requests could have been cached, but were not
     _has_cache = False  # the provider has reported cached tokens
     _given: Sequence[Message] = ()  # what `hide` was given last, since the newest cut
     _shown: Sequence[Message] = ()  # what it made of that
@@ -86,8 +86,8 @@ class Pruning(Fold):
         self._write_price = write_price
         self._read_price = read_price
         self._sizes = list[int]()  # of each record as the model sees it, in tokens
-        self._newest = defaultdict[str, list[tuple[int, ToolMessage]]](list)  # that stay, by tool
-        self._stale = dict[int, ToolMessage]()  # the others, if long enough to hide, by index
+        self._newest = defaultdict[str, list[tuple[int, ToolMessage]]](list)  # by tool
+        self._stale = dict[int, ToolMessage]()  # older results, if long enough to hide, by index
 
     @property
     def due(self) -> dict[str, ToolMessage]:
@@ -119,7 +119,7 @@ class Pruning(Fold):
         self._unseen += size
 
     def hide(self, messages: list[Message]) -> list[Message]:
-        """Return the next request's messages. Only those that are new are looked at."""
+        """Return the next request's messages. What was shown last is kept, unless a cut is due."""
         due = self.due
         known = len(self._given)
         if due or messages[:known] != self._given:

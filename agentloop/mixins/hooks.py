@@ -11,9 +11,9 @@ Copy with: the core, common/gate.py, common/subagents.py.
     agent = MyAgent(llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash")])
     await agent.fire_hooks("SessionEnd", {})               # when you are done: nobody else knows
 
-Events have the names that people know from Claude Code. A recipe, claude_code_hooks.py, reads its
-settings and runs the commands in them. These are the places of a middleware, here and as a seam (a
-method that you override):
+Events have the names that people know from Claude Code; PreModel and PostModel are added here. A
+recipe, claude_code_hooks.py, reads its settings and runs the commands in them. These are the places
+of a middleware, here and as a seam (a method that you override):
 
     | before the agent | SessionStart, UserPromptSubmit | `context`    |
     | after the agent  | Stop, SessionEnd               | `finish`     |
@@ -22,10 +22,10 @@ method that you override):
     | before a tool    | PreToolUse, SubagentStart      | `judge` of `Gate` |
     | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tools` |
 
-The hooks after a tool run when all calls of the turn have their results in the log.
+PostToolUse and PostToolUseFailure run when all calls of the turn have their results in the log.
 
 A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that fails stops
-nothing. What hooks said of an event, and why one failed, is a mark in the log: `HookVerdict`.
+nothing. What the hooks of an event decided, or why one failed, is a mark in the log: HookVerdict.
 """
 
 import json
@@ -75,10 +75,10 @@ HookEvent = Literal[
     "SubagentStop",
     "PostCompact",
 ]
-MATCHED = ("tool_name", "agent_type", "source", "reason", "trigger")  # an event has one, or none
-EXACT_NAMES = re.compile(
-    r"[A-Za-z0-9_ ,|-]*"
-)  # a matcher of these characters is a list of exact names
+# What a matcher is compared with: an event has one of these fields, or none.
+MATCHED = ("tool_name", "agent_type", "source", "reason", "trigger")
+# A matcher of these characters is a list of exact names.
+EXACT_NAMES = re.compile(r"[A-Za-z0-9_ ,|-]*")
 VERDICTS = {  # any other word is a "deny"
     "": Verdict.NONE,
     "allow": Verdict.ALLOW,
@@ -101,7 +101,8 @@ class Hook:
     additionalContext: what the model is told in any case, from its next request on.
 
     matcher: a tool's name, a list as in "write|edit" or "write, edit", or a regular expression for
-        a part of the name: see `fires_for`. "" and "*" are all tools.
+        a part of the name: see `fires_for`. "" and "*" are all tools. Other events compare it with
+        the name of a sub-agent, the source of a session, or what else `MATCHED` lists.
     timeout: in seconds.
     """
 
@@ -134,7 +135,7 @@ NOTHING = Answer(Verdict.NONE)
 
 @frozen
 class HookVerdict(Mark):
-    """What the hooks of an event said together: a Verdict in lower case, and why."""
+    """What the hooks of an event said together. `verdict`: the name of a Verdict in lower case."""
 
     event: str
     verdict: str
@@ -143,14 +144,15 @@ class HookVerdict(Mark):
     @property
     def refuses(self) -> bool:
         """Return whether this is a no."""
-        return self.verdict in ("broken", "deny")
+        return self.verdict in ("ask", "broken", "deny")
 
 
 class Hooks(Gate, FiresHooks):
     """Runs hooks, one after the other, each with the arguments that the one before has made.
 
-    A hook that judged other arguments than those that will run is asked again, and then only its
-    verdict counts. An "ask" goes to Approval. Without that, it is a no.
+    A hook that judged other arguments than those that will run is asked again. The second answer
+    can only make the verdict stricter. An "ask" about a call goes to Approval; without that mixin,
+    and about a prompt, it is a no.
 
     hooks: each made with `Hook(...)`.
     """
@@ -160,7 +162,7 @@ class Hooks(Gate, FiresHooks):
     async def fire_hooks(self, event: HookEvent, data: JSON) -> tuple[Verdict, str]:
         """Run the hooks of an event; return the strictest verdict and its reason.
 
-        They may change `data["tool_input"]`. The verdict of a hook that failed is BROKEN.
+        The hooks may change `data["tool_input"]`. The verdict of a hook that failed is BROKEN.
         """
         session = self.fold(Judged).session or None
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
@@ -251,12 +253,12 @@ class Hooks(Gate, FiresHooks):
 
 
 class Judged(Fold):
-    """What hooks have said of the user's prompts, one after the other, and of the newest answer.
+    """What hooks have said of the user's prompts, in their order, and of the newest run's answer.
 
-    waiting: the prompts that they were not asked about.
-    newest: what they said of the newest prompt that they were asked about.
-    refused: the ids (as of `id`) of the prompts that they refused.
-    stop: in the newest run, they had something to say at Stop.
+    waiting: the prompts that the hooks were not asked about yet.
+    newest: what the hooks said of the newest prompt that they were asked about.
+    refused: the `id(prompt)` of each prompt that the hooks refused.
+    stop: True if a hook at Stop gave a verdict in the newest run.
     session: the name of the newest run's session.
     """
 
@@ -347,5 +349,5 @@ def read_answer(said: object, tool_input: object) -> Answer:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Return True if two values are the same JSON: 1 is not true there, and not 1.0."""
+    """Return True if two values are the same JSON: Python's == takes 1 for True and for 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -7,7 +7,7 @@ Copy with: the core.
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
 A message waits in the log itself, so it is as safe as the log is: with a session it survives a kill
-from the moment `send` returns. A message that comes too late for a run begins the next one.
+from the moment `send` returns. A message that comes too late for a run is answered in the next one.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ class Sent(Mark):
     message: UserMessage
 
 
+@frozen
+class Reminded(Mark):
+    """A reminder was said. `name` is its text, or the name of its function."""
+
+    name: str
+
+
 class Reminder(NamedTuple):
     """Says `text` to the model every `n_turns` model calls.
 
@@ -52,6 +59,11 @@ class Reminder(NamedTuple):
 
     n_turns: PositiveInt
     text: str | Callable[[Any], str]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the function, or the text."""
+        return str(getattr(self.text, "__qualname__", self.text))
 
 
 every = Reminder  # every(10, "text") comes after every 10 model calls
@@ -67,13 +79,16 @@ class Inbox(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        names = [each.name for each in self.reminders]
+        if len(names) > len({*names}):
+            raise ValueError(f"two reminders have one name, by which the log knows them: {names}")
         if self.log:  # a session may hold messages that a killed process did not deliver
             self._deliver()
 
     def send(self, content: Content, *, hidden: bool = False) -> None:
         """Tell the model something: in the run that is going on, or else in the next. Thread-safe.
 
-        hidden: the message is a reminder of the program, and not the user's words.
+        hidden: the program says this, and not the user.
 
         Raises OSError if the session's disk is full; the message is kept, so do not send it again.
         """
@@ -88,12 +103,12 @@ class Inbox(Loop):
 
     async def context(self) -> list[Message]:
         self._deliver()
-        for n_turns, text in self.reminders:
-            name = str(getattr(text, "__qualname__", text))
-            if self.fold(TurnsWithout, name).turns >= n_turns:
-                words = text(self) if callable(text) else text
+        for each in self.reminders:
+            if self.fold(TurnsWithout, each.name).turns >= each.n_turns:
+                words = each.text(self) if callable(each.text) else each.text
                 if words:
-                    self.add(UserMessage(words, "reminder", name))
+                    self.record(Reminded(each.name))
+                    self.tell(words, "reminder")
         return await super().context()
 
     def record(self, record: Record) -> None:
@@ -122,7 +137,7 @@ class Unread(Fold):
 
 
 class TurnsWithout(Fold):
-    """How many replies came since a reminder came last, or since the beginning."""
+    """How many replies came since a reminder was last said, or since the beginning."""
 
     turns = 0
 
@@ -133,5 +148,5 @@ class TurnsWithout(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, AssistantMessage):
             self.turns += 1
-        elif isinstance(record, UserMessage) and self._reminder in (record.text, record.sent_id):
+        elif isinstance(record, Reminded) and record.name == self._reminder:
             self.turns = 0

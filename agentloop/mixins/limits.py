@@ -6,8 +6,8 @@ Copy with: the core, common/prices.py.
         max_requests = 20             # result.stop_reason is then "limit:requests"
 
 All is counted in the log, from the run's RunStart on. A message that is sent into the run resets
-nothing. Side requests count: summaries, and those of a sub-agent, which the log has as
-`SideRequest`. A `run()` that goes on after a limit or a restart is a new run and counts from zero:
+nothing. Side requests count, too: those for summaries, failed attempts that may cost, and those of
+sub-agents. A `run()` that goes on after a limit or a restart is a new run and counts from zero:
 `run("Say briefly what you have done.")` asks for a summary. The tokens of a request are known only
 from its reply, so the request that reaches a limit of tokens or money may go beyond it.
 """
@@ -37,12 +37,12 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, RequestRecord, is_request, sealed
+from ..transcript import Fold, Records, RequestRecord, denied, is_request, sealed
 from ..waiting import within
 
 Outcome = TypeVar("Outcome")
 
-NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs it, ask again."
+NOT_RUN = "The limit of {} is reached. If the run goes on and needs this call, ask again."
 NO_PRICE = (
     "max_cost: the price of {0!r} is not known. Install genai-prices, or set "
     "prices={{{0!r}: Price(input=..., output=...)}}, which is money for a million tokens"
@@ -51,11 +51,13 @@ REPORT = (
     "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
     "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
 )
-IN_A_TURN = ("seconds", "tokens", "cost")
+IN_A_TURN = ("seconds", "tokens", "cost")  # these are checked before each call, too
 
 
 class Limits(Priced):
-    """Ends a run that has reached a limit before its next request or call; None is no limit.
+    """Ends a run that has reached a limit, before its next request. None is no limit.
+
+    A call that a limit keeps from running has a result that says so.
 
     max_requests: model requests, side requests included.
     max_tokens: input and output tokens of all requests together.
@@ -65,7 +67,8 @@ class Limits(Priced):
     max_seconds: seconds since the run began. A request or a call that is under way is stopped then.
     max_tool_calls: calls that run. Further calls do not run, and the model reads why. Calls that an
         earlier run left open are not counted.
-    max_tool_failures: failures of one tool in a row, in the order of their results.
+    max_tool_failures: failures of one tool in a row, in the order of their results. A call that did
+        not run, because it was denied for example, counts as one.
     limit_exempt: names of tools whose calls do not count. They run even if a limit other than
         `max_seconds` is reached, as a done tool has to.
     """
@@ -93,7 +96,7 @@ class Limits(Priced):
         counted = [call for call in calls if call.name not in self.limit_exempt]
         refused: list[ToolCall] = []
         if self.max_tool_calls:
-            used = self._spent()["tool_calls"] - len(counted)  # the log has this turn's already
+            used = self._spent()["tool_calls"] - len(counted)  # this turn's are in the log already
             refused = counted[max(self.max_tool_calls - used, 0) :]
         for call in refused:
             self.record(not_run(call, "tool_calls"))
@@ -127,7 +130,7 @@ class Limits(Priced):
         try:
             return await within(left, work, grace=self.cancel_grace)
         except TimeoutError:
-            if self._reached() != "seconds":  # the work has raised it
+            if self._reached() != "seconds":  # the work itself has raised this
                 raise
             return None
 
@@ -207,4 +210,4 @@ class Spent(Fold):
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
     """Answer a call that a limit keeps from running."""
-    return call.answer(NOT_RUN.format(kind), is_error=True)
+    return denied(call, NOT_RUN.format(kind))

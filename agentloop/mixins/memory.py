@@ -58,7 +58,7 @@ class Memory(Loop):
     def _read_files(self) -> list[UserMessage]:
         """Return the message that shows the files; no message if there is nothing to show."""
         folder = Path(self.memory_dir)
-        texts = {read_text(folder / name, folder): name for name in self.memory}  # each text once
+        texts = {read_text(name, folder): name for name in self.memory}  # each text once
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
@@ -66,14 +66,14 @@ class Memory(Loop):
         return [UserMessage(shown, "memory")]
 
 
-def read_text(path: Path, folder: Path) -> str:
-    """Return the text of a file, or "" if there is no file.
+def read_text(name: str | Path, folder: Path) -> str:
+    """Return the text of a file, or "" if there is no file. A relative name starts from `folder`.
 
     Raises ValueError if it cannot be read, or if it is a link that leads out of `folder`. A file
-    outside of `folder` may be no link that leads out of its own folder.
+    that is not in `folder` may not be a link that leads out of its own folder.
     """
-    path = Path(os.path.abspath(path.expanduser()))
     folder = Path(os.path.abspath(folder.expanduser()))
+    path = Path(os.path.abspath(folder / Path(name).expanduser()))
     home = folder if path.is_relative_to(folder) else path.parent
     try:
         if not path.resolve().is_relative_to(home.resolve()):

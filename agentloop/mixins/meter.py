@@ -2,7 +2,7 @@
 
 Copy with: the core, common/tokens.py.
 
-    class MyAgent(Agent, Meter): ...     # at the right, where the requests leave
+    class MyAgent(Agent, Meter): ...     # at the right, where requests leave the agent
 
 A cached token costs about a tenth of a new one. The count follows Anthropic's rule, the strictest:
 the cache has entries for a request up to its system prompt, and up to its end. So after a change
@@ -12,8 +12,7 @@ only the tools and the system prompt are read from it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise, takewhile
-from operator import eq
+from itertools import pairwise
 
 from ..common.tokens import message_tokens, tool_tokens
 from ..events import RequestEvent
@@ -40,10 +39,13 @@ def compare(request: Request, before: Request) -> RequestEvent:
     new, old = request.messages, before.messages
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
-        kept = sum(takewhile(bool, map(eq, new, old)))
+        for message, earlier in zip(new, old, strict=False):
+            if message != earlier:
+                break
+            kept += 1
     read = kept  # how many leading messages the provider may read from its cache
     if kept < len(old):
-        read = len([message for message in new[:kept] if isinstance(message, SystemMessage)])
+        read = 1 if kept and isinstance(new[0], SystemMessage) else 0
     again = [message for message in new[read:] if message in old[read:]]
     tokens_of_tools = tool_tokens(request.tools)
     tokens_kept = message_tokens(new[:read])
@@ -64,8 +66,8 @@ def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> Non
 
     requests: those that a model got, as `ScriptedModel.requests` holds them.
 
-    Raises AssertionError, which shows the first message that changed, before and after. The two are
-    equal if the tools or the tool_choice changed instead.
+    Raises AssertionError, which shows for each such request the first message that changed, before
+    and after. The two are equal if the tools or the tool_choice changed instead.
     """
     changes: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):

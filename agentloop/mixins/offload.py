@@ -4,7 +4,8 @@ Copy with: the core, common/tokens.py.
 
 A file is named after its content: no word of the model or the provider becomes a name. Only its
 owner can read it. `read_offloaded` reads it only for an agent that has its name in the log. If a
-result cannot be written, it is cut.
+result cannot be written, it is cut. What `agent.answer` gives is no result of a tool here: it stays
+whole.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Temporary:
 class Offload(Loop):
     """Puts the text of long tool results into files, and offers the tool that reads them.
 
-    offload_tokens: results of more tokens than this go to a file.
+    offload_tokens: results of more tokens than this go to a file; the model sees so many characters
+        of them.
     offload_dir: the folder of the files; None is a temporary one, which goes with the agent.
     max_result_chars: as in `Loop`: what a longer result loses is in no file either.
     """
@@ -60,7 +62,7 @@ class Offload(Loop):
     @property
     def offload_folder(self) -> Path:
         """Return the folder of the files."""
-        return Path(self.offload_dir or self._temporary.path)
+        return Path(self.offload_dir or self._temporary.path).expanduser()
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         twin = super().fork(at, **settings)
@@ -116,7 +118,7 @@ async def read_offloaded(
 
 
 def preview(text: str, name: str, limit: int) -> str:
-    """Show the beginning and the end of a text, `limit` characters, and say how to read on."""
+    """Return `limit` characters from a text's beginning and end, with a note how to read on."""
     return (
         f'[Read on with read_offloaded(name="{name}", offset={limit - limit // 2}). This result '
         f"has {len(text):,} characters: here are its beginning and its end.]\n{clip(text, limit)}"

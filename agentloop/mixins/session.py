@@ -58,8 +58,8 @@ class Session(Loop):
     def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
         """Open a session, and return its lines.
 
-        Raises SessionLocked if it is open elsewhere, FileExistsError if it is to be new and is
-        there, and ValueError if it is no session.
+        Raises SessionLocked if it is open elsewhere, FileExistsError if it is to be `new` but is
+        there, and ValueError if it is no session, or if no session can have this name.
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
@@ -79,8 +79,8 @@ class Session(Loop):
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
-        line = dump_record(record)  # first: what cannot be written is in no log
-        if isinstance(record, Reset):  # the line first: if the disk is full, the log stays
+        line = dump_record(record)  # this first: a record that is no JSON is in no log
+        if isinstance(record, Reset):  # its line first: if the disk is full, the log stays
             self.write_line(line)
             super().record(record)
             self.saved = 1

@@ -1,1 +1,1 @@
-"""Who answers: one file for each provider."""
+"""Who answers: the models of providers, scripted ones, and one that falls back on others."""

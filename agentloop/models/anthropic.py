@@ -76,7 +76,7 @@ NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
-NOT_BLANK = {"text": "text", "thinking": "signature"}  # what a block needs, by its type
+NOT_BLANK = {"text": "text", "thinking": "signature"}  # the field that may not be blank, by type
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
 
 
@@ -137,7 +137,10 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
 
 
 def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Write messages as the Messages API takes them. Raises BadRequest for other parts."""
+    """Write messages as the Messages API takes them.
+
+    Raises BadRequest for a part that it cannot carry.
+    """
     turns = in_turns(messages, _write_assistant, _write_result, _write_part)
     pending = set[str]()  # calls of the provider's own tools, which run when the turn goes on
     for _, written in turns:
@@ -233,7 +236,10 @@ def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
-    """Read the tokens that the API reports. Its input leaves out what the cache has to do with."""
+    """Read the tokens that the API reports.
+
+    Its `input_tokens` are without those that were read from the cache, or written to it.
+    """
     counts = read_counts(usage)
     if not counts:
         return None
@@ -269,7 +275,7 @@ class AnthropicChunks(Accumulator):
             grow(block, piece, piece)
             arguments = piece.get("partial_json", "")
             self.call(arguments, block.get("name", ""), block.get("id", ""))
-        else:  # message_start, message_delta
+        else:  # message_start and message_delta; the others bring nothing
             # counts are totals so far; those that an event leaves out stay as they were
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))
             self.data |= piece | {"content": blocks, "usage": usage}

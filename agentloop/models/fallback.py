@@ -1,6 +1,6 @@
 """A chat model that asks the next one when the first is down.
 
-Copy with: errors.py, events.py and what they name.
+Copy with: the core.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
@@ -26,7 +26,8 @@ class Fallback:
     """Asks models in order until one answers. Once a model has streamed text, its failure is final.
 
     errors: those that count as down. Any other, such as BadRequest, is raised at once.
-    cooldown: seconds for which a model that was down is asked last. It may ask for more itself.
+    cooldown: seconds for which a model that was down is asked last. The provider may ask to wait
+        longer.
     """
 
     def __init__(

@@ -60,7 +60,8 @@ GOOGLE_STOP_REASONS = {
     **dict.fromkeys(REFUSED, "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
-UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"  # in a schema
+# keywords of a schema that Gemini does not know
+UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING: dict[str, JSON] = {"auto": {}, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
 EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, who has to begin
 UNSIGNED = "skip_thought_signature_validator"  # what the API takes for a call that it did not make
@@ -99,7 +100,8 @@ def _write_google_part(part: Part) -> JSON | None:
 def _write_google_result(message: ToolMessage) -> list[JSON]:
     """Write the result, then the images and files that came with it: few models take them inside.
 
-    The text is always wrapped: as an object, long numbers in it would lose their last digits.
+    The text stays text, also if it is JSON: as an object, long numbers in it would lose their last
+    digits.
     """
     outcome = "error" if message.is_error else "output"
     response: JSON = {
@@ -160,8 +162,8 @@ def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
 def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
     """Yield the sources of a text: pages, documents, places of a map.
 
-    The API counts bytes, and from the beginning of a part that it does not always name. So the
-    words that a source stands for are looked for from there on.
+    The API counts bytes from the beginning of a part, and does not always name the part. So the
+    words that a source stands for are looked for in the whole text, from that place on.
     Source: https://github.com/googleapis/python-genai/issues/961
     """
     chunks = as_dicts(grounding.get("groundingChunks"))

@@ -58,7 +58,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
 EMPTY_ACCOUNT = "insufficient_quota|spend_limit"  # OpenAI, Anthropic: a 429 that does not pass
 # identity: a few kilobytes of a compressed reply can hold gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+# errors that may pass: another attempt follows
 PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
+# what `HTTPModel.read` may raise for a reply that is none
 UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
 
@@ -78,7 +80,7 @@ class Secret(str):
 
 # ---- errors, as pure functions
 
-KINDS = {  # the first that matches "429 the body"
+KINDS = {  # of these patterns the first that matches "429 the body's text" counts
     "^2": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
@@ -96,7 +98,7 @@ KINDS = {  # the first that matches "429 the body"
 
 
 def error_class(status: Any, text: str) -> type[ModelError]:
-    """Return the class of error for a status, or a provider's word for it, and the text beside."""
+    """Return the class of error for a status, or a provider's word for it, and the body's text."""
     described = f"{status} {text}"
     for pattern, kind in KINDS.items():
         if re.search(pattern, described, re.IGNORECASE):
@@ -164,7 +166,7 @@ class Server:
         self.turns = asyncio.Semaphore(CONNECTING)
 
     def take(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
-        """Return the newest idle transport, or a new one. It connects when it has its turn."""
+        """Return the newest idle transport, or a new one, which connects when it has its turn."""
         if not self.idle:
             request.extensions["trace"] = self._wait_for_turn
             return _new_transport(request.url)
@@ -182,10 +184,10 @@ class Server:
 
     def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
         del self.idle[transport]
-        self.closing = asyncio.create_task(transport.aclose())
+        self.closing = asyncio.create_task(transport.aclose())  # held, or it may be collected
 
     async def _wait_for_turn(self, event: str, info: object) -> None:
-        """Let few connect at once, so that a burst does not time out: httpx tells each step."""
+        """Let few connect at once, so that no burst times out. httpx calls this at each step."""
         if event == "connection.connect_tcp.started":
             await self.turns.acquire()
         elif event.startswith("connection.connect_tcp."):  # complete, failed
@@ -316,7 +318,7 @@ class HTTPModel(ABC):
     # ---- errors
 
     def _hide(self, text: str) -> str:
-        """Hide the key in a text. Shorter keys are left alone: placeholders, such as "none"."""
+        """Hide the key in a text. Up to five characters are no key but a placeholder ("none")."""
         key = self.api_key or ""
         if len(key) <= 5:
             return text
@@ -325,7 +327,7 @@ class HTTPModel(ABC):
     def _error(self, response: httpx.Response, text: str, word: Any = None) -> ModelError:
         """Build the error for a response, by its status or by the word for an error inside a 200.
 
-        The word is "code" at OpenAI, OpenRouter and Google, and "type" at Anthropic.
+        OpenAI, OpenRouter and Google have the word as "code", and Anthropic as "type".
         """
         headers = response.headers
         shown = self._hide(" ".join(text.split()))[:500]
@@ -356,7 +358,7 @@ class HTTPModel(ABC):
         )
         if url.userinfo:
             request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
-        request.headers.setdefault("user-agent", "agentloop")  # a client of one's own has another
+        request.headers.setdefault("user-agent", "agentloop")  # the user's client has its own
         return request
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
@@ -420,9 +422,10 @@ class HTTPModel(ABC):
     def _account(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
     ) -> None:
-        """Report an attempt that may have to be paid for, with its usage as far as that is known.
+        """Report a failed attempt that may have to be paid for, with its usage if that is known.
 
-        An answer that says no is not paid for, and neither is a connection that broke early.
+        An answer with an error status costs nothing, and neither does a connection that broke
+        before an answer began.
         """
         import httpx
 
@@ -447,7 +450,7 @@ class HTTPModel(ABC):
         """Build the ModelError for an exception of a library; return None for all others."""
         import httpx
 
-        response = getattr(error, "response", response)  # a hook of one's own client raised it
+        response = getattr(error, "response", response)  # a hook of the user's client raised it
         if response is not None and isinstance(error, (httpx.HTTPStatusError, *UNREADABLE)):
             label = response.headers.get("content-type", "no content type")
             text = f"{label}: {error!r}: {parts.body.decode(errors='replace')}"

@@ -2,8 +2,8 @@
 
 Copy with: models/http.py, models/wire.py, models/responses.py and what they name.
 
-Chat Completions is here. Responses, which OpenAI itself is spoken to with, and what both wires
-share are in models/responses.py.
+Chat Completions is here. Responses, which OpenAI's own address gets, and what both wires share are
+in models/responses.py.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
@@ -67,11 +67,12 @@ OPENAI_STOP_REASONS = {
     "sensitive": "refused",  # Z.AI
     "guardrail_intervened": "refused",  # Bedrock
 }
-# OpenRouter, Z.AI, DeepSeek
+# finish reasons of a reply that broke off: OpenRouter, Z.AI, DeepSeek
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
-GROWING = ("content", "refusal", *THOUGHTS)  # from chunk to chunk
-# Goes back to its server alone. The last two hold signatures, of OpenRouter and of Gemini.
+GROWING = ("content", "refusal", *THOUGHTS)  # texts that come in pieces
+# Fields that go back only to the server that sent them. The last two hold signatures, of OpenRouter
+# and of Gemini.
 OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 
 
@@ -100,10 +101,10 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
 
 
 def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
-    """Write messages as Chat Completions takes them. Raises BadRequest for other parts.
+    """Write messages as Chat Completions takes them. Raises BadRequest for a part it cannot carry.
 
-    `owner` stands for the server and the model: no other gets what is opaque.
-    Tool results are text there: a user message behind the last one of a turn has their images.
+    `owner` stands for the server and the model: no other gets what is opaque. Tool results are text
+    there, so a user message behind the last result of a turn holds their images and files.
     """
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of that user message

@@ -1,6 +1,6 @@
 """OpenAI's Responses, the second wire of ChatOpenAI, and what it shares with the first.
 
-Copy with: models/http.py, models/wire.py and what they name.
+Copy with: models/wire.py and what it names.
 
 Nothing is stored at the server: each request holds the whole conversation, and in it the items
 that only the server can read (encrypted reasoning, say), as it sent them.
@@ -51,7 +51,7 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
-# calls for the sender of the request to answer, of tools that no agent here has
+# calls that the sender of the request has to answer, of tools that no agent here has
 OTHER_CALLS = (
     "computer_call",
     "custom_tool_call",
@@ -221,7 +221,10 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
 
 
 def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
-    """Write messages as items. `owner` stands for the server and the model: see `raw`."""
+    """Write messages as items.
+
+    `owner` stands for the server and the model: items in `raw` go back only to those.
+    """
     items = list[JSON]()
     for message in messages:
         if isinstance(message, AssistantMessage):
@@ -258,7 +261,8 @@ def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
 def _is_needed(items: Sequence[JSON]) -> bool:
     """Return True if the items say more than the message, and can go back as they are.
 
-    Reasoning has to be readable for a server that stores nothing, and something has to follow it.
+    Reasoning can go back if it holds its content, as the server stores nothing, and if another item
+    follows it.
     """
     says_more = False
     for item in items:
@@ -272,7 +276,7 @@ def _is_needed(items: Sequence[JSON]) -> bool:
 
 
 def _read_call(item: JSON) -> ToolCall:
-    """Read a call; one of another kind than a function's as one of a tool that nobody has."""
+    """Read a call. One that is no function's becomes a call of a tool with its kind as the name."""
     call_id = plain_text(item.get("call_id") or item.get("id"))
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))

@@ -110,7 +110,7 @@ def in_turns(
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
-    """Write messages as turns, each a role and its blocks; the system prompt is left out.
+    """Write messages as turns, each a role and its blocks. The system prompt is left out.
 
     Roles alternate, and the user begins: the results of one turn and what the user says after them
     are one turn. A turn of the user may be empty.
@@ -172,8 +172,8 @@ def kept_blocks(
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     """Return the media type of an image or a file, its data in base64, and its address if any.
 
-    The last are the fields that its `extra` has for the provider. Raises BadRequest for other
-    parts: no provider carries them.
+    The fourth value holds the fields that the part's `extra` has for the provider. Raises
+    BadRequest for a part that is neither an image nor a file: no provider carries others.
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot carry {part!r:.80}")
@@ -190,7 +190,8 @@ def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) 
     def visit(found: JSON) -> JSON:
         kept = JSON()
         for name, value in found.items():
-            # a property may have any name: then the value is a schema
+            # a property may have the name of a keyword: then the value is a schema (but that of
+            # `discriminator` is a dict and no schema)
             is_property = isinstance(value, dict) and "propertyName" not in value
             if is_property or not re.fullmatch(refused, name):
                 kept[name] = value
@@ -211,7 +212,10 @@ def wire_name(name: str) -> str:
 
 @lru_cache(1024)  # every request holds all ids so far
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
-    """Return the id of a call, or its hash if the provider refuses it as other servers make it."""
+    """Return the id of a call, or a hash of it if it does not match `allowed`.
+
+    Another server made such an id, and this provider would refuse it.
+    """
     if re.fullmatch(allowed, call_id):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:40]
@@ -235,7 +239,7 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
     """Yield the sources that any provider names for `text[start:end]`.
 
-    OpenAI's have places of their own, which are counted from there.
+    OpenAI's sources have places of their own: these are added to `start` and `end`.
     """
     for source in as_dicts(sources):
         if source.get("type") == "file":
@@ -269,21 +273,46 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
     return found
 
 
+def retry_after(headers: Mapping[str, str], body: str) -> float | None:
+    """Return the seconds to wait that an answer asks for, or None.
+
+    They are in its header or, at Google, in its body.
+    Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
+    """
+    found = re.match(r"(\d+(\.\d+)?)", headers.get("retry-after", ""))
+    if not found:
+        found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)', body)
+    if not found:
+        return None
+    return min(float(found[1]), LONGEST_ASKED)
+
+
+def storable(message: AssistantMessage) -> AssistantMessage:
+    """Return a message whose `raw` a session can hold: half a character in it becomes U+FFFD.
+
+    Raises ValueError for a `raw` that JSON cannot hold.
+    """
+    if not message.raw:
+        return message
+    text = clean_text(json.dumps(message.raw, ensure_ascii=False))
+    return replace(message, raw=from_json(text))
+
+
 # ---- streams
 
 
-# The second has a byte-order mark, and GPUStack writes the third.
+# Names of a line with data. The second has a byte-order mark, and GPUStack writes the third.
 DATA = (b"data", b"\xef\xbb\xbfdata", b"error")
 
 
 class EventParser:
-    """Server-sent events: `feed` takes bytes that were cut anywhere, and yields their data.
+    """Parses server-sent events: `feed` takes bytes that were cut anywhere, and yields their data.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
 
     _line = b""  # the unfinished line
-    _data = b""  # of the unfinished event
+    _data = b""  # the data of the unfinished event
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the data of each event that the piece completes."""
@@ -298,9 +327,6 @@ class EventParser:
             elif self._data and not line.strip():
                 yield self._data
                 self._data = b""
-
-
-# ---- streams
 
 
 @dataclass
@@ -341,25 +367,3 @@ class Accumulator(ABC):
         """Show a piece of a call's arguments."""
         if piece and self.on_delta:
             self.on_delta(ToolCallDeltaEvent(clean_text(piece), tool, call_id))
-
-
-def retry_after(headers: Mapping[str, str], body: str) -> float | None:
-    """Return the seconds to wait that an answer asks for, or None.
-
-    They are in its header or, at Google, in its body.
-    Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
-    """
-    found = re.match(r"(\d+(\.\d+)?)", headers.get("retry-after", ""))
-    if not found:
-        found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)', body)
-    if not found:
-        return None
-    return min(float(found[1]), LONGEST_ASKED)
-
-
-def storable(message: AssistantMessage) -> AssistantMessage:
-    """Replace what JSON cannot hold again in `raw`, half a character, say. Raises ValueError."""
-    if not message.raw:
-        return message
-    text = clean_text(json.dumps(message.raw, ensure_ascii=False))
-    return replace(message, raw=from_json(text))

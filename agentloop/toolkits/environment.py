@@ -21,8 +21,8 @@ from pydantic import BaseModel, model_validator
 # VS Code, Windsurf), `${input:NAME}` (VS Code, which asks the user for it)
 VARIABLE = re.compile(r"\$\{(?:env:|input:)?(\w[\w-]*)(?::-([^{}]*))?\}")
 SHORTEST = 6  # characters of a secret: what is shorter may be part of a word
-# Characters of a secret that is searched for in each mixture of encodings, which takes time with
-# its length. What is longer is a document rather than a key.
+# Characters of a secret that is searched for in each mixture of encodings: the longer it is, the
+# longer that takes. A longer one is a document rather than a key.
 LONGEST_MIXED = 1000
 
 
@@ -56,7 +56,7 @@ def fill_in(text: str) -> tuple[str, Secrets]:
 
 
 def texts_in_url(url: str) -> set[str]:
-    """Return the texts of a URL but its host, and its `user:password` as a header has it."""
+    """Return the texts of a URL except its host, and its `user:password` as a header has it."""
     address = urlsplit(url)
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -75,7 +75,7 @@ def mask(text: str, secrets: Iterable[str]) -> str:
             continue
         words = set(re.findall("[A-Za-z0-9]+", secret))
         if not all(word in text for word in words):
-            continue  # no encoding changes a word, and to look for one takes little time
+            continue  # no encoding changes a word, so the secret is not there either
         if len(secret) <= LONGEST_MIXED:
             text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
         else:
@@ -114,10 +114,15 @@ def _ways_to_write(character: str) -> str:
 class StrictConfig(BaseModel, hide_input_in_errors=True):
     """A part of a config. A key that it does not know is an error that names the nearest known one.
 
+    Its repr shows no values: there may be secrets among them.
+
     other_names: keys that other programs write, and our words for them; "" where one has no use.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
+
+    def __repr_args__(self) -> tuple[()]:
+        return ()
 
     @model_validator(mode="before")
     @classmethod

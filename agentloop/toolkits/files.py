@@ -31,9 +31,10 @@ MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
 MAX_READ = 50_000  # characters that one `read` returns
 MAX_LINE = 2_000  # characters of one line that it shows
 MAX_FOUND = 200  # lines that `glob` and `grep` return
-SEARCH_SECONDS = 20.0  # that `glob` and `grep` may take
+SEARCH_SECONDS = 20.0  # how long `glob` and `grep` may take
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)  # NTFS ignores blanks, dots and a ":stream"
+# The name of git's folder, as NTFS takes it too: with blanks, dots or a ":stream" at its end.
+GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)
 
 
 @dataclass
@@ -45,9 +46,9 @@ class Edit:
     replace_all: bool = False
 
     def make(self, text: str, path: str) -> tuple[str, int]:
-        """Return the text with the replacement made, and in how many places. `path` is its file's.
+        """Return the text with the replacement made, and in how many places. `path` is for errors.
 
-        Raises ToolError unless the old text is there, and only once.
+        Raises ToolError unless the old text is there: once, or also more often with `replace_all`.
         """
         if not self.old_text:
             raise ToolError(
@@ -108,7 +109,7 @@ class Workspace:
         self.seen[target] = hash(data)
         lines = data.decode(errors="replace").replace("\r\n", "\n").split("\n")
         if not lines[-1]:
-            lines.pop()  # behind the end of the last line
+            lines.pop()  # what follows the end of the last line is no line
         first = max(1, offset)
         shown = list[str]()
         room = MAX_READ
@@ -215,7 +216,7 @@ class Workspace:
 
     @contextmanager
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
-        """Follow a path and its links; give the place where they lead to the block.
+        """Follow a path and its links. Give the place to which they lead to the `with` block.
 
         Raises ToolError if that is outside of the folder, if nothing is there (unless it may be
         `new`), and if the system raises an error in the block.

@@ -11,8 +11,8 @@ Copy with: toolkits/environment.py, loop.py, content.py, tools.py, waiting.py an
 
 A server gets the environment variables that it is given, and of this process's own only HOME, PATH
 and the like. It has 60 seconds to start (`start_timeout`) and 5 to stop, and its processes end with
-it. Once it has died, its tools answer with an error. No tool of a server counts as `read_only`,
-whatever the server says of it, unless its config has `trust_hints`.
+it. Once it has died or was closed, its tools answer with an error. No tool of a server counts as
+`read_only`, whatever the server says of it, unless its config has `trust_hints`.
 
 A server that wants a login takes `auth`: an `httpx2.Auth`, such as the package's
 `OAuthClientProvider`, which keeps its tokens where you say. Wait for a person with `start_timeout`.
@@ -31,7 +31,7 @@ import json
 import os
 import re
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -70,8 +70,8 @@ class MCPError(Exception):
         return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
 
 
-# Keys that other programs write, and our words for them; "" has no use here (which tools may run
-# unasked is for `Approval` to say). Sources: the MCP pages of their documentation.
+# Keys that other programs write, and our words for them. A key with "" has no use here: which tools
+# may run unasked is for `Approval` to say. Sources: the MCP pages of their documentation.
 OTHER_NAMES = {
     "serverUrl": "url",  # Windsurf
     "httpUrl": "url",  # Gemini CLI
@@ -122,9 +122,6 @@ class MCPConfig(StrictConfig):
     start_timeout: float = Field(60, gt=0)
     trust_hints: bool = False
 
-    def __repr_args__(self) -> tuple[()]:
-        return ()  # there are secrets among them
-
 
 class _File(StrictConfig):
     other_names = OTHER_NAMES_OF_A_FILE
@@ -136,7 +133,8 @@ class MCPServer:
     """A connection to a server. One task owns it, any task may use it.
 
     tools: the tools that it offers now.
-    error: why it cannot be used, or None.
+    error: why it did not start, or why its connection has ended; None while that is open. That its
+        process has died shows only in a call.
     client: the client of the package `mcp`, for resources and prompts: see the recipe
         mcp_resources.py.
     """
@@ -145,9 +143,7 @@ class MCPServer:
     error: MCPError | None = None
     stderr: Any  # a file, of another type on Windows
 
-    def __init__(
-        self, name: str, config: MCPConfig, secrets: Iterable[str], auth: Any = None
-    ) -> None:
+    def __init__(self, name: str, config: MCPConfig, secrets: Secrets, auth: Any = None) -> None:
         if not (config.command or config.url):
             raise ValueError(f"{name!r} needs a command or a url")
         self.name = name
@@ -164,7 +160,9 @@ class MCPServer:
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
-            except (Exception, asyncio.CancelledError) as error:  # a cancel closes it
+            except asyncio.CancelledError:  # so it is closed
+                self.error = self.explain(ConnectionError("it was closed"))
+            except Exception as error:
                 self.error = self.explain(error)
             finally:
                 self.started.set()
@@ -182,7 +180,7 @@ class MCPServer:
             await self._connect_in("auto")
 
     async def _connect_in(self, mode: str) -> None:
-        """Connect, and stay connected until the task is cancelled or the server ends."""
+        """Connect, and stay connected until the task is cancelled."""
         try:
             import httpx2
             import mcp
@@ -259,12 +257,12 @@ class MCPServer:
         matches = partial(fnmatchcase, name)
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
-    def explain(self, error: BaseException) -> MCPError:
-        """Build the error to show: what went wrong, and the end of what the server wrote."""
+    def explain(self, error: Exception, more: str = "") -> MCPError:
+        """Build the error to show: what went wrong, `more`, and the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
-        return MCPError(self.name, describe_error(error, hide), written)
+        return MCPError(self.name, describe_error(error, hide) + more, written)
 
 
 def refuses_older(error: BaseException) -> bool:
@@ -298,7 +296,7 @@ class MCPTool(Tool):
         try:
             result = await server.client.call_tool(self.own_name, args)
         except Exception as error:
-            raise server.error or server.explain(error) from None
+            raise server.error or server.explain(error, "; the call may have had effects") from None
         parts = [as_part(block) for block in result.content]
         if result.is_error:
             raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
@@ -374,7 +372,7 @@ async def mcp_tools(
     else:
         config |= {"command": target, "args": args}
     text = json.dumps({"mcpServers": {name: config}})
-    async with mcp_servers("mcp_tools", text, auth={name: auth}) as [server]:
+    async with mcp_servers("mcp_tools", text, {name: auth}) as [server]:
         if server.error:
             raise server.error
         yield server.tools

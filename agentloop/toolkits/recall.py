@@ -1,10 +1,10 @@
-"""The tool `recall` finds what stood in the conversation and is no longer in view.
+"""The tool `recall`: the model finds what stood in the conversation and is no longer in view.
 
 Copy with: the core.
 
-`Agent(context_budget=...)` offers it; any other agent can have it: `tools=[..., recall]`. Results
-that were pruned and turns that were left out are still in the agent's log. The model asks for them
-in words. `search` needs no model and no file: it looks at the log alone.
+An `Agent` with tools and a `context_budget` offers it. Any other agent can have it, too:
+`tools=[..., recall]`. Results that were pruned and turns that were left out are still in the log.
+The model asks for them in words. `search` needs no model and no file: it looks at the log alone.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> 
 
 
 def search(log: Records, shown: Sequence[Message], question: str) -> str:
-    """Return the places in a log that match a question best, of what is not among `shown`.
+    """Return the passages that match a question best, from the texts of a log not among `shown`.
 
-    Words count, in any order and case, and rare ones count more. Above the places of a text stands
-    how it begins. If no word is found, say what there is to search.
+    Words count, in any order and case, and rare ones count more. The beginning of a text stands
+    above its passages. If no word is found, return how the newest of these texts begin.
     """
     texts = hidden(log, shown)
     places = list[tuple[str, str]]()
@@ -67,7 +67,8 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
 def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
     """Return the texts in a log that are not shown: first what was said, then calls with results.
 
-    What no model has answered is left out if the run was refused: a gate may have hidden it.
+    If a run was refused, the user's messages that no model has answered are left out: a gate may
+    have hidden them.
     """
     seen = {id(message) for message in shown}
     texts = list[str]()

@@ -7,7 +7,8 @@ Copy with: the core.
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
 The model sees `tools` and one more, `search_tools`. What that finds is on offer from the next turn
-on, behind the others: in later runs, in a fork and in another process too, as it stands in the log.
+on, behind the others. It stands in the log, so it is on offer in later runs, in a fork and in
+another process, too.
 A search that finds something new changes the tools, which is a ToolsChangedEvent: the provider
 reads the conversation once without its cache. Any other request begins as the one before.
 """
@@ -80,8 +81,8 @@ class ToolSearch(Loop):
     searchable_tools: the tools that are on offer once they were found; those in `tools` always are.
         Without any, there is no `search_tools`. One that has the name of a tool which a mixin
         offers, such as "done", is not found.
-    tool_search: finds some of them for the words that the model writes; plain or async. One that
-        compares embeddings finds more.
+    tool_search: a function that finds some of them for the words that the model writes, async or
+        not. One that compares embeddings finds more.
     """
 
     searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()

@@ -35,14 +35,14 @@ from ..waiting import call_function, within
 HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
 FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
-DRAIN_SECONDS = 2.0  # to read what is left in the pipe when a command has ended
+DRAIN_SECONDS = 2.0  # how long the rest in the pipe may take to read when a command has ended
 
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
 # which is no child of the shell, kills the group when that input ends: when this program closes it,
 # or is killed itself, and in a container too. At the end the folder is told, between two marks, in
 # one write, and without a trace: `set -x` may be on. A command that prints its traps prints no
-# mark, because of the "" in it. The braces make all of it one command: the shell has read it when
-# it goes on to another input.
+# mark, because the trap has "" in each mark. The braces make all of it one command: the shell has
+# read it when it goes on to another input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
@@ -84,8 +84,8 @@ class Shell:
         "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
         program. So put a * only behind a program that can do no more than read and print.
     env: variables to add. The others are this program's, without those that look like secrets.
-    on_output: gets each piece of a command's output as it comes, in a thread; of one in the
-        background it gets none.
+    on_output: gets each piece of a command's output as it comes, in a thread. It gets nothing of
+        commands in the background.
 
     The folder is kept in the Shell: give agents that work side by side one each. Commands in the
     background end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and after an
@@ -116,7 +116,7 @@ class Shell:
 
     @property
     def tools(self) -> list[Tool]:
-        """Return the tools, at work in this shell. `[shell.bash]` is the one that is needed."""
+        """Return the tools, which work in this shell. `[shell.bash]` offers the main one."""
         return [self.bash, self.bash_output, self.bash_kill]
 
     @tool(parallel=False)
@@ -312,7 +312,7 @@ Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
 
 
 def describe_end(code: int | None, seconds: float) -> str:
-    """Return what the model reads of an exit code; of 0 nothing. None: the time was over."""
+    """Return what the model reads of an exit code; nothing for 0. None: the time was over."""
     if code is None:
         return f"\n[Killed: not finished after {seconds:g} seconds.]"
     if code < 0:

@@ -8,7 +8,7 @@ Copy with: the core.
 
 A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. Other
 files in it are read when they are needed. `allowed-tools` denies nothing here, as programs do not
-agree what it says: a recipe, examples/recipes/skills.py, denies the other tools.
+agree on what it means: a recipe, examples/recipes/skills.py, denies the other tools.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SKILL = (
     "read its instructions; the paths of files in them are relative to their own folder:"
 )
 
-# Front matter: the part of YAML that such files use. These are quoted values, lists, and values of
-# several lines.
+# Front matter, with the part of YAML that such files use: quoted values, lists, values of several
+# lines.
 HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
 # A key, and its value with the indented lines, the lines of a list and the empty ones below it.
 FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
@@ -108,8 +108,9 @@ class SkillTool(Tool):
             "path": {"type": "string", "default": "SKILL.md"},
         }
         parameters = {"type": "object", "properties": properties, "required": ["name"]}
-        super().__init__("skill", description, parameters, idempotent=True, read_only=True)
-        self.parallel = False
+        super().__init__(
+            "skill", description, parameters, parallel=False, idempotent=True, read_only=True
+        )
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         file = find(self.folders[args["name"]], args.get("path", "SKILL.md"))

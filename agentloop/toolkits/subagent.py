@@ -6,10 +6,10 @@ Copy with: the core, common/subagents.py.
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
 Each call runs a fork of its agent, with an empty log, so calls run side by side. Each request of a
-sub-agent passes through its parent's `call_model`: limits are asked before it. After it, the parent
-records a `SideRequest`, which says how many tool calls were asked for. Cancelling a parent cancels
-its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has them, and nobody
-but an `approval_callback` of its own can answer what it asks.
+sub-agent passes through its parent's `call_model`, so the parent's limits hold for it. After it,
+the parent records a `SideRequest`, which says how many tool calls the reply asked for. Cancelling a
+parent cancels its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has
+them. What they ask, only an `approval_callback` of its own can answer.
 
     class Boss(SubAgents, Agent):      # without `SubAgents` it is 4 at once, and 3 levels
         sub_agents_at_once = 8
@@ -52,8 +52,8 @@ class SubAgents(Loop):
     """Says how many sub-agents there may be; agents without this mixin have its defaults.
 
     sub_agents_at_once: how many sub-agents of this agent run at a time.
-    sub_agents_deep: how many levels below the first agent the sub-agents of this one may be. Of
-        agents below each other that say it, the first counts.
+    sub_agents_deep: how many levels of sub-agents there may be, counted from the first agent, which
+        is nobody's sub-agent. Only that agent's setting counts.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -63,14 +63,11 @@ class SubAgents(Loop):
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt; return its answer. Raises ToolError if it has none."""
     caps = parent if isinstance(parent, SubAgents) else SubAgents
-    depth, deepest = 1, None
+    depth, deepest = 1, caps.sub_agents_deep
     if isinstance(parent, SubAgent):
         depth, deepest = parent.depth + 1, parent.deepest
-    if deepest is None and isinstance(parent, SubAgents):
-        deepest = parent.sub_agents_deep
-    most = deepest or SubAgents.sub_agents_deep
-    if depth > most:
-        raise ToolError(f"Sub-agents are {most} deep already: do it yourself.")
+    if depth > deepest:
+        raise ToolError(f"Sub-agents are {deepest} deep already: do it yourself.")
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -90,15 +87,18 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
-        result = await child.run(prompt)
-        if hooks:
-            await hooks.fire_hooks("SubagentStop", {"agent_type": name})
+        try:
+            result = await child.run(prompt)
+        finally:
+            if hooks:
+                await hooks.fire_hooks("SubagentStop", {"agent_type": name})
     if result.stop_reason in ANSWERED:
         return str(result)
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-_slots = WeakValueDictionary[int, asyncio.Semaphore]()  # by id of a parent, while one is taken
+# Keeps to `sub_agents_at_once`: by `id(parent)`, while a sub-agent of that parent runs or waits.
+_slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(Loop):
@@ -106,12 +106,12 @@ class SubAgent(Loop):
 
     parent: the agent whose tool runs this one.
     depth: how many agents are above it.
-    deepest: how many levels there may be, if an agent above says it.
+    deepest: how many levels there may be.
     """
 
     parent: Loop
     depth: int
-    deepest: int | None
+    deepest: int
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = request.model or self.llm

@@ -51,10 +51,10 @@ def todos(items: list[Item]) -> str:
 
 
 class Todo(Loop):
-    """Offers the tool `todos`, and tells the model once a run if it would end with open items.
+    """Offers the tool `todos`. Tells the model, once a run, if it would end with open items.
 
-    todo_reminder: after so many steps (tool calls) without its list, the model is shown what is
-        open on it.
+    todo_reminder: after so many steps (tool calls) without writing its list, the model is shown
+        what is open on it.
     """
 
     todo_reminder: int = 10
@@ -83,10 +83,10 @@ class TodoList(Fold):
     """The newest list in a log: `agent.fold(TodoList).left`.
 
     left: what is open on it, or in progress, a line each.
-    steps: how many tools have run since the model wrote it, or was told something.
+    steps: how many calls have ended since the model wrote it, or was told something.
     is_of_this_run: the list is no older than the newest run. After an older run, the user may have
         asked for something else.
-    told: in this run, the model was told of open items as it wanted to end.
+    told: in the newest run, the model was told of open items as it wanted to end.
     """
 
     left = ""

@@ -30,14 +30,15 @@ from .environment import mask
 if TYPE_CHECKING:
     import httpx
 
-# Hosts that only a private network has: a name without a dot or with a private ending, an address.
+# Hosts that may have a private address: a name without a dot, one with a private ending, and a host
+# that is an address itself.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
-# The registries call these public, but Azure serves its metadata at the first, and the others lead
-# to any address (NAT64 and 6to4).
+# The registries call these public. But Azure serves its metadata at the first, and the others
+# (NAT64 and 6to4) lead to any address.
 NOT_PUBLIC = [ip_network(net) for net in ("168.63.129.16/32", "64:ff9b::/32", "2002::/16")]
 MAX_BYTES = 1_000_000  # of a response that are read
-# What a response may be encoded in. Some of Python's other codecs take time with the square of the
-# length ("punycode": half a minute), or are none for text ("zip").
+# What a response may be encoded in. Of Python's other codecs, some take time with the square of the
+# length ("punycode": half a minute), and some are not for text ("zip").
 CHARSETS = re.compile(
     r"utf-(8|16|16-le|16-be)|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|"
     "gb(k|2312|18030)|big5"
@@ -68,7 +69,8 @@ def web_fetch(allow: Sequence[str]) -> Tool:
 async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     """Make a request; return the status and the body as text, secrets hidden.
 
-    Raises ToolError, with the same text, unless the status is a good one. No redirect is followed.
+    Raises ToolError with the same text if the status is no good one, or says why there is no
+    response. No redirect is followed. Only the `timeout` of the tool bounds how long it takes.
     """
     import httpx
 
@@ -76,13 +78,11 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     try:
         await use_checked_address(request, host)
         response, body = await exchange(request)
-        succeeded = response.is_success
-        text = describe(response, body)
     except (httpx.HTTPError, OSError, UnicodeError) as error:
-        succeeded = False
         text = f"{host}: {describe_error(error, lambda said: mask(said, secrets))}"
-    text = mask(text, secrets)
-    if not succeeded:
+        raise ToolError(mask(text, secrets)) from None
+    text = mask(describe(response, body), secrets)
+    if not response.is_success:
         raise ToolError(text)
     return text
 

@@ -160,6 +160,19 @@ class TestChannels(test_loop.TestLoop):
         agent.run_sync("y")
         assert heard == ["one", "two"]
 
+    async def test_a_handler_that_takes_itself_off_hears_no_more(self):
+        agent, heard = served(), []
+
+        def once(entry):
+            heard.append(entry.item.call_id)
+            stop()
+
+        stop = agent.on("control", once)
+        agent.record(Decision("call_1", True))
+        agent.record(Decision("call_2", True))
+        await asyncio.sleep(0)
+        assert heard == ["call_1"]
+
     async def test_a_number_of_another_history_gets_all_of_this_one(self):
         agent = served("hi")
         page = agent.subscribe("progress", since=57)

@@ -105,6 +105,11 @@ class TestHooks(test_loop.TestLoop):
         assert await agent.query("Hi again") == "Yes."
         assert shown(agent.llm.requests[-1]) == ["Hi", "Hello.", "Hi again"]
 
+    async def test_nobody_can_be_asked_about_a_prompt_so_an_ask_refuses_it(self):
+        agent, _ = acting("never said", hooks=[says("UserPromptSubmit", decision="ask")])
+        assert (await agent.run("My key is k.")).stop_reason == "refused"
+        assert agent.llm.requests == []
+
     @pytest.mark.parametrize("event", ["SessionStart", "PostToolUse", "PostModel", "Stop"])
     @pytest.mark.parametrize("broken", [raises, EXITS_1, SAYS_FINE])
     async def test_an_observer_that_fails_is_told_and_stops_nothing(self, event, broken, caplog):

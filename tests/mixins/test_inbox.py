@@ -119,6 +119,14 @@ class TestInbox(test_loop.TestLoop):
         assert shown(llm.requests[2])[-1] == "remember"
         assert llm.requests[2].messages[-1].hidden
 
+    async def test_only_what_was_sent_has_a_sent_id_and_a_user_puts_no_reminder_off(self):
+        script = [call("add", a=1, b=1)] * 2
+        agent, llm = self.make(*script, "ok", tools=[add], reminders=[every(2, "remember")])
+        agent.send("remember")
+        await agent.run()
+        said = [m for m in llm.requests[-1].messages if m.text == "remember"]
+        assert [(m.origin, bool(m.sent_id)) for m in said] == [("sent", True), ("reminder", False)]
+
     async def test_a_reminder_may_be_a_function_of_the_agent(self):
         def counted(agent):
             return f"{len(agent.messages)} messages" if len(agent.messages) > 3 else ""
@@ -135,6 +143,11 @@ class TestInbox(test_loop.TestLoop):
         assert told[:3] == [[], [], ["5 messages"]], "an empty text is not said"
         assert told[-1] == ["5 messages", "8 messages", "11 messages", "other"]
         assert await agent.context() == await agent.context()
+
+    def test_two_reminders_with_one_name_are_refused(self):
+        both = [every(1, lambda agent: "one"), every(2, lambda agent: "two")]
+        with pytest.raises(ValueError, match="<lambda>"):
+            self.make("ok", reminders=both)
 
     async def test_a_reminder_by_a_function_is_known_again_after_a_restart(self, tmp_path):
         def now(agent):

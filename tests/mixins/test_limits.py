@@ -20,7 +20,7 @@ from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, Spent
 from agentloop.models.scripted import call, validate
-from agentloop.transcript import OUTCOME_UNKNOWN
+from agentloop.transcript import DENIED, OUTCOME_UNKNOWN
 
 from .. import test_loop
 from ..test_loop import add, fail
@@ -110,6 +110,12 @@ class TestEveryLimit(test_loop.TestLoop):
             assert (await agent.run("x")).stop_reason == end
             assert len(agent.llm.requests) == len(turns)
 
+    async def test_a_call_that_a_limit_keeps_from_running_counts_as_denied(self):
+        agent = limited([ADD, ADD], "ok", max_tool_calls=1)
+        await agent.run("x")
+        states = [state.state for state in agent.conversation.states.values()]
+        assert states == ["completed", "denied"]
+
     async def test_each_run_counts_from_zero_and_so_does_one_that_goes_on(self):
         agent = limited(again, max_requests=2)
         for prompt in ("x", None, "y", None):
@@ -141,7 +147,7 @@ class TestEveryLimit(test_loop.TestLoop):
 
         agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
         assert (await agent.run("x")).stop_reason == "limit:tokens"
-        assert results(agent) == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
+        assert results(agent) == ["asked"] * 2 + [f"{DENIED} {NOT_RUN.format('tokens')}"] * 2
         assert Spent(agent.log).catch_up().used["requests"] == 3
 
     @pytest.mark.parametrize("prices", [None, {"other-model": Price(1, 1)}])

@@ -107,6 +107,16 @@ class TestMemory(test_loop.TestLoop):
         assert shown(agent.llm.requests[-1])[3].endswith("SUMMARY")
         assert agent.messages[1].origin == "summary"
 
+    async def test_a_file_in_the_home_directory_is_found_from_any_folder(
+        self, folder, tmp_path_factory, monkeypatch
+    ):
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("USERPROFILE", str(folder))
+        here = tmp_path_factory.mktemp("here")
+        agent = Memory(llm=ScriptedModel("ok"), memory=["~/AGENTS.md"], memory_dir=here)
+        await agent.query("x")
+        assert "Use tabs." in shown(agent.llm.requests[0])[0]
+
     @pytest.mark.skipif(os.name != "posix", reason="needs links")
     async def test_it_follows_no_link_out_of_its_folder(self, tmp_path):
         (tmp_path / "secret.txt").write_text("the secret")

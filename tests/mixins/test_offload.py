@@ -80,6 +80,12 @@ class TestOffload(test_loop.TestLoop):
         await agent.query("again")
         assert shown(agent.llm.requests[1])[-1] == f"0 {LONG}"
 
+    async def test_a_folder_may_be_in_the_home_directory(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("USERPROFILE", str(tmp_path))
+        agent, _ = await kept(Path("~"))
+        assert (tmp_path / "results" / name_in(agent)).exists()
+
     async def test_images_stay_beside_the_shortened_text(self, tmp_path):
         image = ImagePart(data=b"png", media_type="image/png")
         content = [TextPart("a" * 9000), image, TextPart("z" * 9000)]

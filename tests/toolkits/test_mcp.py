@@ -184,7 +184,6 @@ async def test_no_secret_shows_in_an_error_and_no_variable_is_inherited(hostile,
             await server.tools[0].execute({"kind": "die"})
         assert (await result_of(server, "texts")).is_error
         shown = f"{died.value} {server.config!r} {server.config}"
-    assert "MCP server 'fake': CancelledError" in (await result_of(server, "texts")).text
     assert (given["KEY"], "OPENAI_API_KEY" in given) == ("sk-12345", False)
     assert not [each for each in ("sk-1", "67890", "inherited") if each in shown]
 
@@ -249,6 +248,18 @@ async def test_a_call_that_hangs_ends_with_its_timeout(hostile):
     async with hostile("good", timeout=0.2) as server:
         message = await result_of(server, "hang")
     assert (message.is_error, "0.2 seconds" in message.text) == (True, True)
+
+
+async def test_a_server_that_dies_in_a_call_leaves_open_what_the_call_did(hostile):
+    async with hostile("good") as server:
+        said = (await result_of(server, "die")).text
+    assert "Connection closed; the call may have had effects; stderr: dying" in said
+
+
+async def test_tools_say_so_if_their_server_was_closed(hostile):
+    async with hostile("good") as server:
+        assert server.tools
+    assert "it was closed" in (await result_of(server, "texts")).text
 
 
 async def test_a_changed_list_counts_from_the_next_turn_on(hostile):

@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from agentloop import Agent, CompactionConfig, Depends, Limits, Loop, ScriptedModel, tool
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    Depends,
+    Limits,
+    Loop,
+    ScriptedModel,
+    ServerError,
+    tool,
+)
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent, TextDeltaEvent, ToolCallEvent, UsageEvent
 from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
@@ -195,6 +204,15 @@ class TestSubAgents:
             first = Boss(llm=ScriptedModel(reply), tools=tools, sub_agents_deep=deep)
             assert f"{deep} deep" in await first.query("go")
 
+    async def test_the_default_depth_of_the_first_agent_holds_for_those_below_it_too(self):
+        def reply(messages, tools):
+            return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
+
+        below = Boss(llm=ScriptedModel(reply), sub_agents_deep=1)
+        below.tools = [as_tool(below, "ask", "Ask yourself")]
+        first = Agent(llm=ScriptedModel(reply), tools=below.tools)
+        assert "3 deep" in await first.query("go")
+
     async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
         class Asking(Approval, Agent): ...
 
@@ -225,3 +243,13 @@ class TestSubAgents:
         helper = as_tool(Agent(llm=ScriptedModel("yes")), "ask", "Asks")
         await asks_once(helper, cls=Hooked, hooks=hooks).run("x")
         assert heard == [("SubagentStart", "ask"), ("SubagentStop", "ask")]
+
+    async def test_hooks_hear_that_a_sub_agent_stops_also_if_its_model_fails(self):
+        class Hooked(Hooks, Agent): ...
+
+        heard = []
+        hook = Hook("SubagentStop", lambda data: heard.append(data["agent_type"]))
+        below = Agent(llm=ScriptedModel(ServerError("down")))
+        llm = ScriptedModel(call("ask", prompt="go"), "ok")
+        await Hooked(llm=llm, tools=[as_tool(below, "ask", "Ask")], hooks=[hook]).query("x")
+        assert heard == ["ask"]
