@@ -141,9 +141,10 @@ def main(options: argparse.Namespace) -> int:
         lines, tokens = text.count("\n"), count_tokens(text)
         size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
         if options.o:
-            with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            write(Path(options.o).with_suffix(SHIPPED), text)
+            path = Path(options.o)
+            path.touch(exist_ok=False)  # what is there stays
+            write(path, text)
+            write(path.with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
@@ -151,7 +152,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text with the line ends of a bundle on every system."""
+    """Write a text with the same line ends on every system."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -16,7 +16,7 @@ from textwrap import fill
 
 from .. import AssistantMessage, ScriptedModel, call
 from .agent import SYSTEM_PROMPT, Chat
-from .bundle import bundle, choose, read_package
+from .bundle import bundle, choose, read_package, write
 from .terminal import BOLD, DIM, Terminal
 
 TASK = "A test of this project fails. Find out why, and mend it."
@@ -94,7 +94,7 @@ def main(_: argparse.Namespace) -> int:
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
-        (root / name).write_text(text, encoding="utf-8")
+        write(root / name, text)
     intro = "In this demo the model's words are a script. Tools, files and test runs are real."
     terminal.say(f"{intro}\n\n> {TASK}", BOLD)
     llm = ScriptedModel(*SCRIPT)
@@ -107,7 +107,7 @@ def main(_: argparse.Namespace) -> int:
         DIM,
     )
     text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
-    (root / "agent.py").write_text(text, encoding="utf-8", newline="\n")
+    write(root / "agent.py", text)
     failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True).returncode
     verb = "still fails" if failed else "passes"
     terminal.say(f"The test {verb}. The project: {root}", BOLD)

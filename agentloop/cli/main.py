@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from .. import Result, SessionLocked, __version__
 from ..toolkits.skills import discover_skills
@@ -165,7 +165,8 @@ def chat(options: argparse.Namespace) -> int:
                 if conversation.starting.done():
                     conversation.starting.result()  # raises what is wrong in the file
             work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
-            return cast(Result | None, await work)
+            result: Result | None = await work
+            return result
 
     with conversation:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
