@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
 from .. import sessions
-from ..common.store import session_path
+from ..common.store import read_log, session_path
 from ..messages import Record, RunEnd
 from ..mixins.session import SessionInfo
-from ..transcript import newest_run
+from ..transcript import is_own, newest_run
+from .terminal import one_line
 
 
 def is_cut_off(log: Sequence[Record]) -> bool:
@@ -45,6 +47,15 @@ def sessions_of(folder: Path) -> list[SessionInfo]:
 
 
 def described(session: SessionInfo) -> str:
-    """Return a line for a list of sessions."""
+    """Return a line for a list of sessions: the first prompt of each, and its newest one.
+
+    The newest tells a fork from the session that it began in.
+    """
     when = datetime.fromtimestamp(session.modified)
-    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {session.title}"
+    title = session.title
+    with suppress(OSError, ValueError):  # the title says what is wrong with the file
+        log = read_log(session_path(session.name))
+        prompts = [one_line(record.text) for record in log if is_own(record)]
+        if prompts[1:]:
+            title = f"{title[:28]} ... {prompts[-1][:28]}"
+    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

@@ -335,8 +335,11 @@ def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(cha
     screen = chat(server=screen.server, options=["-c"])
     shown = screen.expect("(The run was cut off. Enter goes on with it.)")
     assert "> go" in shown
+    screen.enter("/new", "-2: 0 messages.")
+    screen.enter("/resume 1", "Enter goes on with it.)", 2)
     screen.press("Enter")
-    screen.expect("the answer")
+    shown = screen.expect("the answer")
+    assert shown.count("Enter goes on with it.)") == 2, "once each time"
     assert said(screen.server.requests[-1]) == ["go"]
 
 
@@ -573,7 +576,8 @@ def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summar
     assert system > 1000
     assert total >= system + tools
     assert f"\ncontext {total:,} of 128,000  some-model\n" in screen.expect("  some-model")
-    assert "(Summarized:)\n\nIt was about" in screen.enter("/compact", "It was about words.")
+    shown = screen.enter("/compact", "It was about words.")
+    assert "(The model writes a summary ...)\n(Summarized:)\n\nIt was about" in shown
 
 
 def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(chat):
@@ -601,6 +605,35 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.enter(f"/resume {names[0]}", "> first words")
     screen.enter("and here?", "four")
     assert said(server.requests[-1]) == ["first words", "and here?"]
+
+
+def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its_origin(chat):
+    screen = chat("one", "two", "three", "four", "five")
+    shown = screen.enter("/undo", "There is no message to take back.")
+    assert "Taken back" not in shown
+    stem = re.search(r"Session (\S+)-1:", shown)[1]
+    screen.enter("first words", "one")
+    screen.enter("/fork try", "-try now")
+    screen.enter("in the fork", "two")
+    shown = screen.enter("/fork try", f"There is a session {stem}-try:")
+    assert "/resume try goes on with it." in " ".join(shown.split())
+    assert "Errno" not in shown
+    screen.enter("/fork trial", "-trial now")
+    screen.enter("a trial", "three")
+    screen.enter("/resume", f"There are these sessions:\n{stem}-trial ")
+    shown = screen.enter("/resume tr", "There are these sessions:", 2)
+    [names] = re.findall(r"/resume tr\n(.*)\n\n", shown, re.DOTALL)
+    assert re.findall(r"-(\w+)  [\d-]+ [\d:]+  (.*)", names) == [
+        ("trial", "first words ... a trial"),
+        ("try", "first words ... in the fork"),
+    ]
+    screen.enter("/resume try", "> in the fork", 2)
+    screen.enter("and here?", "four")
+    assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
+    screen.enter(f"/resume {stem}-tri", "> a trial", 2)
+    screen.enter("/resume 1", "> first words", 2)
+    screen.enter("still alone?", "five")
+    assert said(screen.server.requests[-1]) == ["first words", "still alone?"]
 
 
 WRITE = ("write", {"path": "new.txt", "content": "one\n"})
