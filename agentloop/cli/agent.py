@@ -235,12 +235,12 @@ class Chat:
     # ---- commands
 
     async def do_new(self, rest: str) -> None:
-        """begin anew, in a session of its own (or /clear)"""
+        """begin anew, in a session of its own"""
         await self.use_session(free_name(self.root))
 
     async def do_resume(self, rest: str) -> None:
-        """go on with the session NAME: its beginning will do, and Tab completes it"""
-        kept = sessions_of(self.root)
+        """go on with the session NAME; its beginning will do, Tab completes"""
+        kept = [each for each in sessions_of(self.root) if each.name != self.agent.session]
         names = rest, f"{stem(self.root)}-{rest}"
         exact = [each for each in kept if each.name in names]
         found = exact or [each for each in kept if each.name.startswith(names)]
@@ -248,7 +248,7 @@ class Chat:
             await self.use_session(found[0].name)
         else:
             lines = map(described, found or kept)
-            self.terminal.say("\n".join(["There are these sessions:", *lines]))
+            self.terminal.say("\n".join(["There are these other sessions:", *lines]))
 
     async def do_fork(self, rest: str) -> None:
         """go on in a copy (called NAME); this session stays as it is"""

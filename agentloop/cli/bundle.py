@@ -138,8 +138,8 @@ def main(options: argparse.Namespace) -> int:
     elif options.parts:
         parts = choose(package, options.parts)
         text = bundle(parts)
-        lines, tokens = text.count("\n"), count_tokens(text)
-        size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
+        lines = text.count("\n")
+        size = f"{len(parts)} parts, {lines:,} lines, {count_tokens(text):,} tokens"
         if options.o:
             path = Path(options.o)
             path.touch(exist_ok=False)  # what is there stays

@@ -102,7 +102,7 @@ def main(_: argparse.Namespace) -> int:
         chat.runner.run(chat.reply(TASK))
     terminal.say(
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
-        "The agent that you just ran is agent.py in the project: edit it. Run it there by\n"
+        "The agent that you just ran is agent.py in the project: edit it. Run it there:\n"
         f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
         DIM,
     )

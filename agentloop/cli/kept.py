@@ -54,8 +54,7 @@ def described(session: SessionInfo) -> str:
     when = datetime.fromtimestamp(session.modified)
     title = session.title
     with suppress(OSError, ValueError):  # the title says what is wrong with the file
-        log = read_log(session_path(session.name))
-        prompts = [one_line(record.text) for record in log if is_own(record)]
+        prompts = [each.text for each in read_log(session_path(session.name)) if is_own(each)]
         if prompts[1:]:
-            title = f"{title[:28]} ... {prompts[-1][:28]}"
+            title = f"{title[:28]} ... {one_line(prompts[-1])[:28]}"
     return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

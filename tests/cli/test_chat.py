@@ -601,7 +601,7 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.expect("> in the fork")
     screen.enter("still there?", "three")
     assert said(server.requests[-1]) == ["first words", "in the fork", "still there?"]
-    screen.enter("/resume nowhere", "There are these sessions:")
+    screen.enter("/resume nowhere", "There are these other sessions:")
     screen.enter(f"/resume {names[0]}", "> first words")
     screen.enter("and here?", "four")
     assert said(server.requests[-1]) == ["first words", "and here?"]
@@ -620,14 +620,16 @@ def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its
     assert "Errno" not in shown
     screen.enter("/fork trial", "-trial now")
     screen.enter("a trial", "three")
-    screen.enter("/resume", f"There are these sessions:\n{stem}-trial ")
-    shown = screen.enter("/resume tr", "There are these sessions:", 2)
+    screen.enter("/new", "0 messages", 2)
+    screen.enter("/resume", f"There are these other sessions:\n{stem}-trial ")
+    shown = screen.enter("/resume tr", "There are these other sessions:", 2)
     [names] = re.findall(r"/resume tr\n(.*)\n\n", shown, re.DOTALL)
     assert re.findall(r"-(\w+)  [\d-]+ [\d:]+  (.*)", names) == [
         ("trial", "first words ... a trial"),
         ("try", "first words ... in the fork"),
     ]
     screen.enter("/resume try", "> in the fork", 2)
+    screen.enter("/resume try", "There are these other sessions:", 3)  # it is this one
     screen.enter("and here?", "four")
     assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
     screen.enter(f"/resume {stem}-tri", "> a trial", 2)
