@@ -1,7 +1,4 @@
-"""The coding agent of the command, a conversation with it, and its slash commands.
-
-Copy with: cli/terminal.py and the core.
-"""
+"""The coding agent of the command, a conversation with it, and its slash commands."""
 
 from __future__ import annotations
 

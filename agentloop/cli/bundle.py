@@ -122,7 +122,7 @@ def packages_of(parts: Sequence[Part]) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the core and the parts of your choice as one file that is yours.
+    """Write the core and the parts that you name as one file of your own.
 
     parts PART...   such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py; without it you see how large it would be

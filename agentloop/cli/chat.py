@@ -1,7 +1,4 @@
-"""The chat in a terminal: the prompt stands below, and above it goes by what is said and done.
-
-Copy with: cli/agent.py, cli/drawing.py, cli/terminal.py, prompt_toolkit, rich.
-"""
+"""The chat in a terminal: the prompt stays at the bottom, and what is said goes by above it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`agentloop demo`: an agent mends a small project whose test fails.
 
-The model's words are a script. What they do is real, and all figures are of what happened. The demo
-leaves its agent there as one file, agent.py, and its session.
+The model's words are a script. What they do is real, and so is what is printed. The demo leaves in
+the project its session, and an agent of the same tools as one file, agent.py.
 """
 
 from __future__ import annotations
@@ -78,15 +78,8 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-PARTS = [
-    "agent",
-    "approval",
-    "session",
-    "cost",
-    "files",
-    "shell",
-    "openai",
-]  # what CodingAgent is made of
+# What the agent in agent.py is made of
+PARTS = ["agent", "approval", "session", "cost", "files", "shell", "openai"]
 
 
 def main(_: argparse.Namespace) -> int:
@@ -102,7 +95,8 @@ def main(_: argparse.Namespace) -> int:
         chat.runner.run(chat.reply(TASK))
     terminal.say(
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
-        "The agent that you just ran is agent.py in the project: edit it. Run it there:\n"
+        "agent.py in the project is an agent with the same prompt and tools: edit it.\n"
+        "Run it there:\n"
         f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
         DIM,
     )

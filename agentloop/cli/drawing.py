@@ -1,7 +1,4 @@
-"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files.
-
-Copy with: cli/agent.py, cli/always.py, cli/terminal.py, prompt_toolkit, rich.
-"""
+"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The sessions of a folder, and what is said of them.
-
-Copy with: the core, mixins/session.py.
-"""
+"""The sessions of a folder, and what is said of them."""
 
 from __future__ import annotations
 

@@ -31,20 +31,23 @@ Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
 EPILOG = f"""\
-the model is the first of these that there is, unless --provider says whose it is:
+the model is of the first that is set, unless --provider says whose it is:
 {WAYS}
 
-what is piped in is the prompt, or is added to it. Commands, writes and edits are then denied
-(nobody can be asked), unless --yes or a rule allows them.
+what is piped in is the prompt, or is added to it. Commands, writes and edits
+are then denied (nobody can be asked), unless --yes or a rule allows them.
 
-a chat is kept as a session of its folder. An answer to --prompt is kept if --session, --continue or
---resume names a session. The tools of --tools are your own code: they run unasked.
+a chat is kept as a session of its folder. An answer to --prompt is kept if
+--session, --continue or --resume names a session. The tools of --tools are your
+own code: they run unasked.
 
-~/.config/agentloop/config.toml may set provider, model, base_url, context_window, tools, mcp and
-skills (beside it), and rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
+~/.config/agentloop/config.toml may set provider, model, base_url,
+context_window, tools, mcp and skills (beside it), and
+rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
 
-exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or no model, 3 the run
-ended before an answer (a limit, a refusal), 130 interrupted."""
+exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
+no model, 3 the run ended before an answer (a limit, a refusal),
+130 interrupted."""
 NO_EXTRA = (
     "The chat needs prompt_toolkit and rich: pip install 'agentloop-micro[chat]'. "
     "(--prompt, demo, replay, view and bundle work without them.)"

@@ -1,7 +1,4 @@
-"""The memory files of a folder. The log keeps what they said, so that the page can show it.
-
-Copy with: the core, mixins/memory.py.
-"""
+"""The memory files of a folder. The log keeps what they said, so that the page can show it."""
 
 from pathlib import Path
 
