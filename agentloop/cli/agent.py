@@ -45,7 +45,7 @@ SYSTEM_PROMPT = (
     "are any. Say briefly what you did and what you found. In a message, @path names a file, "
     "and what it says follows."
 )
-STOPPED = {  # why a run was, in words that say what to do
+STOPPED = {  # the stop reason of a run that ended early: what to do about it
     "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
     "limit:length": "the model can say no more at once: tell it to go on",
 }

@@ -129,6 +129,7 @@ class Screen(Drawn):
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
+        # the newest of them, so that they fit on the screen
         lines = ["", *self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
 

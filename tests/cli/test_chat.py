@@ -533,6 +533,7 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] == "/")
     screen.enter("/etc/hosts is a file", "first answer")  # no command
     screen.enter("secnd", "second answer")
     screen.enter("/undo", "files stays")
