@@ -97,7 +97,7 @@ def main(_: argparse.Namespace) -> int:
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
         "agent.py in the project is an agent with the same prompt and tools: edit it.\n"
         "Run it there:\n"
-        f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
+        f'  OPENAI_API_KEY=... "{sys.executable}" agent.py "{TASK}"',
         DIM,
     )
     text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
