@@ -44,14 +44,14 @@ def sessions_of(folder: Path) -> list[SessionInfo]:
 
 
 def described(session: SessionInfo) -> str:
-    """Return a line for a list of sessions: the first prompt of each, and its newest one.
+    """Return a line for a list of sessions: its newest prompt, and the first.
 
-    The newest tells a fork from the session that it began in.
+    The newest tells a fork from its origin. It comes first, as a narrow screen cuts the end off.
     """
     when = datetime.fromtimestamp(session.modified)
     title = session.title
     with suppress(OSError, ValueError):  # the title says what is wrong with the file
         prompts = [each.text for each in read_log(session_path(session.name)) if is_own(each)]
         if prompts[1:]:
-            title = f"{title[:28]} ... {one_line(prompts[-1])[:28]}"
+            title = f"{one_line(prompts[-1])[:28]} (began: {title[:28]})"
     return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

@@ -626,8 +626,8 @@ def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its
     shown = screen.enter("/resume tr", "There are these other sessions:", 2)
     [names] = re.findall(r"/resume tr\n(.*)\n\n", shown, re.DOTALL)
     assert re.findall(r"-(\w+)  [\d-]+ [\d:]+  (.*)", names) == [
-        ("trial", "first words ... a trial"),
-        ("try", "first words ... in the fork"),
+        ("trial", "a trial (began: first words)"),
+        ("try", "in the fork (began: first words)"),
     ]
     screen.enter("/resume try", "> in the fork", 2)
     screen.enter("/resume try", "There are these other sessions:", 3)  # it is this one
