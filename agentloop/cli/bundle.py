@@ -164,6 +164,6 @@ def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int
     write(newer, bundle(choose(package, [*names, *more])))
     clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
     newer.replace(base)
-    said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"
+    said = "has changes that clash: look for <<<<<<<" if clashes else "is up to date"
     print(safe(f"{path} {said}."))
     return 1 if clashes else 0

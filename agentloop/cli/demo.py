@@ -88,8 +88,9 @@ def main(_: argparse.Namespace) -> int:
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
         write(root / name, text)
-    intro = "In this demo the model's words are a script. Tools, files and test runs are real."
-    terminal.say(f"{intro}\n\n> {TASK}", BOLD)
+    terminal.say(
+        f"Here the model's words are a script; files and tests are real.\n\n> {TASK}", BOLD
+    )
     llm = ScriptedModel(*SCRIPT)
     with Chat(llm, root, terminal, yes=True, session="demo", session_dir=root) as chat:
         chat.runner.run(chat.reply(TASK))

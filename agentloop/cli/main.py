@@ -25,7 +25,7 @@ from . import bundle, demo, replay, view
 from .agent import Chat
 from .config import WAYS, choose, configured, load_tools
 from .kept import described, free_name, sessions_of
-from .terminal import BOLD, DIM, RED, Log, Terminal, print_json, safe
+from .terminal import BOLD, RED, Log, Terminal, print_json, safe
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 
@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it
         return 1
     except (SessionLocked, ImportError, OSError, ValueError) as error:
-        Terminal(sys.stderr).say(str(error), RED)
+        Terminal(sys.stderr).say(re.sub(r"^\[Errno \d+\] ", "", str(error)), RED)
         return 2
 
 
@@ -180,7 +180,7 @@ def chat(options: argparse.Namespace) -> int:
         if result and not on_screen and not options.json:
             print(safe(result.text), flush=True)
         how = f". Go on: agentloop --session {conversation.agent.session}" if is_chat else ""
-        terminal.say(f"({conversation.usage()}{how})", DIM)
+        conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
         return 0
     if result is None:

@@ -136,6 +136,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     out, err = capsys.readouterr()
     assert (status, out) == (2, "")
     assert why in err
+    assert "Errno" not in err
     assert err.count("\n") == 1 or err.startswith(("usage: ", "There is no model", "m at "))
 
 
