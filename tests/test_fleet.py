@@ -223,8 +223,8 @@ def processes_with(path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
-def test_one_command_starts_workers_and_front_on_sqlite_and_ends_them(tmp_path):
-    with started(tmp_path) as client:
+def test_one_command_starts_workers_and_front_on_sqlite_and_ctrl_c_ends_them(tmp_path):
+    with started(tmp_path, kill=signal.SIGINT) as client:
         do_a_run(client)
         assert processes_with(tmp_path / "fleet.sqlite")
     assert processes_with(tmp_path / "fleet.sqlite") == []

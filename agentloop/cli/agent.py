@@ -1,7 +1,4 @@
-"""The coding agent of the command, a conversation with it, and its slash commands.
-
-Copy with: cli/terminal.py and the core.
-"""
+"""The coding agent of the command, a conversation with it, and its slash commands."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ from ..transcript import is_own, newest_prompt, view
 from .always import EDITS
 from .coding import CodingAgent
 from .config import config_folder
-from .kept import described, free_name, is_cut_off, sessions_of, stem
+from .kept import described, free_name, sessions_of, stem
 from .remembering import memory_files
 from .terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
 from .typed import typed, with_files
@@ -48,10 +45,7 @@ SYSTEM_PROMPT = (
     "are any. Say briefly what you did and what you found. In a message, @path names a file, "
     "and what it says follows."
 )
-PLACE = "\n\nIt is {}. The folder is {}, the system {}."
-GO_ON = "The run was cut off. Enter goes on with it."
-STARTED = "It is unknown what came of this call: {} {}"
-STOPPED = {  # why a run was, in words that say what to do
+STOPPED = {  # the stop reason of a run that ended early: what to do about it
     "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
     "limit:length": "the model can say no more at once: tell it to go on",
 }
@@ -90,11 +84,13 @@ class Chat:
         self.runner = asyncio.Runner()
         self.shown = Shown(terminal)
         self.starting: asyncio.Future[None] | None = None  # the MCP servers: a prompt waits
+        place = (
+            f"It is {datetime.now().date()}. The folder is {root}, the system {platform.system()}."
+        )
         self.settings: dict[str, Any] = settings | {
             "llm": llm,
             "tools": [*self.workspace.tools, *self.shell.tools, *tools],
-            "system_prompt": SYSTEM_PROMPT
-            + PLACE.format(datetime.now().date(), root, platform.system()),
+            "system_prompt": f"{SYSTEM_PROMPT}\n\n{place}",
             "approval_mode": "auto" if yes else "ask",
             "approval_rules": self.rules,
             "approval_callback": self.ask,
@@ -123,8 +119,8 @@ class Chat:
             if server.error:
                 self.terminal.say(str(server.error), RED)
 
-    def greet(self) -> None:
-        """Say which session this is, show its last exchange, and say what was cut off."""
+    async def greet(self) -> None:
+        """Say which session this is, show its last exchange, and name the calls cut off in it."""
         name, messages = self.agent.session, self.agent.messages
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
@@ -135,9 +131,8 @@ class Chat:
                 self.show(events.TextEvent(message.text))
         for state in self.agent.conversation.open_calls:
             if state.start:
-                self.note(STARTED.format(state.call.name, arguments_of(state.call.parsed or {})))
-        if is_cut_off(self.agent.log):
-            self.note(GO_ON)
+                call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
+                self.note(f"It is unknown what came of this call: {call}")
 
     def note(self, text: str) -> None:
         """Print a remark of the program."""
@@ -195,63 +190,73 @@ class Chat:
         """Say in tokens how full the context window is, and of what."""
         context = await self.agent.context()
         start = len(context) - len(self.agent.messages)
-        system = sum(map(message_tokens, context[:start]))
-        messages = sum(map(message_tokens, context[start:]))
+        system, messages = message_tokens(context[:start]), message_tokens(context[start:])
         tools = tool_tokens(self.agent.toolset())
         filled = f"context {system + tools + messages:,} of {self.window:,}"
         return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
 
-    def use_session(self, name: str) -> None:
+    async def use_session(self, name: str) -> None:
         """Close this session, and go on with the one of this name."""
         self.settings["session"] = name
         agent = CodingAgent(**self.settings)
         self.agent.close()
         self.agent = agent
-        self.greet()
+        await self.greet()
 
     def take_back(self) -> str:
         """Forget the newest prompt and what followed it. Return the prompt.
 
         What was paid stays on the bill. The files that the agent has changed since are named.
+        Raises ValueError if there is no prompt.
         """
-        log = [*self.agent.log]
+        log, before = [*self.agent.log], self.agent.conversation
         at = newest_prompt(log)
-        calls, paid = self.agent.conversation.states, self.agent.conversation.requests
+        if at == len(log):
+            raise ValueError("There is no message to take back.")
         files = dict[str, None]()
         for record in log[at:]:
             if isinstance(record, ToolMessage) and not record.is_error:
-                call = calls[record.tool_call_id].call
+                call = before.states[record.tool_call_id].call
                 if call.name in EDITS:
                     files[str((call.parsed or {}).get("path"))] = None
         self.agent.load_history(view(log[:at]))
         self.agent.record(Fork())  # from here on, these are the requests that were paid
-        for request in paid:
+        for request in before.requests:
             self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
         self.note(
             f"Taken back. What was done to files stays. Written: {', '.join(files) or 'none'}."
         )
-        prompts = [typed(record) for record in log[at:] if is_own(record)]
-        return prompts[0] if prompts else ""
+        return next(typed(record) for record in log[at:] if is_own(record))
 
     # ---- commands
 
     async def do_new(self, rest: str) -> None:
-        """begin anew, in a session of its own (or /clear)"""
-        self.use_session(free_name(self.root))
+        """begin anew, in a session of its own"""
+        await self.use_session(free_name(self.root))
 
     async def do_resume(self, rest: str) -> None:
-        """go on with the session NAME; Tab completes it"""
-        found = sessions_of(self.root)
-        if rest not in [each.name for each in found]:
-            raise ValueError("\n".join(["There are these sessions:", *map(described, found)]))
-        self.use_session(rest)
+        """go on with the session NAME; its beginning will do, Tab completes"""
+        kept = [each for each in sessions_of(self.root) if each.name != self.agent.session]
+        names = rest, f"{stem(self.root)}-{rest}"
+        exact = [each for each in kept if each.name in names]
+        found = exact or [each for each in kept if each.name.startswith(names)]
+        if rest and len(found) == 1:
+            await self.use_session(found[0].name)
+        else:
+            lines = map(described, found or kept)
+            self.terminal.say("\n".join(["There are these other sessions:", *lines]))
 
     async def do_fork(self, rest: str) -> None:
         """go on in a copy (called NAME); this session stays as it is"""
         before = self.agent
         name = f"{stem(self.root)}-{rest}" if rest else free_name(self.root)
-        self.agent = before.fork(session=name)
+        try:
+            self.agent = before.fork(session=name)
+        except FileExistsError:
+            raise ValueError(
+                f"There is a session {name}: /resume {rest} goes on with it."
+            ) from None
         before.close()
         self.note(f"This is session {name} now; {before.session} stays as it was.")
 
@@ -264,6 +269,7 @@ class Chat:
 
     async def do_compact(self, rest: str) -> None:
         """let the model summarize the conversation now, and go on from that"""
+        self.note("The model writes a summary ...")
         if not await self.agent.compact():
             self.note("Nothing was summarized.")
 

@@ -1,7 +1,4 @@
-"""What "always" allows where the chat asks for a call, and what is asked for in each mode.
-
-Copy with: mixins/approval.py.
-"""
+"""What "always" allows where the chat asks for a call, and what is asked for in each mode."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -40,8 +37,8 @@ class Always(NamedTuple):
 def always_for(call: ToolCall) -> Always:
     """Return what "always" allows where somebody is asked for this call.
 
-    For a command that is its program with any plain arguments. A program that may run other
-    programs, and a command that is not plain, is allowed as this very text.
+    A plain command allows its program with any plain arguments: "git log" allows "git *". A command
+    that is not plain, or whose program may run another, allows this very text only.
     """
     if call.name in EDITS:
         return Always("each edit", EDITS)

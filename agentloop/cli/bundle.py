@@ -122,7 +122,7 @@ def packages_of(parts: Sequence[Part]) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the core and the parts of your choice as one file that is yours.
+    """Write the core and the parts that you name as one file of your own.
 
     parts PART...   such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py; without it you see how large it would be
@@ -138,12 +138,13 @@ def main(options: argparse.Namespace) -> int:
     elif options.parts:
         parts = choose(package, options.parts)
         text = bundle(parts)
-        lines, tokens = text.count("\n"), count_tokens(text)
-        size = f"{len(parts)} parts, {lines:,} lines, {tokens:,} tokens"
+        lines = text.count("\n")
+        size = f"{len(parts)} parts, {lines:,} lines, {count_tokens(text):,} tokens"
         if options.o:
-            with Path(options.o).open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            write(Path(options.o).with_suffix(SHIPPED), text)
+            path = Path(options.o)
+            path.touch(exist_ok=False)  # what is there stays
+            write(path, text)
+            write(path.with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
@@ -151,7 +152,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text with the line ends of a bundle on every system."""
+    """Write a text with the same line ends on every system."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -163,6 +164,6 @@ def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int
     write(newer, bundle(choose(package, [*names, *more])))
     clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
     newer.replace(base)
-    said = "is up to date" if clashes == 0 else "has changes that clash: look for <<<<<<<"
+    said = "has changes that clash: look for <<<<<<<" if clashes else "is up to date"
     print(safe(f"{path} {said}."))
     return 1 if clashes else 0

@@ -1,7 +1,4 @@
-"""The chat in a terminal: the prompt stands below, and above it goes by what is said and done.
-
-Copy with: cli/agent.py, cli/drawing.py, cli/terminal.py, prompt_toolkit, rich.
-"""
+"""The chat in a terminal: the prompt stays at the bottom, and what is said goes by above it."""
 
 from __future__ import annotations
 
@@ -23,18 +20,16 @@ from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 
 from .. import ToolCall
-from .agent import GO_ON
 from .drawing import Drawn
 from .kept import is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
 from .typed import Pastes, image_at, named_files
 
 HISTORY = "~/.agentloop/history"  # beside the sessions
-QUESTION = "yes, always ({}), no, or what to do instead > "
+GO_ON = "The run was cut off. Enter goes on with it."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
-UNCLEAR = "{}? Say y, a or n, or in a few words what to do instead."
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice
 !COMMAND  runs it, and lets the model read what it prints
@@ -90,11 +85,11 @@ class Screen(Drawn):
         vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         with patch_stdout(raw=True):
-            self.greet()
+            self.begin(self.greet())
             ticks = asyncio.ensure_future(self.tick())
             self.prompting = asyncio.ensure_future(self.read())
             if first:
-                self.submit(first)
+                self.queue.append(first)
             try:
                 with suppress(EOFError, asyncio.CancelledError):
                     await self.prompting
@@ -134,6 +129,7 @@ class Screen(Drawn):
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
+        # the newest of them, so that they fit on the screen
         lines = ["", *self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
 
@@ -143,14 +139,14 @@ class Screen(Drawn):
         self.output = ""
         typed = self.buffer.document
         self.buffer.reset()
-        self.prompt = QUESTION.format(exact(always.said))
+        self.prompt = f"yes, always ({exact(always.said)}), no, or what to do instead > "
         if is_dumb_terminal():  # the prompt there is printed once, before the question
             self.note(self.prompt)
         answer = word = ""
         try:
             while " " not in answer and word not in (*YES, *ALWAYS, *NO):
                 if word:
-                    self.note(UNCLEAR.format(answer))
+                    self.note(f"{answer}? Say y, a or n, or in a few words what to do instead.")
                 self.question = asyncio.get_running_loop().create_future()
                 answer = await self.question
                 word = answer.lower().rstrip(".!")

@@ -1,7 +1,4 @@
-"""The coding agent of the command.
-
-Copy with: the core, and the mixins and toolkits that it names.
-"""
+"""The coding agent of the command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The settings of the options and of the config file: a model to talk to, tools, rules, and so on.
-
-Copy with: the core and models/.
-"""
+"""The settings of the options and of the config file: a model to talk to, tools and rules."""
 
 from __future__ import annotations
 
@@ -42,9 +39,9 @@ KEYS: dict[str, Provider] = {  # the first variable that is set says whose model
 KINDS = {"openai": ChatOpenAI, "anthropic": ChatAnthropic, "google": ChatGoogle}
 WAYS = f"""\
   OPENAI_BASE_URL    or --base-url: any server that speaks Chat Completions
-  OPENAI_API_KEY     a model of OpenAI: {DEFAULT_MODELS["openai"]}, or --model
-  ANTHROPIC_API_KEY  a model of Anthropic: {DEFAULT_MODELS["anthropic"]}, or --model
-  GOOGLE_API_KEY     or GEMINI_API_KEY: a model of Google: {DEFAULT_MODELS["google"]}, or --model"""
+  OPENAI_API_KEY     OpenAI: {DEFAULT_MODELS["openai"]}, or --model
+  ANTHROPIC_API_KEY  Anthropic: {DEFAULT_MODELS["anthropic"]}, or --model
+  GOOGLE_API_KEY     or GEMINI_API_KEY: Google: {DEFAULT_MODELS["google"]}, or --model"""
 FILE = "config.toml"
 PORTS = (11434, 8080, 1234)  # Ollama, llama.cpp, LM Studio
 NO_MODEL = f"""\

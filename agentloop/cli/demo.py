@@ -1,7 +1,7 @@
 """`agentloop demo`: an agent mends a small project whose test fails.
 
-The model's words are a script. What they do is real, and all figures are of what happened. The demo
-leaves its agent there as one file, agent.py, and its session.
+The model's words are a script. What they do is real, and so is what is printed. The demo leaves in
+the project its session, and an agent of the same tools as one file, agent.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from textwrap import fill
 
 from .. import AssistantMessage, ScriptedModel, call
 from .agent import SYSTEM_PROMPT, Chat
-from .bundle import bundle, choose, read_package
+from .bundle import bundle, choose, read_package, write
 from .terminal import BOLD, DIM, Terminal
 
 TASK = "A test of this project fails. Find out why, and mend it."
@@ -78,15 +78,8 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-PARTS = [
-    "agent",
-    "approval",
-    "session",
-    "cost",
-    "files",
-    "shell",
-    "openai",
-]  # what CodingAgent is made of
+# What the agent in agent.py is made of
+PARTS = ["agent", "approval", "session", "cost", "files", "shell", "openai"]
 
 
 def main(_: argparse.Namespace) -> int:
@@ -94,20 +87,22 @@ def main(_: argparse.Namespace) -> int:
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
-        (root / name).write_text(text, encoding="utf-8")
-    intro = "In this demo the model's words are a script. Tools, files and test runs are real."
-    terminal.say(f"{intro}\n\n> {TASK}", BOLD)
+        write(root / name, text)
+    terminal.say(
+        f"Here the model's words are a script; files and tests are real.\n\n> {TASK}", BOLD
+    )
     llm = ScriptedModel(*SCRIPT)
     with Chat(llm, root, terminal, yes=True, session="demo", session_dir=root) as chat:
         chat.runner.run(chat.reply(TASK))
     terminal.say(
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
-        "The agent that you just ran is agent.py in the project: edit it. Run it there by\n"
-        f'  OPENAI_API_KEY=... python agent.py "{TASK}"',
+        "agent.py in the project is an agent with the same prompt and tools: edit it.\n"
+        "Run it there:\n"
+        f'  OPENAI_API_KEY=... "{sys.executable}" agent.py "{TASK}"',
         DIM,
     )
     text = bundle(choose(read_package(), PARTS)) + AGENT.format(fill(SYSTEM_PROMPT, 90))
-    (root / "agent.py").write_text(text, encoding="utf-8", newline="\n")
+    write(root / "agent.py", text)
     failed = subprocess.run(RUN_TESTS, cwd=root, capture_output=True).returncode
     verb = "still fails" if failed else "passes"
     terminal.say(f"The test {verb}. The project: {root}", BOLD)

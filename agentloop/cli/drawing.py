@@ -1,7 +1,4 @@
-"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files.
-
-Copy with: cli/agent.py, cli/always.py, cli/terminal.py, prompt_toolkit, rich.
-"""
+"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 
 FOLDED = 6  # lines of a result that are shown
 MOST_OUTPUT = 10_000  # characters of the newest output of a command
-PRINTED = "Until it was interrupted it printed:\n"
 
 
 class Drawn(Chat):
@@ -121,7 +117,7 @@ class Drawn(Chat):
             self.terminal.line(f"* {line}  (cut off)", RED)
         self.fold(self.output, "cut off")
         if self.calls and self.output:
-            self.agent.tell(PRINTED + self.output)
+            self.agent.tell(f"Until it was interrupted it printed:\n{self.output}")
         self.calls.clear()
         self.text = self.output = ""
 
@@ -211,7 +207,7 @@ class Drawn(Chat):
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
         return always_for(call)
 
-    def box(self, shown: str | Text, title: str = "") -> None:
+    def box(self, shown: str | Text, title: str) -> None:
         """Print text in a box."""
         text = Text(exact(shown)) if isinstance(shown, str) else shown
         self.console.print(Panel(text, title=Text(one_line(title))))

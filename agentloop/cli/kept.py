@@ -1,22 +1,21 @@
-"""The sessions of a folder, and what is said of them.
-
-Copy with: the core, mixins/session.py.
-"""
+"""The sessions of a folder, and what is said of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
 from .. import sessions
-from ..common.store import session_path
+from ..common.store import read_log, session_path
 from ..messages import Record, RunEnd
 from ..mixins.session import SessionInfo
-from ..transcript import newest_run
+from ..transcript import is_own, newest_run
+from .terminal import one_line
 
 
 def is_cut_off(log: Sequence[Record]) -> bool:
@@ -45,6 +44,14 @@ def sessions_of(folder: Path) -> list[SessionInfo]:
 
 
 def described(session: SessionInfo) -> str:
-    """Return a line for a list of sessions."""
+    """Return a line for a list of sessions: its newest prompt, and the first.
+
+    The newest tells a fork from its origin. It comes first, as a narrow screen cuts the end off.
+    """
     when = datetime.fromtimestamp(session.modified)
-    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {session.title}"
+    title = session.title
+    with suppress(OSError, ValueError):  # the title says what is wrong with the file
+        prompts = [each.text for each in read_log(session_path(session.name)) if is_own(each)]
+        if prompts[1:]:
+            title = f"{one_line(prompts[-1])[:28]} (began: {title[:28]})"
+    return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

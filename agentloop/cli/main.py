@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from .. import Result, SessionLocked, __version__
 from ..toolkits.skills import discover_skills
@@ -25,26 +25,29 @@ from . import bundle, demo, replay, view
 from .agent import Chat
 from .config import WAYS, choose, configured, load_tools
 from .kept import described, free_name, sessions_of
-from .terminal import BOLD, DIM, RED, Log, Terminal, print_json, safe
+from .terminal import BOLD, RED, Log, Terminal, print_json, safe
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
 EPILOG = f"""\
-the model is the first of these that there is, unless --provider says whose it is:
+the model is of the first that is set, unless --provider says whose it is:
 {WAYS}
 
-what is piped in is the prompt, or is added to it. Commands, writes and edits are then denied
-(nobody can be asked), unless --yes or a rule allows them.
+what is piped in is the prompt, or is added to it. Commands, writes and edits
+are then denied (nobody can be asked), unless --yes or a rule allows them.
 
-a chat is kept as a session of its folder. An answer to --prompt is kept if --session, --continue or
---resume names a session. The tools of --tools are your own code: they run unasked.
+a chat is kept as a session of its folder. An answer to --prompt is kept if
+--session, --continue or --resume names a session. The tools of --tools are your
+own code: they run unasked.
 
-~/.config/agentloop/config.toml may set provider, model, base_url, context_window, tools, mcp and
-skills (beside it), and rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
+~/.config/agentloop/config.toml may set provider, model, base_url,
+context_window, tools, mcp and skills (beside it), and
+rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
 
-exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or no model, 3 the run
-ended before an answer (a limit, a refusal), 130 interrupted."""
+exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
+no model, 3 the run ended before an answer (a limit, a refusal),
+130 interrupted."""
 NO_EXTRA = (
     "The chat needs prompt_toolkit and rich: pip install 'agentloop-micro[chat]'. "
     "(--prompt, demo, replay, view and bundle work without them.)"
@@ -67,7 +70,7 @@ def main(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it
         return 1
     except (SessionLocked, ImportError, OSError, ValueError) as error:
-        Terminal(sys.stderr).say(str(error), RED)
+        Terminal(sys.stderr).say(re.sub(r"^\[Errno \d+\] ", "", str(error)), RED)
         return 2
 
 
@@ -165,7 +168,8 @@ def chat(options: argparse.Namespace) -> int:
                 if conversation.starting.done():
                     conversation.starting.result()  # raises what is wrong in the file
             work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
-            return cast(Result | None, await work)
+            result: Result | None = await work
+            return result
 
     with conversation:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
@@ -176,7 +180,7 @@ def chat(options: argparse.Namespace) -> int:
         if result and not on_screen and not options.json:
             print(safe(result.text), flush=True)
         how = f". Go on: agentloop --session {conversation.agent.session}" if is_chat else ""
-        terminal.say(f"({conversation.usage()}{how})", DIM)
+        conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
         return 0
     if result is None:

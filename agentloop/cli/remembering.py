@@ -1,7 +1,4 @@
-"""The memory files of a folder. The log keeps what they said, so that the page can show it.
-
-Copy with: the core, mixins/memory.py.
-"""
+"""The memory files of a folder. The log keeps what they said, so that the page can show it."""
 
 from pathlib import Path
 
@@ -32,12 +29,13 @@ def memory_files(folder: Path, own: Path) -> list[Path]:
     These lie in it and above it, up to the root of its repository, which comes first. Where a
     folder has none, its CLAUDE.md counts.
     """
-    folders = [folder]
+    folders = list[Path]()
     for above in [folder, *folder.parents]:
+        folders.insert(0, above)
         if (above / ".git").exists():
-            depth = len(folder.relative_to(above).parts)
-            folders = [*folder.parents[:depth][::-1], folder]
             break
+    else:
+        folders = [folder]
     found = list[Path]()
     for each in [own, *folders]:
         names = [each / "AGENTS.md", each / "CLAUDE.md"]

@@ -1,7 +1,5 @@
 """What a terminal is sent: text made safe, and the events of a run as plain lines.
 
-Copy with: the core.
-
 Text of a model, a tool, a file or a server can hold sequences that move the cursor, set the
 clipboard, or show a command in another order than it has. So all text goes through `safe` before it
 is shown.
@@ -95,8 +93,8 @@ class Terminal:
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self.colour = stream.isatty() and not plain
+        is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        self.colour = stream.isatty() and not is_plain
 
     @property
     def width(self) -> int:

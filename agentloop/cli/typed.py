@@ -1,7 +1,4 @@
-"""What a user types, as a prompt: long pastes, and the files and images that it names.
-
-Copy with: the core, toolkits/files.py.
-"""
+"""What a user types, as a prompt: long pastes, and the files and images that it names."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from ..toolkits.files import SKIPPED
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 MAX_TEXT = 50_000  # characters of a file that go along
 MOST_FILES = 10_000  # how many files Tab looks at
-LONG = 10  # lines of a paste that stands there as it is
+LONG = 10  # lines of a paste that is shown whole in the prompt
 
 
 class Pastes(dict[str, str]):
-    """The long pastes, by the names that stand for them until the prompt is sent."""
+    """The long pastes, by the names that the prompt shows in their place until it is sent."""
 
     def fold(self, text: str) -> str:
         """Return the text, or a name for it if it is long."""

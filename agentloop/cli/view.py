@@ -129,9 +129,9 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
 
 
 def common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return a number of messages that two lists begin with, all or nearly all of them.
+    """Return how many messages two lists begin with alike, or somewhat fewer.
 
-    A list grows at its end, so it looks there first.
+    A list mostly grows at its end: so all are tried first, then 1, 3, 7, ... fewer.
     """
     same, step = min(len(before), len(now)), 1
     while before[:same] != now[:same]:

@@ -5,6 +5,8 @@ a version in the query, and the key in a header. Others need no class at all, on
 
     python azure_openai.py ollama qwen3 "Why is the sky blue?"
     python azure_openai.py azure my-deployment "Why is the sky blue?"
+
+Azure's address and key are the variables AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY.
 """
 
 import asyncio

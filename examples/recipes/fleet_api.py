@@ -261,4 +261,5 @@ def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
 
 
 if __name__ == "__main__":
-    up(*sys.argv[1:2] or ["sqlite"])
+    with suppress(KeyboardInterrupt):  # Ctrl-C, once all is closed
+        up(*sys.argv[1:2] or ["sqlite"])

@@ -2,7 +2,7 @@
 
 python -m tests.benchmarks.picture [FILE.json [FILE.svg]]
 
-It needs matplotlib: pip install "agentloop[bench]". Each point has its numbers as its id.
+It needs matplotlib: pip install -e '.[bench]'. Each point has its numbers as its id.
 """
 
 import json

@@ -335,8 +335,11 @@ def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(cha
     screen = chat(server=screen.server, options=["-c"])
     shown = screen.expect("(The run was cut off. Enter goes on with it.)")
     assert "> go" in shown
+    screen.enter("/new", "-2: 0 messages.")
+    screen.enter("/resume 1", "Enter goes on with it.)", 2)
     screen.press("Enter")
-    screen.expect("the answer")
+    shown = screen.expect("the answer")
+    assert shown.count("Enter goes on with it.)") == 2, "once each time"
     assert said(screen.server.requests[-1]) == ["go"]
 
 
@@ -530,6 +533,7 @@ def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(c
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
+    assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] == "/")
     screen.enter("/etc/hosts is a file", "first answer")  # no command
     screen.enter("secnd", "second answer")
     screen.enter("/undo", "files stays")
@@ -573,7 +577,8 @@ def test_the_status_line_says_what_fills_the_window_and_compact_shows_its_summar
     assert system > 1000
     assert total >= system + tools
     assert f"\ncontext {total:,} of 128,000  some-model\n" in screen.expect("  some-model")
-    assert "(Summarized:)\n\nIt was about" in screen.enter("/compact", "It was about words.")
+    shown = screen.enter("/compact", "It was about words.")
+    assert "(The model writes a summary ...)\n(Summarized:)\n\nIt was about" in shown
 
 
 def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(chat):
@@ -597,10 +602,41 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.expect("> in the fork")
     screen.enter("still there?", "three")
     assert said(server.requests[-1]) == ["first words", "in the fork", "still there?"]
-    screen.enter("/resume nowhere", "There are these sessions:")
+    screen.enter("/resume nowhere", "There are these other sessions:")
     screen.enter(f"/resume {names[0]}", "> first words")
     screen.enter("and here?", "four")
     assert said(server.requests[-1]) == ["first words", "and here?"]
+
+
+def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its_origin(chat):
+    screen = chat("one", "two", "three", "four", "five")
+    shown = screen.enter("/undo", "There is no message to take back.")
+    assert "Taken back" not in shown
+    stem = re.search(r"Session (\S+)-1:", shown)[1]
+    screen.enter("first words", "one")
+    screen.enter("/fork try", "-try now")
+    screen.enter("in the fork", "two")
+    shown = screen.enter("/fork try", f"There is a session {stem}-try:")
+    assert "/resume try goes on with it." in " ".join(shown.split())
+    assert "Errno" not in shown
+    screen.enter("/fork trial", "-trial now")
+    screen.enter("a trial", "three")
+    screen.enter("/new", "0 messages", 2)
+    screen.enter("/resume", f"There are these other sessions:\n{stem}-trial ")
+    shown = screen.enter("/resume tr", "There are these other sessions:", 2)
+    [names] = re.findall(r"/resume tr\n(.*)\n\n", shown, re.DOTALL)
+    assert re.findall(r"-(\w+)  [\d-]+ [\d:]+  (.*)", names) == [
+        ("trial", "a trial (began: first words)"),
+        ("try", "in the fork (began: first words)"),
+    ]
+    screen.enter("/resume try", "> in the fork", 2)
+    screen.enter("/resume try", "There are these other sessions:", 3)  # it is this one
+    screen.enter("and here?", "four")
+    assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
+    screen.enter(f"/resume {stem}-tri", "> a trial", 2)
+    screen.enter("/resume 1", "> first words", 2)
+    screen.enter("still alone?", "five")
+    assert said(screen.server.requests[-1]) == ["first words", "still alone?"]
 
 
 WRITE = ("write", {"path": "new.txt", "content": "one\n"})

@@ -49,7 +49,7 @@ def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs
     assert "FAILED (failures=1)" in shown
     prices = root / "prices.py"
     assert "sum(prices)" in prices.read_text(encoding="utf-8")
-    assert f'=... python agent.py "{demo.TASK}"\n' in shown
+    assert f'=... "{sys.executable}" agent.py "{demo.TASK}"\n' in shown
     assert (
         (root / "agent.py")
         .read_text(encoding="utf-8")

@@ -136,14 +136,17 @@ def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     out, err = capsys.readouterr()
     assert (status, out) == (2, "")
     assert why in err
+    assert "Errno" not in err
     assert err.count("\n") == 1 or err.startswith(("usage: ", "There is no model", "m at "))
 
 
-def test_help_names_the_exit_statuses_and_the_commands(capsys):
+def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="^0$"):
         main(["--help"])
     shown = capsys.readouterr().out
     assert "130 interrupted" in shown
+    assert max(map(len, shown.splitlines())) <= 80
     for name in COMMANDS:
         assert re.search(rf"(?m)^  {name} +\S", shown)
 
