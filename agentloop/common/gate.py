@@ -78,9 +78,7 @@ class Judgment:
 class Gate(Loop):
     """Lets a call of a turn run if its judgment allows that, or says nothing."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._judgments = dict[str, Judgment]()  # of this turn's calls, by call id
+    _judgments: Mapping[str, Judgment] = {}  # of this turn's calls, by call id
 
     async def judge(self, judgment: Judgment) -> Judgment:
         """Return what this gate, and those at its right, say of a call."""
