@@ -102,7 +102,7 @@ class Conversation(Fold):
     def messages(self) -> list[Message]:
         """Return the messages that the model sees. A call without a result gets one."""
         messages = list(self._messages)
-        for place in self._open.values():
+        for place in self._open:
             messages[place.index] = place.fill(sealed(place.state))
         return messages
 
@@ -144,9 +144,7 @@ class Conversation(Fold):
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # of the calls in view
-        # where results to come will stand, by the call's id in the log, in order
-        self._places: dict[str, list[_Place]] = {}
-        self._open: dict[int, _Place] = {}  # the same, by their index in the view
+        self._open: list[_Place] = []  # where results to come will stand, in order
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
@@ -155,17 +153,17 @@ class Conversation(Fold):
             self._ids.update(call.id for call in reply.tool_calls)
             if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 self._messages.append(reply)
-            self._places |= {call.id: [] for call in record.tool_calls}
             for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
                 place = _Place(len(self._messages), shown.id, self.states[call.id])
-                self._places[call.id].append(place)
-                self._open[place.index] = place
+                self._open.append(place)
                 self._messages.append(sealed(place.state))  # a stand-in, which `messages` replaces
         elif isinstance(record, ToolMessage):
-            if found := self._places.get(record.tool_call_id):
-                place = found.pop(0)
-                del self._open[place.index]
-                self._messages[place.index] = place.fill(record)
+            state = self.states.get(record.tool_call_id)
+            for place in self._open:
+                if place.state is state:
+                    self._messages[place.index] = place.fill(record)
+                    self._open.remove(place)
+                    break
         elif isinstance(record, Message):
             self._messages.append(record)
 
