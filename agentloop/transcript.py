@@ -313,11 +313,6 @@ class CallState:
             self.state = result.origin
 
 
-def call_states(records: Records) -> dict[str, CallState]:
-    """Return what happened to each call, by its id."""
-    return Conversation(records).catch_up().states
-
-
 def sealed(state: CallState) -> ToolMessage:
     """Return a result for a call that has none: it says what is known of the call."""
     if state.state == "denied":
