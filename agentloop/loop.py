@@ -193,8 +193,11 @@ class Loop(Runs):
         Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
         Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
         """
+        waiting = self.waiting_call(call_id)
+        if waiting.state == "awaiting_approval":
+            raise ValueError(f"{call_id!r} waits for approval: decide() it")
         result = as_content(content, self.max_result_chars)
-        self.add(self.waiting_call(call_id).answer(result))
+        self.add(waiting.call.answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""

@@ -38,7 +38,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import Conversation, Fold, newest_run, sealed, usage_of, view
+from .transcript import CallState, Conversation, Fold, newest_run, sealed, usage_of, view
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -151,10 +151,10 @@ class Runs(Settings):
             opened = [state for state in opened if state.state == "awaiting_approval"]
         return tuple(state.asked for state in opened)
 
-    def waiting_call(self, call_id: str, *, deciding: bool = False) -> ToolCall:
-        """Return a call that can be decided, or answered.
+    def waiting_call(self, call_id: str) -> CallState:
+        """Return what the log says of a call that waits: for a decision, an answer, or `run()`.
 
-        Raises ValueError that says why it cannot, and AgentBusy while a run goes on.
+        Raises ValueError that says why it does not wait, and AgentBusy while a run goes on.
         """
         self.refuse_if_busy()
         state = self.conversation.states.get(call_id)
@@ -162,11 +162,7 @@ class Runs(Settings):
             raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
         if not state.waits:
             raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
-        if deciding and state.ask is None:
-            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
-        if not deciding and state.state == "awaiting_approval":
-            raise ValueError(f"{call_id!r} waits for approval: decide() it")
-        return state.call
+        return state
 
     @property
     def conversation(self) -> Conversation:

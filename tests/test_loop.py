@@ -1243,8 +1243,6 @@ async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
     [waiting] = agent.pending
     with pytest.raises(ValueError, match=r"there is no call 'call_9': agent\.pending has"):
         agent.answer("call_9", "no")
-    with pytest.raises(ValueError, match=r"waits for an answer, or for run\(\): answer\(\) it"):
-        agent.waiting_call(waiting.id, deciding=True)
     agent.answer(waiting.id, {"by": "Ada"})
     assert heard[-1] == StepCompleteEvent(waiting.id, "completed", 0), "nobody knows how long"
     assert agent.pending == ()
@@ -1259,7 +1257,7 @@ def test_a_call_that_waits_for_approval_is_decided_and_not_answered():
     agent.record(AssistantMessage(tool_calls=(ToolCall("1", "pay"),)))
     assert agent.pending == (), "nobody was asked"
     agent.record(Ask("1"))
-    assert agent.pending == (agent.waiting_call("1", deciding=True),)
+    assert agent.pending == (agent.waiting_call("1").call,)
     with pytest.raises(ValueError, match=r"waits for approval: decide\(\) it"):
         agent.answer("1", "no")
 

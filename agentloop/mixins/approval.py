@@ -118,7 +118,8 @@ class Approval(Gate):
         Raises ValueError that says why the call cannot be decided, and AgentBusy while a run goes
         on.
         """
-        self.waiting_call(call_id, deciding=True)
+        if self.waiting_call(call_id).ask is None:
+            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
         if verdict not in ("allow", "deny"):
             raise ValueError(f"{verdict!r} is no verdict over {call_id!r}: say 'allow' or 'deny'")
         self.record(Decision(call_id, verdict == "allow", note, by))
