@@ -38,7 +38,7 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, is_own, sealed, with_unique_ids
+from .transcript import is_complete, is_own, sealed, with_unique_ids
 from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
@@ -359,8 +359,8 @@ class Loop(Runs):
         Return the Result that ends the run, or None to ask the model again: it may pause, or have
         its calls cut off, a few times in a row.
         """
-        for call in reply.tool_calls:
-            self.record(call.answer(CUT_OFF, is_error=True, origin="cut_off"))
+        for state in self.conversation.open_calls:
+            self.record(sealed(state))
         reason = reply.stop_reason or ""
         most = 1
         if reason == "pause" or (reason == "length" and reply.tool_calls):

@@ -53,11 +53,11 @@ from agentloop import (
 )
 from agentloop.errors import failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
-from agentloop.loop import CUT_OFF, EMPTY_REPLY, OUT_OF_TURNS
+from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import Ask, RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
 from agentloop.settings import settings_of
-from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
+from agentloop.transcript import CUT_OFF, NEVER_STARTED, OUTCOME_UNKNOWN
 from agentloop.waiting import within
 
 EXITS = (KeyboardInterrupt, SystemExit)
