@@ -251,11 +251,7 @@ class Loop(Runs):
             at_once = self.max_parallel if overlap else 1
             # one task a call; a cancel waits for them, but no longer than the grace
             failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
-            raised += [
-                error
-                for error in failures
-                if error and not isinstance(error, asyncio.CancelledError)
-            ]
+            raised += [error for error in failures if error]
         if not raised:
             return None
         first = min(raised, key=urgency)

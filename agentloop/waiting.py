@@ -31,8 +31,9 @@ async def settle(
 ) -> list[T | BaseException]:
     """Return what `function` returned or raised for each item, in order.
 
-    `at_once` of them run at a time, and a failure of one stops no other. If this is cancelled, it
-    cancels those that still run, waits for them up to `grace` seconds and raises CancelledError.
+    `at_once` of them run at a time, and a failure of one stops no other. One that cancels itself is
+    left out. If this is cancelled, it cancels those that still run, waits for them up to `grace`
+    seconds and raises CancelledError.
     """
     slots = asyncio.Semaphore(at_once)
 
@@ -46,7 +47,7 @@ async def settle(
     except asyncio.CancelledError:
         await cancel_and_wait(tasks, grace)
         raise
-    return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
+    return [task.result() for task in tasks if not task.cancelled()]
 
 
 async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
