@@ -193,12 +193,10 @@ def test_a_stop_without_a_text_is_described_by_its_reason():
 @pytest.mark.parametrize(
     "arguments", ["", " ", "null", "[]", '"x"', "5", '{"a":', "{'a': 1}", "[" * 10**5]
 )
-def test_on_the_wire_arguments_are_an_object_whatever_the_model_wrote(arguments):
+def test_arguments_are_kept_as_the_model_wrote_them_and_parsed_if_they_are_an_object(arguments):
     call = ToolCall("1", "x", arguments)
-    assert call.arguments == arguments
-    assert call.wire_arguments == "{}"
-    good = ' {"b": 1,\n"a":2} '
-    assert ToolCall("1", "x", good).wire_arguments == good
+    assert (call.arguments, call.parsed) == (arguments, None)
+    assert ToolCall("1", "x", ' {"b": 1,\n"a":2} ').parsed == {"b": 1, "a": 2}
 
 
 def test_usage_adds_up_and_counts_nothing_twice():
