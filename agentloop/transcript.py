@@ -316,19 +316,19 @@ class CallState:
 def sealed(state: CallState) -> ToolMessage:
     """Return a result for a call that has none: it says what is known of the call."""
     if state.state == "denied":
-        return denied(state.call, state.decision.reason if state.decision else "")
+        return denied(state, state.decision.reason if state.decision else "")
     if state.state == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
     return state.call.answer(text, is_error=True, origin="sealed")
 
 
-def denied(call: ToolCall, reason: str, *, started: bool = False) -> ToolMessage:
+def denied(state: CallState, reason: str) -> ToolMessage:
     """Return the result of a call that was not allowed, or not allowed to start once more."""
-    if started:
+    if state.start:
         text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
-        return call.answer(text, is_error=True, origin="sealed")
-    return call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
+        return state.call.answer(text, is_error=True, origin="sealed")
+    return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
 # ---- runs and their tokens

@@ -31,6 +31,7 @@ from agentloop.transcript import (
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
     SUMMARY_INTRO,
+    CallState,
     Conversation,
     denied,
     sealed,
@@ -96,7 +97,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     log += [ToolStart(name, at=2.0) for name in "cefg"]
     log += [answers("e"), ToolMessage("f", "add", "LookupError", is_error=True, seconds=0.5)]
     log += [ToolMessage("g", "add", OUTCOME_UNKNOWN, is_error=True, origin="sealed")]
-    log += [denied(ToolCall("h", "add"), "A rule says so.")]
+    log += [denied(CallState(ToolCall("h", "add")), "A rule says so.")]
     trails = states_of(log)
     assert {name: trails[name].state for name in ids} == {
         "a": "pending",
@@ -209,7 +210,7 @@ def test_a_call_that_had_started_is_not_denied_by_whoever_keeps_it_from_starting
     log = [TASK, asks(A), ToolStart("a"), Ask("a"), Decision("a", False, "Not twice.")]
     assert states_of(log)["a"].state == "sealed"
     assert view(log)[-1].text == OUTCOME_UNKNOWN
-    result = denied(A, "Not twice.", started=True)
+    result = denied(states_of(log)["a"], "Not twice.")
     assert (result.origin, OUTCOME_UNKNOWN in result.text) == ("sealed", True)
     assert result.is_error
 
