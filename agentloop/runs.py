@@ -38,7 +38,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import CallState, Conversation, Fold, newest_run, sealed, usage_of, view
+from .transcript import CallState, Conversation, Fold, newest_run, sealed, usage_of
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -197,10 +197,10 @@ class Runs(Settings):
                 )
         self.record(Reset())
         self.log = self.log[-1:]  # another list, so that no fold takes it for the old one
-        started = [
-            ToolStart(state.call.id) for state in Conversation(messages).catch_up().open_calls
-        ]
-        for message in view([*messages, *started]):
+        history = Conversation(messages).catch_up()
+        for state in history.open_calls:
+            state.note(ToolStart(state.call.id))
+        for message in history.messages:
             if not isinstance(message, SystemMessage):
                 self.record(message)
 
