@@ -321,11 +321,11 @@ class Runs(Settings):
                     "there is nothing to go on with, as the model had the last word: "
                     "give run() a prompt, such as 'Go on.'"
                 )
-            self.record(RunStart(extra=extra))
-            return
-        if not (prompt.strip() if isinstance(prompt, str) else prompt):
+        elif not (prompt.strip() if isinstance(prompt, str) else prompt):
             raise ValueError("the prompt is empty: say what to do")
         self.record(RunStart(extra=extra))
+        if prompt is None:
+            return
         for state in self.conversation.open_calls:
             self.record(sealed(state))
         message = UserMessage(prompt)
