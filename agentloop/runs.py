@@ -38,7 +38,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import CallState, Conversation, Fold, newest_run, sealed, usage_of
+from .transcript import CallState, Conversation, Fold, sealed, usage_of
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -146,8 +146,7 @@ class Runs(Settings):
         here after a restart, too. A prompt closes them, and they do not run.
         """
         opened = self.conversation.open_calls
-        ends = [each.stop_reason for each in newest_run(self.log) if isinstance(each, RunEnd)]
-        if ends != ["needs_answer"]:
+        if self.conversation.stop_reason != "needs_answer":
             opened = [state for state in opened if state.state == "awaiting_approval"]
         return tuple(state.asked for state in opened)
 

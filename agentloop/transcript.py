@@ -21,6 +21,7 @@ from .messages import (
     Fork,
     Message,
     Record,
+    RunEnd,
     RunStart,
     SideRequest,
     Summary,
@@ -89,7 +90,10 @@ class Conversation(Fold):
     states: a CallState for each call, by its id.
     requests: the records that stand for a model request, from the newest Fork on.
     run_requests: those of the newest run.
+    stop_reason: how the newest run has ended, or "" if it goes on or was killed.
     """
+
+    stop_reason = ""
 
     def __init__(self, log: Records = ()) -> None:
         super().__init__(log)
@@ -135,6 +139,9 @@ class Conversation(Fold):
                 state.note(record)
         elif isinstance(record, RunStart):
             self.run_requests = []
+            self.stop_reason = ""
+        elif isinstance(record, RunEnd):
+            self.stop_reason = record.stop_reason
         elif isinstance(record, Fork):
             self.requests = []
         if is_request(record):

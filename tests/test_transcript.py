@@ -233,6 +233,13 @@ def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(lo
     assert agent.messages == [TASK]
 
 
+def test_the_log_says_how_the_newest_run_has_ended():
+    log = [TASK]
+    for record, ended in [(RunStart(), ""), (RunEnd("limit:cost"), "limit:cost"), (RunStart(), "")]:
+        log.append(record)
+        assert Conversation(log).catch_up().stop_reason == ended
+
+
 def test_a_fold_goes_on_with_a_log_that_has_grown_and_with_no_other():
     log = [TASK, asks(A)]
     fold = Conversation(log)
