@@ -235,10 +235,9 @@ class WorkThread:
             with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(ended.set)
 
-        if self._is_left:
-            self._jobs.put(job)
-            raise asyncio.CancelledError
         self._jobs.put(job)
+        if self._is_left:
+            raise asyncio.CancelledError
         if not self._is_started:  # only now, so that tools begin in the order of their calls
             self._is_started = True
             work = partial(copy_context().run, self._work)
