@@ -216,7 +216,7 @@ class Runs(Settings):
         an empty log is a template: fork it once per request. `cls` is the class of the copy, if it
         is to be a subclass of this agent's.
         """
-        same = {name: getattr(self, name) for name in settings_of(type(self))} | settings
+        same = settings_of(self) | settings
         cls = cls or type(self)
         twin = cls(**same)
         vars(twin).update(check_settings(cls, same))  # which __post_init__ may have changed
