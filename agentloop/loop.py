@@ -410,12 +410,11 @@ class Loop(Runs):
                     "make it with call.answer(...)"
                 )
             return result, None
-        except TaskComplete as done:
-            return call.answer(done.text), done
         except Stop as stop:
-            if self.conversation.states[call.id].waits:
-                return None, stop
-            return call.answer(stop.text), stop
+            has_begun = not self.conversation.states[call.id].waits
+            if has_begun or isinstance(stop, TaskComplete):
+                return call.answer(stop.text), stop
+            return None, stop
         except BaseException as error:
             if was_cancelled(error):
                 raise
