@@ -85,14 +85,14 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
     if cls is AssistantMessage and name in PARTS:
         return tuple(from_dict(each, PARTS[name]) for each in value)
     hint = hints_of(cls)[name]
-    if hint == Usage | None and value is not None:
-        return from_dict(value, Usage)
     if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
     if cls in get_args(Message) and name == "content" and not isinstance(value, str):
         return [from_dict(part) for part in value]
     if hint is UserMessage:
         return from_dict(value)
+    if hint == Usage | None and value is not None:
+        return from_dict(value, Usage)
     return adapter_of(hint).validate_json(to_json(value), strict=True)
 
 
