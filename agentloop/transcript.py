@@ -60,7 +60,7 @@ class Fold:
     is another list.
     """
 
-    def __init__(self, log: Records = ()) -> None:
+    def __init__(self, log: Records) -> None:
         self.log = log
         self._taken = 0
         self._last: object = None
@@ -95,7 +95,7 @@ class Conversation(Fold):
 
     stop_reason = ""
 
-    def __init__(self, log: Records = ()) -> None:
+    def __init__(self, log: Records) -> None:
         super().__init__(log)
         self.states: dict[str, CallState] = {}
         self.requests: list[RequestRecord] = []
@@ -341,7 +341,7 @@ def denied(state: CallState, reason: str) -> ToolMessage:
 # ---- runs and their tokens
 
 
-def newest_run(log: Sequence[Record]) -> Sequence[Record]:
+def newest_run(log: Records) -> Records:
     """Return the records of the newest run."""
     for at in reversed(range(len(log))):
         if isinstance(log[at], RunStart):
