@@ -361,8 +361,8 @@ class Loop(Runs):
         most = 1
         if reason == "pause" or (reason == "length" and reply.tool_calls):
             most = MAX_INCOMPLETE
-        requests = self.conversation.run_requests
-        reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
+        run = self.conversation.run
+        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))

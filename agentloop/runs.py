@@ -354,7 +354,7 @@ class Runs(Settings):
 
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
-        usage = usage_of(self.conversation.run_requests)
+        usage = usage_of(self.conversation.run)
         opened = tuple(state.asked for state in self.conversation.open_calls)
         result = replace(result, usage=usage, pending=self.pending or opened)
         self.add(RunEnd(result.stop_reason, text=result.text))

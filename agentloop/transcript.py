@@ -89,17 +89,17 @@ class Conversation(Fold):
 
     states: a CallState for each call, by its id.
     requests: the records that stand for a model request, from the newest Fork on.
-    run_requests: those of the newest run.
-    stop_reason: how the newest run has ended, or "" if it goes on or was killed.
+    run: the records of the newest run.
+    stop_reason: how that has ended; "" if it goes on or was killed, None if there is none.
     """
 
-    stop_reason = ""
+    stop_reason: str | None = None
 
     def __init__(self, log: Records) -> None:
         super().__init__(log)
         self.states: dict[str, CallState] = {}
         self.requests: list[RequestRecord] = []
-        self.run_requests: list[RequestRecord] = []
+        self.run: list[Record | Message] = []
         self._begin_view()
 
     @property
@@ -138,7 +138,7 @@ class Conversation(Fold):
             if state := self.states.get(record.call_id):
                 state.note(record)
         elif isinstance(record, RunStart):
-            self.run_requests = []
+            self.run = []
             self.stop_reason = ""
         elif isinstance(record, RunEnd):
             self.stop_reason = record.stop_reason
@@ -146,7 +146,7 @@ class Conversation(Fold):
             self.requests = []
         if is_request(record):
             self.requests.append(record)
-            self.run_requests.append(record)
+        self.run.append(record)
 
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
@@ -338,15 +338,7 @@ def denied(state: CallState, reason: str) -> ToolMessage:
     return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
-# ---- runs and their tokens
-
-
-def newest_run(log: Records) -> Records:
-    """Return the records of the newest run."""
-    for at in reversed(range(len(log))):
-        if isinstance(log[at], RunStart):
-            return log[at:]
-    return ()
+# ---- requests and their tokens
 
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
@@ -356,6 +348,7 @@ def is_request(record: object) -> TypeGuard[RequestRecord]:
     return isinstance(record, AssistantMessage | SideRequest)
 
 
-def usage_of(requests: Iterable[RequestRecord]) -> Usage:
-    """Return the tokens of some requests, added up."""
+def usage_of(records: Iterable[object]) -> Usage:
+    """Return the tokens of the requests among some records, added up."""
+    requests = filter(is_request, records)
     return sum((each.usage for each in requests if each.usage), Usage())

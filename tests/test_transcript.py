@@ -224,7 +224,7 @@ def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(lo
         assert agent.messages == anew.messages == view(agent.log)
         assert agent.conversation.states == anew.states
         assert agent.conversation.requests == anew.requests
-        assert agent.conversation.run_requests == anew.run_requests
+        assert agent.conversation.run == anew.run
         assert agent.usage == usage_of(anew.requests)
     del agent.log[cut:]
     agent.record(TASK)

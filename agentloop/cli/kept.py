@@ -14,16 +14,14 @@ from pathlib import Path
 
 from .. import sessions
 from ..common.store import session_path
-from ..messages import Record, RunEnd
+from ..messages import Record
 from ..mixins.session import SessionInfo
-from ..transcript import newest_run
+from ..transcript import Conversation
 
 
 def is_cut_off(log: Sequence[Record]) -> bool:
     """Return True if the newest run failed, or was killed."""
-    run = newest_run(log)
-    ends = [record.stop_reason for record in run if isinstance(record, RunEnd)]
-    return bool(run) and (not ends or ends[-1] in ("error", "cancelled"))
+    return Conversation(log).catch_up().stop_reason in ("", "error", "cancelled")
 
 
 def stem(folder: Path) -> str:
