@@ -15,9 +15,8 @@ from .messages import (
     JSON,
     AssistantMessage,
     Record,
+    RequestRecord,
     RunEnd,
-    SideRequest,
-    Summary,
     ToolMessage,
     Usage,
     UserMessage,
@@ -200,7 +199,7 @@ EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
 
 def events_of(record: Record) -> Iterator[Event]:
     """Yield the events that tell of a new record of the log."""
-    if isinstance(record, AssistantMessage | Summary | SideRequest) and record.usage is not None:
+    if isinstance(record, RequestRecord) and record.usage is not None:
         yield UsageEvent(record.usage, record.model)
     if isinstance(record, AssistantMessage):
         if record.thinking:

@@ -403,6 +403,7 @@ class SideRequest(Mark):
 
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
+RequestRecord = AssistantMessage | Summary | SideRequest  # what stands for a model request
 
 
 # ---- how a run ends

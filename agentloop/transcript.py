@@ -21,6 +21,7 @@ from .messages import (
     Fork,
     Message,
     Record,
+    RequestRecord,
     RunEnd,
     RunStart,
     SideRequest,
@@ -33,7 +34,6 @@ from .messages import (
 )
 
 Records = Sequence[Record | Message]
-RequestRecord = AssistantMessage | Summary | SideRequest
 CallStatus = Literal[
     "pending", "awaiting_approval", "running", "completed", "failed", "denied", "cut_off", "sealed"
 ]

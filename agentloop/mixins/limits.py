@@ -28,6 +28,7 @@ from ..messages import (
     Fork,
     Message,
     Record,
+    RequestRecord,
     Result,
     RunStart,
     SideRequest,
@@ -37,7 +38,7 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, RequestRecord, is_request, sealed
+from ..transcript import Fold, Records, is_request, sealed
 from ..waiting import within
 
 Outcome = TypeVar("Outcome")
