@@ -142,8 +142,8 @@ class RequestEvent:
     messages: int
     kept: int
     tokens: int
-    tokens_kept: int = 0
-    tokens_again: int = 0
+    tokens_kept: int
+    tokens_again: int
 
 
 @dataclass
