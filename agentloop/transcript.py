@@ -38,7 +38,6 @@ CallStatus = Literal[
     "pending", "awaiting_approval", "running", "completed", "failed", "denied", "cut_off", "sealed"
 ]
 
-COMPLETE = (None, "end", "tool_calls")  # the stop reasons of a reply whose calls may run
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
     "Interrupted: this call had started and its outcome is unknown. "
@@ -224,7 +223,7 @@ def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
 
 def is_complete(reply: AssistantMessage) -> bool:
     """Return whether the model said all that it wanted to say. No call of another reply runs."""
-    return reply.stop_reason in COMPLETE
+    return reply.stop_reason in (None, "end", "tool_calls")
 
 
 def newest_prompt(log: Records) -> int:
