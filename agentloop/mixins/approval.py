@@ -27,7 +27,7 @@ from pydantic_core import to_jsonable_python
 
 from ..common.gate import Gate, Judgment, Verdict
 from ..errors import ToolError
-from ..messages import JSON, Ask, Decision, Mark, Message, Record, ToolCall, frozen
+from ..messages import JSON, Ask, Decision, Mark, ToolCall, frozen
 from ..tools import Tool, find_tool
 from ..transcript import Fold
 from ..waiting import call_function, logger, within
@@ -82,7 +82,7 @@ class Consent(Fold):
     always: tuple[AlwaysAllow, ...] = ()
     has_plan = False
 
-    def take(self, at: int, record: Record | Message) -> None:
+    def take(self, at: int, record: object) -> None:
         if isinstance(record, AlwaysAllow):
             self.always += (record,)
         elif isinstance(record, PlanApproved):
