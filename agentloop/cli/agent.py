@@ -136,7 +136,7 @@ class Chat:
         for state in self.agent.conversation.open_calls:
             if state.start:
                 self.note(STARTED.format(state.call.name, arguments_of(state.call.parsed or {})))
-        if is_cut_off(self.agent.log):
+        if is_cut_off(self.agent.conversation):
             self.note(GO_ON)
 
     def note(self, text: str) -> None:

@@ -6,7 +6,6 @@ Copy with: the core, mixins/session.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
@@ -14,14 +13,13 @@ from pathlib import Path
 
 from .. import sessions
 from ..common.store import session_path
-from ..messages import Record
 from ..mixins.session import SessionInfo
 from ..transcript import Conversation
 
 
-def is_cut_off(log: Sequence[Record]) -> bool:
+def is_cut_off(conversation: Conversation) -> bool:
     """Return True if the newest run failed, or was killed."""
-    return Conversation(log).catch_up().stop_reason in ("", "error", "cancelled")
+    return conversation.stop_reason in ("", "error", "cancelled")
 
 
 def stem(folder: Path) -> str:
