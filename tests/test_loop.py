@@ -1550,3 +1550,16 @@ async def test_a_listener_that_removes_itself_takes_no_event_from_others():
     events = [event async for event in agent.query_stream("x")]
     assert heard == ["once"]
     assert all_heard == events
+
+
+async def test_a_cancel_that_a_mixin_makes_up_ends_the_run_and_cripples_none():
+    class Broken(Loop):
+        async def call_tool(self, call):
+            await super().call_tool(call)
+            raise asyncio.CancelledError
+
+    agent = Broken(llm=ScriptedModel(call("add", a=1, b=1), "ok"), tools=[add])
+    with pytest.raises(asyncio.CancelledError):
+        await agent.run("x")
+    assert agent.log[-1].stop_reason == "cancelled"
+    assert (await agent.run()).text == "ok"

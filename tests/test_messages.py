@@ -250,6 +250,19 @@ def test_a_mark_of_ones_own_may_hold_a_message_and_bytes():
     assert load_record(dump_record(mark)) == mark
 
 
+@dataclass(frozen=True, slots=True)
+class Paid(Mark):
+    """A mark of the application, with tokens."""
+
+    used: Usage | None
+
+
+def test_tokens_in_a_mark_of_ones_own_keep_what_a_later_version_counts():
+    line = b'{"type":"paid","at":1.0,"used":{"input_tokens":3,"video_tokens":5}}'
+    assert load_record(line).used == Usage(3, extra={"video_tokens": 5})
+    assert load_record(dump_record(Paid(None, at=1.0))) == Paid(None, at=1.0)
+
+
 def test_extra_is_the_applications_and_never_becomes_a_field():
     message = UserMessage("x", extra={"hidden": True, "origin": "nudge", "type": "assistant"})
     assert load_record(dump_record(message)) == message
