@@ -5,13 +5,7 @@ Python looks for modules in the current folder first after `-m`; the command doe
 
 import sys
 
-from .cli.main import main
-
-
-def run() -> int:
-    """Run the command, and return its exit status."""
-    return main(sys.argv[1:])
-
+from .cli.main import main as run
 
 if __name__ == "__main__":
     sys.exit(run())

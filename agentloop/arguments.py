@@ -21,7 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import ErrorDetails, from_json, to_json
 from typing_extensions import TypedDict
 
-from .depends import Function, marked, name_of, signature_of
+from .depends import Function, marked, signature_of
 from .errors import ToolError
 from .messages import JSON
 
@@ -36,11 +36,11 @@ class Arguments:
     """The arguments that a function takes: their schema, and the check of what a model sends.
 
     Each parameter is a property of the object that the model sends, unless it is injected. A single
-    parameter that is a pydantic model is the whole object. `types` go before annotations.
+    parameter that is a pydantic model is the whole object. `tool` is the name for messages, and
+    `types` go before annotations.
     """
 
-    def __init__(self, function: Function, types: Mapping[str, object] = {}) -> None:
-        tool = name_of(function)
+    def __init__(self, function: Function, tool: str, types: Mapping[str, object]) -> None:
         self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
         parameters = signature_of(function).parameters
         self.injected = marked(parameters)

@@ -159,8 +159,3 @@ def signature_of(function: Function) -> Signature:
     function's module. NameError: they use others.
     """
     return inspect.signature(function, eval_str=True)
-
-
-def name_of(function: Function) -> str:
-    """Return the name of a function, for messages."""
-    return getattr(function, "__name__", type(function).__name__)

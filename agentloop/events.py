@@ -15,9 +15,8 @@ from .messages import (
     JSON,
     AssistantMessage,
     Record,
+    RequestRecord,
     RunEnd,
-    SideRequest,
-    Summary,
     ToolMessage,
     Usage,
     UserMessage,
@@ -143,8 +142,8 @@ class RequestEvent:
     messages: int
     kept: int
     tokens: int
-    tokens_kept: int = 0
-    tokens_again: int = 0
+    tokens_kept: int
+    tokens_again: int
 
 
 @dataclass
@@ -200,7 +199,7 @@ EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
 
 def events_of(record: Record) -> Iterator[Event]:
     """Yield the events that tell of a new record of the log."""
-    if isinstance(record, AssistantMessage | Summary | SideRequest) and record.usage is not None:
+    if isinstance(record, RequestRecord) and record.usage is not None:
         yield UsageEvent(record.usage, record.model)
     if isinstance(record, AssistantMessage):
         if record.thinking:

@@ -38,7 +38,7 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import CUT_OFF, is_complete, is_own, sealed, with_unique_ids
+from .transcript import is_complete, is_own, sealed, with_unique_ids
 from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
 
 OUT_OF_TURNS = (
@@ -193,8 +193,11 @@ class Loop(Runs):
         Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
         Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
         """
+        waiting = self.waiting_call(call_id)
+        if waiting.state == "awaiting_approval":
+            raise ValueError(f"{call_id!r} waits for approval: decide() it")
         result = as_content(content, self.max_result_chars)
-        self.add(self.waiting_call(call_id).answer(result))
+        self.add(waiting.call.answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
@@ -248,11 +251,7 @@ class Loop(Runs):
             at_once = self.max_parallel if overlap else 1
             # one task a call; a cancel waits for them, but no longer than the grace
             failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
-            raised += [
-                error
-                for error in failures
-                if error and not isinstance(error, asyncio.CancelledError)
-            ]
+            raised += [error for error in failures if error]
         if not raised:
             return None
         first = min(raised, key=urgency)
@@ -356,14 +355,14 @@ class Loop(Runs):
         Return the Result that ends the run, or None to ask the model again: it may pause, or have
         its calls cut off, a few times in a row.
         """
-        for call in reply.tool_calls:
-            self.record(call.answer(CUT_OFF, is_error=True, origin="cut_off"))
+        for state in self.conversation.open_calls:
+            self.record(sealed(state))
         reason = reply.stop_reason or ""
         most = 1
         if reason == "pause" or (reason == "length" and reply.tool_calls):
             most = MAX_INCOMPLETE
-        requests = self.conversation.run_requests
-        reasons = [each.stop_reason for each in requests if isinstance(each, AssistantMessage)]
+        run = self.conversation.run
+        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
         if reasons[-most:] != [reason] * most:  # fewer in a row
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
@@ -411,12 +410,11 @@ class Loop(Runs):
                     "make it with call.answer(...)"
                 )
             return result, None
-        except TaskComplete as done:
-            return call.answer(done.text), done
         except Stop as stop:
-            if self.conversation.states[call.id].waits:
-                return None, stop
-            return call.answer(stop.text), stop
+            has_begun = not self.conversation.states[call.id].waits
+            if has_begun or isinstance(stop, TaskComplete):
+                return call.answer(stop.text), stop
+            return None, stop
         except BaseException as error:
             if was_cancelled(error):
                 raise

@@ -207,14 +207,6 @@ class ToolCall(_Clean):
             return None
         return cast(JSON, value) if isinstance(value, dict) else None
 
-    @property
-    def wire_arguments(self) -> str:
-        """Return the model's own text if it is a JSON object, else "{}".
-
-        Providers refuse every later request if a history holds anything else here.
-        """
-        return "{}" if self.parsed is None else self.arguments
-
 
 @frozen
 class Citation(_Clean):
@@ -411,6 +403,7 @@ class SideRequest(Mark):
 
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
+RequestRecord = AssistantMessage | Summary | SideRequest  # what stands for a model request
 
 
 # ---- how a run ends

@@ -38,7 +38,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import Conversation, Fold, newest_run, sealed, usage_of, view
+from .transcript import CallState, Conversation, Fold, sealed, usage_of
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -146,15 +146,14 @@ class Runs(Settings):
         here after a restart, too. A prompt closes them, and they do not run.
         """
         opened = self.conversation.open_calls
-        ends = [each.stop_reason for each in newest_run(self.log) if isinstance(each, RunEnd)]
-        if ends != ["needs_answer"]:
+        if self.conversation.stop_reason != "needs_answer":
             opened = [state for state in opened if state.state == "awaiting_approval"]
         return tuple(state.asked for state in opened)
 
-    def waiting_call(self, call_id: str, *, deciding: bool = False) -> ToolCall:
-        """Return a call that can be decided, or answered.
+    def waiting_call(self, call_id: str) -> CallState:
+        """Return what the log says of a call that waits: for a decision, an answer, or `run()`.
 
-        Raises ValueError that says why it cannot, and AgentBusy while a run goes on.
+        Raises ValueError that says why it does not wait, and AgentBusy while a run goes on.
         """
         self.refuse_if_busy()
         state = self.conversation.states.get(call_id)
@@ -162,11 +161,7 @@ class Runs(Settings):
             raise ValueError(f"there is no call {call_id!r}: agent.pending has those that wait")
         if not state.waits:
             raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
-        if deciding and state.ask is None:
-            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
-        if not deciding and state.state == "awaiting_approval":
-            raise ValueError(f"{call_id!r} waits for approval: decide() it")
-        return state.call
+        return state
 
     @property
     def conversation(self) -> Conversation:
@@ -201,10 +196,10 @@ class Runs(Settings):
                 )
         self.record(Reset())
         self.log = self.log[-1:]  # another list, so that no fold takes it for the old one
-        started = [
-            ToolStart(state.call.id) for state in Conversation(messages).catch_up().open_calls
-        ]
-        for message in view([*messages, *started]):
+        history = Conversation(messages).catch_up()
+        for state in history.open_calls:
+            state.note(ToolStart(state.call.id))
+        for message in history.messages:
             if not isinstance(message, SystemMessage):
                 self.record(message)
 
@@ -221,7 +216,7 @@ class Runs(Settings):
         an empty log is a template: fork it once per request. `cls` is the class of the copy, if it
         is to be a subclass of this agent's.
         """
-        same = {name: getattr(self, name) for name in settings_of(type(self))} | settings
+        same = settings_of(self) | settings
         cls = cls or type(self)
         twin = cls(**same)
         vars(twin).update(check_settings(cls, same))  # which __post_init__ may have changed
@@ -325,11 +320,11 @@ class Runs(Settings):
                     "there is nothing to go on with, as the model had the last word: "
                     "give run() a prompt, such as 'Go on.'"
                 )
-            self.record(RunStart(extra=extra))
-            return
-        if not (prompt.strip() if isinstance(prompt, str) else prompt):
+        elif not (prompt.strip() if isinstance(prompt, str) else prompt):
             raise ValueError("the prompt is empty: say what to do")
         self.record(RunStart(extra=extra))
+        if prompt is None:
+            return
         for state in self.conversation.open_calls:
             self.record(sealed(state))
         message = UserMessage(prompt)
@@ -359,7 +354,7 @@ class Runs(Settings):
 
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
-        usage = usage_of(self.conversation.run_requests)
+        usage = usage_of(self.conversation.run)
         opened = tuple(state.asked for state in self.conversation.open_calls)
         result = replace(result, usage=usage, pending=self.pending or opened)
         self.add(RunEnd(result.stop_reason, text=result.text))

@@ -76,7 +76,7 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
 
     Raises SettingError.
     """
-    known = settings_of(cls)
+    known = _model(cls).model_fields
     for name in settings.keys() - known:
         near = get_close_matches(name, known, 1, 0.7)
         remedy = "no class of it has this setting: add its mixin"
@@ -90,9 +90,10 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
 
 
-def settings_of(cls: type) -> list[str]:
-    """Return the names of the settings of a class."""
-    return [*_model(cls).model_fields]
+def settings_of(made: Settings) -> dict[str, Any]:
+    """Return the settings that an object has now, as keywords of its constructor."""
+    cls: type = type(made)
+    return {name: getattr(made, name) for name in _model(cls).model_fields}
 
 
 @cache

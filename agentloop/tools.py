@@ -25,7 +25,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from pydantic import TypeAdapter
 
 from .arguments import Arguments, read_object, type_of
-from .depends import Overrides, Resolver, name_of
+from .depends import Overrides, Resolver
 from .errors import ToolError
 from .messages import JSON, Extra, TaskComplete
 from .waiting import WorkThread
@@ -108,10 +108,12 @@ class FunctionTool(Tool, Generic[P, R]):
         **options: Any,
     ) -> None:
         functools.update_wrapper(self, function)
-        self.function, name = function, name or name_of(function)
+        self.function = function
+        own_name: str = getattr(function, "__name__", type(function).__name__)
+        name = name or own_name
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
-        self.takes = takes = Arguments(function, types)
+        self.takes = takes = Arguments(function, name, types)
         super().__init__(name, description or takes.description, takes.schema, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -21,6 +21,8 @@ from .messages import (
     Fork,
     Message,
     Record,
+    RequestRecord,
+    RunEnd,
     RunStart,
     SideRequest,
     Summary,
@@ -32,12 +34,10 @@ from .messages import (
 )
 
 Records = Sequence[Record | Message]
-RequestRecord = AssistantMessage | Summary | SideRequest
 CallStatus = Literal[
     "pending", "awaiting_approval", "running", "completed", "failed", "denied", "cut_off", "sealed"
 ]
 
-COMPLETE = (None, "end", "tool_calls")  # the stop reasons of a reply whose calls may run
 NEVER_STARTED = "Not run: the run ended before this call started. It had no effects."
 OUTCOME_UNKNOWN = (
     "Interrupted: this call had started and its outcome is unknown. "
@@ -59,7 +59,7 @@ class Fold:
     is another list.
     """
 
-    def __init__(self, log: Records = ()) -> None:
+    def __init__(self, log: Records) -> None:
         self.log = log
         self._taken = 0
         self._last: object = None
@@ -88,21 +88,24 @@ class Conversation(Fold):
 
     states: a CallState for each call, by its id.
     requests: the records that stand for a model request, from the newest Fork on.
-    run_requests: those of the newest run.
+    run: the records of the newest run.
+    stop_reason: how that has ended; "" if it goes on or was killed, None if there is none.
     """
 
-    def __init__(self, log: Records = ()) -> None:
+    stop_reason: str | None = None
+
+    def __init__(self, log: Records) -> None:
         super().__init__(log)
         self.states: dict[str, CallState] = {}
         self.requests: list[RequestRecord] = []
-        self.run_requests: list[RequestRecord] = []
+        self.run: list[Record | Message] = []
         self._begin_view()
 
     @property
     def messages(self) -> list[Message]:
         """Return the messages that the model sees. A call without a result gets one."""
         messages = list(self._messages)
-        for place in self._open.values():
+        for place in self._open:
             messages[place.index] = place.fill(sealed(place.state))
         return messages
 
@@ -134,19 +137,20 @@ class Conversation(Fold):
             if state := self.states.get(record.call_id):
                 state.note(record)
         elif isinstance(record, RunStart):
-            self.run_requests = []
+            self.run = []
+            self.stop_reason = ""
+        elif isinstance(record, RunEnd):
+            self.stop_reason = record.stop_reason
         elif isinstance(record, Fork):
             self.requests = []
         if is_request(record):
             self.requests.append(record)
-            self.run_requests.append(record)
+        self.run.append(record)
 
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # of the calls in view
-        # where results to come will stand, by the call's id in the log, in order
-        self._places: dict[str, list[_Place]] = {}
-        self._open: dict[int, _Place] = {}  # the same, by their index in the view
+        self._open: list[_Place] = []  # where results to come will stand, in order
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
@@ -155,17 +159,17 @@ class Conversation(Fold):
             self._ids.update(call.id for call in reply.tool_calls)
             if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 self._messages.append(reply)
-            self._places |= {call.id: [] for call in record.tool_calls}
             for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
                 place = _Place(len(self._messages), shown.id, self.states[call.id])
-                self._places[call.id].append(place)
-                self._open[place.index] = place
+                self._open.append(place)
                 self._messages.append(sealed(place.state))  # a stand-in, which `messages` replaces
         elif isinstance(record, ToolMessage):
-            if found := self._places.get(record.tool_call_id):
-                place = found.pop(0)
-                del self._open[place.index]
-                self._messages[place.index] = place.fill(record)
+            state = self.states.get(record.tool_call_id)
+            for place in self._open:
+                if place.state is state:
+                    self._messages[place.index] = place.fill(record)
+                    self._open.remove(place)
+                    break
         elif isinstance(record, Message):
             self._messages.append(record)
 
@@ -219,7 +223,7 @@ def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
 
 def is_complete(reply: AssistantMessage) -> bool:
     """Return whether the model said all that it wanted to say. No call of another reply runs."""
-    return reply.stop_reason in COMPLETE
+    return reply.stop_reason in (None, "end", "tool_calls")
 
 
 def newest_prompt(log: Records) -> int:
@@ -315,38 +319,25 @@ class CallState:
             self.state = result.origin
 
 
-def call_states(records: Records) -> dict[str, CallState]:
-    """Return what happened to each call, by its id."""
-    return Conversation(records).catch_up().states
-
-
 def sealed(state: CallState) -> ToolMessage:
     """Return a result for a call that has none: it says what is known of the call."""
     if state.state == "denied":
-        return denied(state.call, state.decision.reason if state.decision else "")
+        return denied(state, state.decision.reason if state.decision else "")
     if state.state == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
     return state.call.answer(text, is_error=True, origin="sealed")
 
 
-def denied(call: ToolCall, reason: str, *, started: bool = False) -> ToolMessage:
+def denied(state: CallState, reason: str) -> ToolMessage:
     """Return the result of a call that was not allowed, or not allowed to start once more."""
-    if started:
+    if state.start:
         text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
-        return call.answer(text, is_error=True, origin="sealed")
-    return call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
+        return state.call.answer(text, is_error=True, origin="sealed")
+    return state.call.answer(f"{DENIED} {reason}".strip(), is_error=True, origin="denied")
 
 
-# ---- runs and their tokens
-
-
-def newest_run(log: Sequence[Record]) -> Sequence[Record]:
-    """Return the records of the newest run."""
-    for at in reversed(range(len(log))):
-        if isinstance(log[at], RunStart):
-            return log[at:]
-    return ()
+# ---- requests and their tokens
 
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
@@ -356,6 +347,7 @@ def is_request(record: object) -> TypeGuard[RequestRecord]:
     return isinstance(record, AssistantMessage | SideRequest)
 
 
-def usage_of(requests: Iterable[RequestRecord]) -> Usage:
-    """Return the tokens of some requests, added up."""
+def usage_of(records: Iterable[object]) -> Usage:
+    """Return the tokens of the requests among some records, added up."""
+    requests = filter(is_request, records)
     return sum((each.usage for each in requests if each.usage), Usage())

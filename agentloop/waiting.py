@@ -31,8 +31,9 @@ async def settle(
 ) -> list[T | BaseException]:
     """Return what `function` returned or raised for each item, in order.
 
-    `at_once` of them run at a time, and a failure of one stops no other. If this is cancelled, it
-    cancels those that still run, waits for them up to `grace` seconds and raises CancelledError.
+    `at_once` of them run at a time, and a failure of one stops no other. One that cancels itself is
+    left out. If this is cancelled, it cancels those that still run, waits for them up to `grace`
+    seconds and raises CancelledError.
     """
     slots = asyncio.Semaphore(at_once)
 
@@ -46,7 +47,7 @@ async def settle(
     except asyncio.CancelledError:
         await cancel_and_wait(tasks, grace)
         raise
-    return [asyncio.CancelledError() if task.cancelled() else task.result() for task in tasks]
+    return [task.result() for task in tasks if not task.cancelled()]
 
 
 async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
@@ -234,10 +235,9 @@ class WorkThread:
             with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(ended.set)
 
-        if self._is_left:
-            self._jobs.put(job)
-            raise asyncio.CancelledError
         self._jobs.put(job)
+        if self._is_left:
+            raise asyncio.CancelledError
         if not self._is_started:  # only now, so that tools begin in the order of their calls
             self._is_started = True
             work = partial(copy_context().run, self._work)

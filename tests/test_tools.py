@@ -655,3 +655,10 @@ def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: in
 )
 def test_an_error_is_described_by_its_type_and_first_line(error: BaseException, text: str) -> None:
     assert describe_error(error) == text
+
+
+def test_what_is_wrong_with_a_tool_is_said_of_the_name_that_it_was_given():
+    with pytest.raises(TypeError, match="tool 'find': parameter 'what' needs a type annotation"):
+
+        @tool("Find", name="find")
+        def search(what): ...

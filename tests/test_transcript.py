@@ -31,8 +31,8 @@ from agentloop.transcript import (
     NEVER_STARTED,
     OUTCOME_UNKNOWN,
     SUMMARY_INTRO,
+    CallState,
     Conversation,
-    call_states,
     denied,
     sealed,
     usage_of,
@@ -49,6 +49,10 @@ def asks(*calls):
 
 def answers(call_id, text="ok"):
     return ToolMessage(call_id, "add", text)
+
+
+def states_of(log):
+    return Conversation(log).catch_up().states
 
 
 ids = st.sampled_from(["", "a", "b", "c"])
@@ -93,8 +97,8 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     log += [ToolStart(name, at=2.0) for name in "cefg"]
     log += [answers("e"), ToolMessage("f", "add", "LookupError", is_error=True, seconds=0.5)]
     log += [ToolMessage("g", "add", OUTCOME_UNKNOWN, is_error=True, origin="sealed")]
-    log += [denied(ToolCall("h", "add"), "A rule says so.")]
-    trails = call_states(log)
+    log += [denied(CallState(ToolCall("h", "add")), "A rule says so.")]
+    trails = states_of(log)
     assert {name: trails[name].state for name in ids} == {
         "a": "pending",
         "b": "awaiting_approval",
@@ -108,7 +112,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     assert (trails["b"].ask.at, trails["c"].start.at, trails["e"].decision) == (1.0, 2.0, yes)
     assert trails["f"].start.at + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
-    assert call_states([load_record(dump_record(record)) for record in log]) == trails
+    assert states_of([load_record(dump_record(record)) for record in log]) == trails
     results = [sealed(state) for state in Conversation(log).catch_up().open_calls]
     assert {result.tool_call_id: result.text for result in results} == {
         "a": NEVER_STARTED,
@@ -123,11 +127,11 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
 
 def test_a_call_that_was_allowed_is_pending_until_it_starts_and_asked_for_no_more():
     log = [TASK, asks(A), Ask("a", "why"), Decision("a", True)]
-    state = call_states(log)["a"]
+    state = states_of(log)["a"]
     assert (state.state, state.waits) == ("pending", True)
     log += [Ask("a", "once more")]
-    assert call_states(log)["a"].state == "awaiting_approval"
-    assert Conversation(log).catch_up().open_calls == [call_states(log)["a"]]
+    assert states_of(log)["a"].state == "awaiting_approval"
+    assert Conversation(log).catch_up().open_calls == [states_of(log)["a"]]
 
 
 def test_a_call_in_a_reply_that_was_cut_off_is_shown_as_one_that_did_not_run():
@@ -138,10 +142,10 @@ def test_a_call_in_a_reply_that_was_cut_off_is_shown_as_one_that_did_not_run():
 
 def test_what_was_asked_for_is_the_call_as_a_gate_has_changed_it():
     log = [TASK, asks(A), Ask("a", "why")]
-    assert call_states(log)["a"].asked == A
+    assert states_of(log)["a"].asked == A
     log += [Ask("a", "why", "subtract", '{"b":1}')]
-    assert call_states(log)["a"].asked == ToolCall("a", "subtract", '{"b":1}')
-    assert call_states(log)["a"].call == A
+    assert states_of(log)["a"].asked == ToolCall("a", "subtract", '{"b":1}')
+    assert states_of(log)["a"].call == A
 
 
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
@@ -197,16 +201,16 @@ def test_after_a_summary_what_was_sent_into_the_first_run_is_there_too():
 
 def test_a_call_that_has_started_is_never_denied_whatever_its_result_says():
     log = [TASK, asks(A), ToolStart("a"), ToolMessage("a", "add", "Denied by the bank", True)]
-    assert call_states(log)["a"].state == "failed"
+    assert states_of(log)["a"].state == "failed"
     log[-1] = replace(log[-1], origin="denied")
-    assert call_states(log)["a"].state == "failed"
+    assert states_of(log)["a"].state == "failed"
 
 
 def test_a_call_that_had_started_is_not_denied_by_whoever_keeps_it_from_starting_again():
     log = [TASK, asks(A), ToolStart("a"), Ask("a"), Decision("a", False, "Not twice.")]
-    assert call_states(log)["a"].state == "sealed"
+    assert states_of(log)["a"].state == "sealed"
     assert view(log)[-1].text == OUTCOME_UNKNOWN
-    result = denied(A, "Not twice.", started=True)
+    result = denied(states_of(log)["a"], "Not twice.")
     assert (result.origin, OUTCOME_UNKNOWN in result.text) == ("sealed", True)
     assert result.is_error
 
@@ -220,13 +224,20 @@ def test_a_fold_that_goes_on_with_a_log_says_what_one_from_its_beginning_says(lo
         assert agent.messages == anew.messages == view(agent.log)
         assert agent.conversation.states == anew.states
         assert agent.conversation.requests == anew.requests
-        assert agent.conversation.run_requests == anew.run_requests
+        assert agent.conversation.run == anew.run
         assert agent.usage == usage_of(anew.requests)
     del agent.log[cut:]
     agent.record(TASK)
     assert agent.messages == view(agent.log), "a log that was cut is taken anew"
     agent.load_history([TASK])
     assert agent.messages == [TASK]
+
+
+def test_the_log_says_how_the_newest_run_has_ended():
+    log = [TASK]
+    for record, ended in [(RunStart(), ""), (RunEnd("limit:cost"), "limit:cost"), (RunStart(), "")]:
+        log.append(record)
+        assert Conversation(log).catch_up().stop_reason == ended
 
 
 def test_a_fold_goes_on_with_a_log_that_has_grown_and_with_no_other():

@@ -183,7 +183,7 @@ class Screen(Drawn):
         """Take what was typed."""
         text = self.buffer.text.strip()
         if not text:
-            if not self.work and is_cut_off(self.agent.log):
+            if not self.work and is_cut_off(self.agent.conversation):
                 self.begin(self.reply(None))
         elif text.endswith("\\"):
             self.buffer.delete_before_cursor()
@@ -280,7 +280,7 @@ class Screen(Drawn):
         self.status = ""
         self.work = None
         self.session.app.invalidate()
-        if is_cut_off(self.agent.log):
+        if is_cut_off(self.agent.conversation):
             self.note(GO_ON)
         self.take_next()
 

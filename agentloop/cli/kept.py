@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
@@ -12,17 +11,14 @@ from pathlib import Path
 
 from .. import sessions
 from ..common.store import read_log, session_path
-from ..messages import Record, RunEnd
 from ..mixins.session import SessionInfo
-from ..transcript import is_own, newest_run
+from ..transcript import Conversation, is_own
 from .terminal import one_line
 
 
-def is_cut_off(log: Sequence[Record]) -> bool:
+def is_cut_off(conversation: Conversation) -> bool:
     """Return True if the newest run failed, or was killed."""
-    run = newest_run(log)
-    ends = [record.stop_reason for record in run if isinstance(record, RunEnd)]
-    return bool(run) and (not ends or ends[-1] in ("error", "cancelled"))
+    return conversation.stop_reason in ("", "error", "cancelled")
 
 
 def stem(folder: Path) -> str:

@@ -54,8 +54,10 @@ NO_EXTRA = (
 )
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the program with the words of its command line, and return its exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the program with these words, or those of its command line. Return its exit status."""
+    if words is None:
+        words = sys.argv[1:]
     name = words[0] if words and words[0] in COMMANDS else ""
     command = COMMANDS.get(name, chat)
     options = parser(name, command).parse_args(words[1:] if name else words)

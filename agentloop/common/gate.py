@@ -78,9 +78,7 @@ class Judgment:
 class Gate(Loop):
     """Lets a call of a turn run if its judgment allows that, or says nothing."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._judgments = dict[str, Judgment]()  # of this turn's calls, by call id
+    _judgments: Mapping[str, Judgment] = {}  # of this turn's calls, by call id
 
     async def judge(self, judgment: Judgment) -> Judgment:
         """Return what this gate, and those at its right, say of a call."""
@@ -105,12 +103,12 @@ class Gate(Loop):
         return await super().call_tools([judgment.call for judgment in judgments.values()])
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
+        state = self.conversation.states[call.id]
         judgment = self._judgments.get(call.id)
         if judgment is None or judgment.call != call:
-            return denied(call, CHANGED)
+            return denied(state, CHANGED)
         if judgment.denies:
-            started = self.conversation.states[call.id].start is not None
-            return denied(call, judgment.reason, started=started)
+            return denied(state, judgment.reason)
         if judgment.verdict == Verdict.INVALID:
             return call.answer(judgment.reason, is_error=True)
         return await super().call_tool(call)

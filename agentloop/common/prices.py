@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ..loop import Loop
-from ..messages import Usage
-from ..transcript import RequestRecord
+from ..messages import RequestRecord, Usage
 
 # where nobody sends a bill: this machine, its network, a name without a dot
 LOCAL = r"https?://((127|10|192\.168|172\.(1[6-9]|2\d|3[01]))\.[\d.]+|\[::1\]|[\w-]+)(:\d+)?/"

@@ -27,7 +27,7 @@ from pydantic_core import to_jsonable_python
 
 from ..common.gate import Gate, Judgment, Verdict
 from ..errors import ToolError
-from ..messages import JSON, Ask, Decision, Mark, Message, Record, ToolCall, frozen
+from ..messages import JSON, Ask, Decision, Mark, ToolCall, frozen
 from ..tools import Tool, find_tool
 from ..transcript import Fold
 from ..waiting import call_function, logger, within
@@ -84,7 +84,7 @@ class Consent(Fold):
     always: tuple[AlwaysAllow, ...] = ()
     has_plan = False
 
-    def take(self, at: int, record: Record | Message) -> None:
+    def take(self, at: int, record: object) -> None:
         if isinstance(record, AlwaysAllow):
             self.always += (record,)
         elif isinstance(record, PlanApproved):
@@ -121,7 +121,8 @@ class Approval(Gate):
         Raises ValueError that says why the call cannot be decided, and AgentBusy while a run goes
         on.
         """
-        self.waiting_call(call_id, deciding=True)
+        if self.waiting_call(call_id).ask is None:
+            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
         if verdict not in ("allow", "deny"):
             raise ValueError(f"{verdict!r} is no verdict over {call_id!r}: say 'allow' or 'deny'")
         self.record(Decision(call_id, verdict == "allow", note, by))

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..common.prices import Priced, cost_of
-from ..messages import Usage
-from ..transcript import RequestRecord, usage_of
+from ..messages import RequestRecord, Usage
+from ..transcript import is_request, usage_of
 
 
 class Bill(NamedTuple):
@@ -47,7 +47,7 @@ class Cost(Priced):
     @property
     def run_bill(self) -> Bill:
         """Return the bill of the newest run."""
-        return self._bill(self.conversation.run_requests)
+        return self._bill([each for each in self.conversation.run if is_request(each)])
 
     @property
     def model_bills(self) -> dict[str, Bill]:

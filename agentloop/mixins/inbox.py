@@ -31,7 +31,7 @@ from ..messages import (
     UserOrigin,
     frozen,
 )
-from ..transcript import Fold, Records, newest_run
+from ..transcript import Fold, Records
 
 sending = RLock()  # held while something is sent, recorded or delivered
 
@@ -97,8 +97,8 @@ class Inbox(Loop):
         with sending:
             origin: UserOrigin = "program" if hidden else "sent"
             self.record(Sent(UserMessage(content, origin, token_hex(8))))
-            ended = any(isinstance(record, RunEnd) for record in newest_run(self.log))
-            if ended or not self.running:  # no further request of a run will deliver it
+            ended = self.conversation.stop_reason or not self.running
+            if ended:  # no further request of a run will deliver it
                 self._deliver()
 
     async def context(self) -> list[Message]:

@@ -28,6 +28,7 @@ from ..messages import (
     Fork,
     Message,
     Record,
+    RequestRecord,
     Result,
     RunStart,
     SideRequest,
@@ -37,12 +38,12 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, RequestRecord, denied, is_request, sealed
+from ..transcript import Fold, Records, is_request, sealed
 from ..waiting import within
 
 Outcome = TypeVar("Outcome")
 
-NOT_RUN = "The limit of {} is reached. If the run goes on and needs this call, ask again."
+NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs this call, ask again."
 NO_PRICE = (
     "max_cost: the price of {0!r} is not known. Install genai-prices, or set "
     "prices={{{0!r}: Price(input=..., output=...)}}, which is money for a million tokens"
@@ -94,7 +95,7 @@ class Limits(Priced):
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         counted = [call for call in calls if call.name not in self.limit_exempt]
-        refused: list[ToolCall] = []
+        refused = list[ToolCall]()
         if self.max_tool_calls:
             used = self._spent()["tool_calls"] - len(counted)  # this turn's are in the log already
             refused = counted[max(self.max_tool_calls - used, 0) :]
@@ -157,7 +158,7 @@ class Limits(Priced):
 class Spent(Fold):
     """What the newest run of a log has used."""
 
-    def __init__(self, log: Records, price: PriceOf | None = None, *exempt: str) -> None:
+    def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)
         self._price = price
         self._exempt = exempt
@@ -187,7 +188,7 @@ class Spent(Fold):
         elif isinstance(record, ToolMessage) and record.is_error:
             self._failures[record.tool_name] += 1
         elif isinstance(record, ToolMessage):
-            self._failures[record.tool_name] = 0
+            del self._failures[record.tool_name]
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)
@@ -210,4 +211,4 @@ class Spent(Fold):
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
     """Answer a call that a limit keeps from running."""
-    return denied(call, NOT_RUN.format(kind))
+    return call.answer(NOT_RUN.format(kind), is_error=True, origin="denied")

@@ -58,7 +58,7 @@ class Tracing(Loop):
                 self._inside("invoke_agent", self.agent_name, about)
             )
         elif isinstance(record, RunEnd):
-            usage = usage_of(self.conversation.run_requests)
+            usage = usage_of(self.conversation.run)
             self._span.set_attributes(attributes_of(record.stop_reason, usage))
             if record.error:
                 fail(self._span, record.error.partition(":")[0])  # the rest may be content

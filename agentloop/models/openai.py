@@ -48,6 +48,7 @@ from .wire import (
     plain_text,
     read_citations,
     stop_reason,
+    wire_arguments,
     wire_id,
     wire_name,
 )
@@ -90,7 +91,7 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
                 written[name] = raw[name]
     calls = list[JSON]()
     for call in message.tool_calls:
-        function = {"name": wire_name(call.name), "arguments": call.wire_arguments}
+        function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}
         own: JSON = {"id": wire_id(call.id), "type": "function", "function": function}
         if is_own and call.extra:
             own = {**call.extra, **own}

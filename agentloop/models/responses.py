@@ -42,6 +42,7 @@ from .wire import (
     read_counts,
     rewrite_schema,
     stop_reason,
+    wire_arguments,
     wire_id,
     wire_name,
 )
@@ -208,7 +209,7 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
             "type": "function_call",
             "call_id": wire_id(call.id),
             "name": wire_name(call.name),
-            "arguments": call.wire_arguments,
+            "arguments": wire_arguments(call),
         }
         for call in message.tool_calls
     ]

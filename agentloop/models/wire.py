@@ -221,6 +221,14 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     return hashlib.sha256(call_id.encode()).hexdigest()[:40]
 
 
+def wire_arguments(call: ToolCall) -> str:
+    """Return the model's own text if it is a JSON object, else "{}".
+
+    Providers refuse every later request if a history holds anything else here.
+    """
+    return "{}" if call.parsed is None else call.arguments
+
+
 def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
     """Write what a provider is told of a tool: its name, what it does, its schema, and its `extra`.
 

@@ -19,7 +19,7 @@ from ..depends import Depends, current_agent
 from ..loop import Loop
 from ..messages import AssistantMessage, Message, RunEnd
 from ..tools import tool
-from ..transcript import Records, call_states, is_own
+from ..transcript import Conversation, Records, is_own
 
 PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
 # a character of Chinese or Japanese, or the letters and digits in a row of another script
@@ -83,7 +83,7 @@ def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
             unanswered.clear()
             if record.text and id(record) not in seen:
                 texts.append(f"assistant: {record.text}")
-    for state in call_states(log).values():
+    for state in Conversation(log).catch_up().states.values():
         if state.result and state.call.name != recall.name and id(state.result) not in seen:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))
             texts.append(f"{state.call.name}: {arguments}\n{state.result.text}")

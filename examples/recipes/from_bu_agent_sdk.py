@@ -17,7 +17,6 @@ from agentloop import CompactionConfig, Cost, FinalResponseEvent, ImagePart, Scr
 from agentloop.content import as_content
 from agentloop.messages import Mark, frozen
 from agentloop.tools import FunctionTool
-from agentloop.transcript import newest_run
 
 BaseChatModel, BaseMessage = agentloop.ChatModel, agentloop.Message
 AgentEvent = agentloop.events.Event
@@ -204,7 +203,7 @@ class Agent(Cost, agentloop.Agent):
         answer = await super().finish(result)
         if answer is None or answer.stop_reason != "completed" or self.require_done_tool:
             return answer
-        if any(isinstance(record, AskedForTodos) for record in newest_run(self.log)):
+        if any(isinstance(record, AskedForTodos) for record in self.conversation.run):
             return answer
         prompt = await self._get_incomplete_todos_prompt()
         if not prompt:

@@ -13,12 +13,12 @@ from agentloop import Agent, ChatModel, Fallback, Loop, Request, ScriptedModel, 
 from agentloop import messages as m
 from agentloop.errors import Overloaded, ToolError
 from agentloop.models.scripted import call
-from agentloop.transcript import newest_run
+from agentloop.transcript import Records
 
 
-def difficulty(log: Sequence[m.Record]) -> int:
-    """How often the newest run of a log met an error, or asked for a stronger model."""
-    results = [record for record in newest_run(log) if isinstance(record, m.ToolMessage)]
+def difficulty(run: Records) -> int:
+    """How often a run met an error, or asked for a stronger model."""
+    results = [record for record in run if isinstance(record, m.ToolMessage)]
     return sum(result.is_error or result.tool_name == "think_harder" for result in results)
 
 
@@ -28,7 +28,7 @@ class Levels(Loop):
     levels: Sequence[ChatModel] = ()
 
     async def call_model(self, request: Request) -> m.AssistantMessage:
-        level = min(difficulty(self.log), len(self.levels))
+        level = min(difficulty(self.conversation.run), len(self.levels))
         if level and request.model is None:
             request = replace(request, model=self.levels[level - 1])
         return await super().call_model(request)

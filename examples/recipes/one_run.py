@@ -22,7 +22,7 @@ def settings(agent: Loop, **for_now: Any) -> Iterator[None]:
     """
     agent.refuse_if_busy()
     cls = type(agent)
-    usual = {name: getattr(agent, name) for name in settings_of(cls)}
+    usual = settings_of(agent)
     checked = check_settings(cls, usual | for_now)
     by_name(checked["tools"])
     try:

@@ -17,7 +17,6 @@ from agentloop import (
     tool,
 )
 from agentloop.models.scripted import call
-from agentloop.transcript import newest_run
 
 HURRY = "There are {} turns left in this run: come to an end."
 
@@ -28,7 +27,7 @@ class LastTurns(Loop):
     last_turns: int = 3
 
     async def context(self) -> list[Message]:
-        text, run = HURRY.format(self.last_turns), newest_run(self.log)
+        text, run = HURRY.format(self.last_turns), self.conversation.run
         turns = sum(isinstance(record, AssistantMessage) for record in run)
         told = any(isinstance(record, UserMessage) and record.text == text for record in run)
         if turns >= self.max_iterations - self.last_turns and not told:

@@ -48,7 +48,8 @@ class StrictSkills(Skills):
             if skill.name == active and names is not None:
                 allowed = [*names, "skill", *self.skill_exempt]
                 if call.name.lower() not in [name.lower() for name in allowed]:
-                    return denied(call, NOT_ALLOWED.format(active, ", ".join(allowed)))
+                    state = self.conversation.states[call.id]
+                    return denied(state, NOT_ALLOWED.format(active, ", ".join(allowed)))
         return await super().call_tool(call)
 
 

@@ -17,7 +17,7 @@ from agentloop.depends import current_call
 from agentloop.messages import Ask, Decision, ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
-from agentloop.transcript import OUTCOME_UNKNOWN, call_states
+from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import mixins, test_loop
 from ..test_loop import shown
@@ -95,7 +95,7 @@ class TestApproval(test_loop.TestLoop):
         assert (await agent.run("go")).stop_reason == "completed"
         assert ran == []
         assert shown(agent.llm.requests[1])[-1].startswith("Denied")
-        assert call_states(agent.log).popitem()[1].state == "denied"
+        assert agent.conversation.states.popitem()[1].state == "denied"
 
     @pytest.mark.parametrize("verdict", ["deny", "ask", "allow"])
     @pytest.mark.parametrize("broken", BROKEN_RULES)
@@ -214,7 +214,7 @@ class TestApproval(test_loop.TestLoop):
             assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["x", "y"]
         assert results(agent)[2].endswith("Not z.")
-        trails = call_states(agent.log)
+        trails = agent.conversation.states
         states = [(t.state, t.decision and t.decision.by) for t in trails.values()]
         assert states == [("completed", "anna"), ("completed", None), ("denied", "user")]
 
@@ -239,7 +239,7 @@ class TestApproval(test_loop.TestLoop):
         agent.decide(waiting.id, "deny", "Not twice.")
         assert (await agent.run()).text == "I stop here."
         assert results(agent) == [OUTCOME_UNKNOWN]
-        assert call_states(agent.log)[waiting.id].state == "sealed"
+        assert agent.conversation.states[waiting.id].state == "sealed"
 
     async def test_what_cannot_be_decided_is_an_error(self):
         async def busy(call, reason):
@@ -380,7 +380,7 @@ class World:
         )
 
     def decide(self, agent):
-        for call_id, state in call_states(agent.log).items():
+        for call_id, state in agent.conversation.states.items():
             verdict = self.chance.choice(["allow", "allow", "deny", "perhaps"])
             with suppress(ValueError):
                 agent.decide(call_id, verdict)

@@ -136,7 +136,7 @@ class TestCost(test_loop.TestLoop):
         agent = with_a_helper(reply(used=Usage(MILLION, 0)), **settings)
         assert (await agent.run("x")).stop_reason == "limit:cost"
         assert agent.cost == pytest.approx(11)
-        assert "The limit of cost is reached" in agent.messages[-1].text
+        assert "the limit of cost is reached" in agent.messages[-1].text
 
     def test_without_the_package_of_prices_none_is_known(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "genai_prices", None)

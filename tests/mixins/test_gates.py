@@ -24,7 +24,6 @@ from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks, fires_for
 from agentloop.models.scripted import call
 from agentloop.toolkits.todo import Todo
-from agentloop.transcript import call_states
 
 from .. import test_loop
 from . import results
@@ -303,7 +302,7 @@ class TestGate(test_loop.TestLoop):
         gates = gates if isinstance(gates, list) else [gates]
         agent, did = agent_with(bases, gates, [asked, "ok"], approval_mode="auto")
         await agent.run("go")
-        [state] = call_states(agent.log).values()
+        [state] = agent.conversation.states.values()
         assert (state.state, repr(did)) == (said, repr(ran))  # 1 is no True
 
     @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from agentloop import Agent, CompactionConfig, ScriptedModel, Session, ToolCall,
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks
-from agentloop.transcript import call_states
 
 from .. import mixins, test_loop
 from ..test_loop import shown
@@ -156,7 +155,7 @@ class TestHooks(test_loop.TestLoop):
             agent, ran = acting(bash("git push"), "ok", hooks=[hook])
             await agent.run("go")
             assert shown(agent.llm.requests[1])[-1].endswith("did not run. Not on Fridays.")
-            [state] = call_states(agent.log).values()
+            [state] = agent.conversation.states.values()
             assert (state.state, ran) == ("denied", [])
 
     async def test_hooks_run_in_order_and_each_sees_the_arguments_of_the_one_before(self):

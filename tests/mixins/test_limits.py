@@ -20,7 +20,7 @@ from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, Spent
 from agentloop.models.scripted import call, validate
-from agentloop.transcript import DENIED, OUTCOME_UNKNOWN
+from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import test_loop
 from ..test_loop import add, fail
@@ -147,8 +147,8 @@ class TestEveryLimit(test_loop.TestLoop):
 
         agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
         assert (await agent.run("x")).stop_reason == "limit:tokens"
-        assert results(agent) == ["asked"] * 2 + [f"{DENIED} {NOT_RUN.format('tokens')}"] * 2
-        assert Spent(agent.log).catch_up().used["requests"] == 3
+        assert results(agent) == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
+        assert Spent(agent.log, None).catch_up().used["requests"] == 3
 
     @pytest.mark.parametrize("prices", [None, {"other-model": Price(1, 1)}])
     async def test_max_cost_without_a_price_is_an_error_before_the_first_request(self, prices):
@@ -209,7 +209,7 @@ class TestEveryLimit(test_loop.TestLoop):
         agent = limited(late, "ok", max_seconds=0.05)
         assert (await agent.run("x")).stop_reason == "limit:seconds"
         assert len(asyncio.all_tasks()) == 1, "the request is stopped"
-        assert Spent(agent.log).catch_up().used["requests"] == 0
+        assert Spent(agent.log, None).catch_up().used["requests"] == 0
         assert (await agent.run()).text == "ok", "run() goes on"
 
     async def test_tools_that_hang_are_stopped_and_others_keep_their_results(self):

@@ -25,6 +25,7 @@ from agentloop.models import http
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
+from agentloop.models.wire import wire_arguments
 from agentloop.tools import Tool, tool
 from tests import some
 from tests.doubles.fault_server import (
@@ -888,3 +889,12 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(wire, key):
     with pytest.raises(ValueError, match="api_key") as caught:
         wire.model("http://x", api_key=key)
     assert "1234567" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", " ", "null", "[]", '"x"', "5", '{"a":', "{'a': 1}", "[" * 10**5]
+)
+def test_on_the_wire_arguments_are_an_object_whatever_the_model_wrote(arguments):
+    assert wire_arguments(ToolCall("1", "x", arguments)) == "{}"
+    good = ' {"b": 1,\n"a":2} '
+    assert wire_arguments(ToolCall("1", "x", good)) == good

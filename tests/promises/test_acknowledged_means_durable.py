@@ -33,7 +33,6 @@ from agentloop.common.store import read_log
 from agentloop.messages import Unknown
 from agentloop.mixins.inbox import Inbox, Sent, Unread
 from agentloop.mixins.session import Session
-from agentloop.transcript import call_states
 
 from .. import SLOW
 
@@ -195,7 +194,7 @@ class Scene:
         llm = ScriptedModel(lambda messages, tools: "fine")
         settings = {"session": "s", "session_dir": self.folder, "session_fsync": False}
         agent = Next(llm=llm, tools=[charge], **settings)
-        waiting = [call for call, state in call_states(agent.log).items() if state.waits]
+        waiting = [call for call, state in agent.conversation.states.items() if state.waits]
         assert list(agent.fold(Unread).messages) == [], "opening delivers what was sent"
         try:
             agent.run_sync()
@@ -209,7 +208,7 @@ class Scene:
             assert "sent" not in said or shown.count(said["sent"]) == 1
         agent.close()
         assert read_log(self.folder / "s.jsonl") == agent.log
-        self.call_ids = set(call_states(agent.log))
+        self.call_ids = set(agent.conversation.states)
 
 
 @pytest.mark.timeout(900)

@@ -25,7 +25,7 @@ from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import ask_user, question_text
 from agentloop.toolkits.subagent import as_tool
-from agentloop.transcript import NEVER_STARTED, call_states
+from agentloop.transcript import NEVER_STARTED
 
 from ..doubles.openai_double import calls
 from ..doubles.wires import WIRES
@@ -142,7 +142,7 @@ async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():
     with pytest.raises(ValueError, match=f"{closed.id!r} does not wait: it is sealed"):
         agent.answer(closed.id, "x")
     [question] = (await agent.run("Once more.")).pending
-    looked = next(state.call for state in call_states(agent.log).values() if state.start)
+    looked = next(state.call for state in agent.conversation.states.values() if state.start)
     agent.answer(question.id, "x")
     for done in (question, looked):
         with pytest.raises(ValueError, match=f"{done.id!r} does not wait: it is completed"):
