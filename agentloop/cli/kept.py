@@ -35,8 +35,7 @@ def free_name(folder: Path) -> str:
 
 def sessions_of(folder: Path) -> list[SessionInfo]:
     """List the folder's sessions in which something was said, newest first."""
-    start = stem(folder)
-    return [each for each in sessions() if each.name.startswith(start) and each.title]
+    return [each for each in sessions(names=f"{stem(folder)}-*") if each.title]
 
 
 def described(session: SessionInfo) -> str:

@@ -47,7 +47,8 @@ class Rule(NamedTuple):
         or asks, a glob matches a list or an object if it matches anything in it, the keys too; it
         is enough if it matches what the model wrote. In a rule that allows, a glob has to match all
         of a list, never matches an object, and matches plain text only, so "git *" does not match
-        "git log; rm x". A rule is no sandbox: a command that it lets run does whatever the
+        "git log; rm x". A name that is no argument of the tool counts as the text "": a mistyped
+        one denies nothing. A rule is no sandbox: a command that it lets run does whatever the
         command's options can.
     """
 

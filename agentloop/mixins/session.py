@@ -137,10 +137,13 @@ class SessionInfo(NamedTuple):
     usage: Usage
 
 
-def sessions(session_dir: str | Path = SESSION_DIR) -> list[SessionInfo]:
-    """List the sessions of a folder, newest first. An unreadable one has its error as the title."""
+def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
+    """List the sessions of a folder, newest first. An unreadable one has its error as the title.
+
+    names: a glob for the names of those that are read, such as "desk-*".
+    """
     found: list[SessionInfo] = []
-    for path in Path(session_dir).expanduser().glob("*.jsonl"):
+    for path in Path(session_dir).expanduser().glob(f"{names}.jsonl"):
         log: list[Record] = []
         try:
             log = read_log(path)

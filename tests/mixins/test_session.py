@@ -260,6 +260,7 @@ class TestSession(test_loop.TestLoop):
         assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
         assert newer.name == "newer"
         assert "A newer version" in newer.title
+        assert sessions(tmp_path, "[en]*") == [empty, newer]
 
     @pytest.mark.timeout(900)
     def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):
