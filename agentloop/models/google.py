@@ -109,8 +109,10 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
         "name": wire_name(message.tool_name),
         "response": {outcome: message.text},
     }
-    blocks = write_content(message.content, _write_google_part)
-    media = [block for block in blocks if "text" not in block]
+    media = list[JSON]()
+    if not isinstance(message.content, str):
+        blocks = write_content(message.content, _write_google_part)
+        media += [block for block in blocks if "text" not in block]
     if media:
         media.insert(0, {"text": f"Attached to the result of {message.tool_name}:"})
     return [{"functionResponse": response}, *media]
