@@ -153,8 +153,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
         closed = turns[:-2]  # the model's turn goes on with these results
     for _, written in closed:
-        if pending:
-            written[:] = [block for block in written if block.get("id") not in pending]
+        written[:] = [block for block in written if block.get("id") not in pending]
         while written and "thinking" in written[-1]["type"]:
             written.pop()  # the API takes none at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
