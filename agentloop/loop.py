@@ -411,8 +411,7 @@ class Loop(Runs):
                 )
             return result, None
         except Stop as stop:
-            has_begun = not self.conversation.states[call.id].waits
-            if has_begun or isinstance(stop, TaskComplete):
+            if isinstance(stop, TaskComplete) or not self.conversation.states[call.id].waits:
                 return call.answer(stop.text), stop
             return None, stop
         except BaseException as error:

@@ -1389,6 +1389,20 @@ async def test_a_mixin_that_returns_the_result_of_another_call_is_told_so():
     assert "a result of 'another'" in agent.messages[-1].text
 
 
+async def test_a_done_tool_that_a_mixin_calls_by_itself_ends_the_run():
+    @tool("Finish")
+    async def finish_up() -> None:
+        raise TaskComplete("fine")
+
+    class Finishing(Loop):
+        async def call_tools(self, calls):
+            return await super().call_tools([*calls, ToolCall("mine", "finish_up")])
+
+    llm = ScriptedModel(call("add", a=2, b=3))
+    result = await Finishing(llm=llm, tools=[add, finish_up]).run("x")
+    assert (result.stop_reason, result.text) == ("done", "fine")
+
+
 async def test_the_end_of_a_task_may_come_out_of_a_task_group():
     ended = []
 

@@ -28,7 +28,7 @@ from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
-from ..transcript import denied
+from ..transcript import CallState, denied
 from ..waiting import logger, was_cancelled
 
 CHANGED = "It was changed after it had been judged."
@@ -91,19 +91,21 @@ class Gate(Loop):
             with suppress(ToolError):  # some servers send the arguments as a JSON string, '"{}"'
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
-                judgments[call.id] = await self.judge(judgment)
+                judgment = await self.judge(judgment)
             except (Exception, CancelledError) as error:
                 if isinstance(error, Stop) or was_cancelled(error):
                     raise
                 logger.exception("a gate failed, which denies the call")
-                judgments[call.id] = judgment.or_stricter(Verdict.BROKEN, FAILED)
+                judgment = judgment.or_stricter(Verdict.BROKEN, FAILED)
+            judgments[call.id] = judgment
         self._judgments = judgments
-        if any(judgment.waits for judgment in judgments.values()):
+        judged = judgments.values()
+        if any(judgment.waits for judgment in judged):
             raise Stop("needs_approval")
-        return await super().call_tools([judgment.call for judgment in judgments.values()])
+        return await super().call_tools([judgment.call for judgment in judged])
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        state = self.conversation.states[call.id]
+        state = self.conversation.states.get(call.id, CallState(call))  # a mixin may add calls
         judgment = self._judgments.get(call.id)
         if judgment is None or judgment.call != call:
             return denied(state, CHANGED)

@@ -419,6 +419,22 @@ class TestGate(test_loop.TestLoop):
         assert ran == []
         assert "changed after it had been judged" in results(agent)[0]
 
+    @pytest.mark.parametrize("gates", [(Gate,), (Approval,), (Hooks,)])
+    async def test_a_call_that_nobody_judged_and_no_reply_has_is_denied(self, gates):
+        agent, ran = agent_with((*gates, Agent), [], ["ok"], **auto(gates))
+        said = await agent.call_tool(ToolCall("mine", "bash", '{"command": "ls"}'))
+        assert (said.origin, "changed after" in said.text, ran) == ("denied", True, [])
+
+    async def test_a_mixin_may_add_calls_that_the_model_did_not_ask_for(self):
+        class Looking(test_loop.Loop):
+            async def call_tools(self, calls):
+                extra = ToolCall("mine", "bash", '{"command": "pwd"}')
+                return await super().call_tools([*calls, extra])
+
+        agent, ran = agent_with((Looking, Gate, Agent), [], [BASH, "ok"])
+        assert (await agent.run("go")).stop_reason == "completed"
+        assert ran == ["ls", "pwd"]
+
     async def test_a_call_that_turns_valid_during_its_turn_does_not_run(self):
         served = Tool("served", "From a server", {"type": "object", "required": ["x"]})
         ran = []
