@@ -141,8 +141,8 @@ class Subscription(AsyncIterator[Entry]):
             self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
         self.wake()
         with self._telling:  # threads may tell of entries at the same time
-            while self._handler and (entry := self._take()):
-                self._handler(entry)
+            while (handler := self._handler) and (entry := self._take()):
+                handler(entry)
 
     def wake(self) -> None:
         """Let a reader that waits look for entries. Thread-safe."""

@@ -15,9 +15,10 @@ from its reply, so the request that reaches a limit of tokens or money may go be
 from __future__ import annotations
 
 import time
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Awaitable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -39,9 +40,7 @@ from ..messages import (
     Usage,
 )
 from ..transcript import Fold, Records, is_request, sealed
-from ..waiting import within
-
-Outcome = TypeVar("Outcome")
+from ..waiting import T, is_cancelled, within
 
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs this call, ask again."
 NO_PRICE = (
@@ -110,7 +109,12 @@ class Limits(Priced):
         kind = self._reached()
         if kind == "seconds" or (kind in IN_A_TURN and call.name not in self.limit_exempt):
             return not_run(call, kind)
-        result = await self._in_time(super().call_tool(call))
+        try:
+            result = await self._in_time(super().call_tool(call))
+        except CancelledError:
+            if is_cancelled():
+                raise
+            result = None  # the call has cancelled itself
         return result or sealed(self.conversation.states[call.id])
 
     def record(self, record: Record) -> None:
@@ -125,7 +129,7 @@ class Limits(Priced):
         price = self.price if self.max_cost else None
         return self.fold(Spent, price, *self.limit_exempt).used
 
-    async def _in_time(self, work: Awaitable[Outcome]) -> Outcome | None:
+    async def _in_time(self, work: Awaitable[T]) -> T | None:
         """Return what the work returns, or None if `max_seconds` are over before."""
         left = self.max_seconds and self.max_seconds - self._spent()["seconds"]
         try:
@@ -150,8 +154,10 @@ class Limits(Priced):
     def _stop(self, kind: str) -> Stop:
         """Build the Stop of a limit: what was used, and the newest text of the model."""
         report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._spent())
-        texts = [record.text for record in self.log if isinstance(record, AssistantMessage)]
-        newest = next(filter(None, reversed(texts)), "")
+        newest = ""
+        for record in self.log:
+            if isinstance(record, AssistantMessage):
+                newest = record.text or newest
         return Stop(f"limit:{kind}", f"{report}\n\n{newest}".strip())
 
 
@@ -185,10 +191,11 @@ class Spent(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, RunStart | Fork):
             self._begin(record.at)
-        elif isinstance(record, ToolMessage) and record.is_error:
-            self._failures[record.tool_name] += 1
         elif isinstance(record, ToolMessage):
-            del self._failures[record.tool_name]
+            if record.is_error:
+                self._failures[record.tool_name] += 1
+            else:
+                del self._failures[record.tool_name]
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)

@@ -18,6 +18,7 @@ from agentloop import (
     tool,
 )
 from agentloop.common.store import read_log
+from agentloop.events import TextEvent
 from agentloop.messages import Decision
 from agentloop.mixins.channels import Channels, Entries
 from agentloop.models.scripted import call
@@ -172,6 +173,23 @@ class TestChannels(test_loop.TestLoop):
         agent.record(Decision("call_2", True))
         await asyncio.sleep(0)
         assert heard == ["call_1"]
+
+    async def test_a_handler_that_a_thread_takes_off_meanwhile_leaves_no_error(self, caplog):
+        class Slow(Served):
+            def fold(self, kind, *settings):
+                found = super().fold(kind, *settings)
+                if closes:  # as a thread might, while a handler's next entry is looked up
+                    closes.pop()()
+                return found
+
+        closes, heard = [], []
+        agent = Slow(llm=ScriptedModel("hi"))
+        stop = agent.on("control", heard.append)
+        closes.append(stop)
+        agent.record(Decision("call_1", True))
+        agent.emit(TextEvent("a"))
+        await asyncio.sleep(0)
+        assert "a listener failed" not in caplog.text
 
     async def test_a_number_of_another_history_gets_all_of_this_one(self):
         agent = served("hi")

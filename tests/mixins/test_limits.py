@@ -91,6 +91,16 @@ class TestEveryLimit(test_loop.TestLoop):
         assert sum(isinstance(record, ToolStart) for record in agent.log) == ran
         assert is_closed(agent)
 
+    async def test_a_call_that_cancels_itself_leaves_the_run_going(self):
+        @tool("Look")
+        async def look() -> str:
+            asyncio.current_task().cancel()
+            return await asyncio.sleep(0, "not cancelled")
+
+        agent = limited(call("look"), "ok", tools=[look], max_seconds=60)
+        assert await agent.query("x") == "ok"
+        assert results(agent) == [OUTCOME_UNKNOWN]
+
     async def test_a_success_of_another_tool_ends_no_streak(self):
         for turns, reason in (
             ([BAD, ADD], "limit:tool_failures"),
