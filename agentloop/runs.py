@@ -145,10 +145,10 @@ class Runs(Settings):
         Those that wait for an answer are here when the run has ended with "needs_answer". They are
         here after a restart, too. A prompt closes them, and they do not run.
         """
-        opened = self.conversation.open_calls
-        if self.conversation.stop_reason != "needs_answer":
-            opened = [state for state in opened if state.state == "awaiting_approval"]
-        return tuple(state.asked for state in opened)
+        waiting = ["awaiting_approval"]
+        if self.conversation.stop_reason == "needs_answer":
+            waiting.append("pending")
+        return tuple(each.asked for each in self.conversation.open_calls if each.state in waiting)
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return what the log says of a call that waits: for a decision, an answer, or `run()`.
@@ -354,8 +354,7 @@ class Runs(Settings):
 
     def _end(self, result: Result) -> Result:
         """Record that the run has ended, tell of it, and return the complete Result."""
+        self.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(self.conversation.run)
         opened = tuple(state.asked for state in self.conversation.open_calls)
-        result = replace(result, usage=usage, pending=self.pending or opened)
-        self.add(RunEnd(result.stop_reason, text=result.text))
-        return result
+        return replace(result, usage=usage, pending=self.pending or opened)

@@ -25,7 +25,7 @@ from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.ask import ask_user, question_text
 from agentloop.toolkits.subagent import as_tool
-from agentloop.transcript import NEVER_STARTED
+from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
 
 from ..doubles.openai_double import calls
 from ..doubles.wires import WIRES
@@ -261,6 +261,22 @@ async def test_gates_and_limits_let_a_question_wait():
         agent.answer(waiting.id, f"answer to {waiting.name}")
     assert (await agent.run()).text == "ok"
     assert results(agent) == ["answer to ask_user", "answer to sign"]
+
+
+async def test_a_call_that_has_cancelled_itself_beside_a_question_waits_for_nobody():
+    @tool("Wait")
+    async def wait() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    agent = Agent(llm=ScriptedModel([ASK, call("wait")], "ok"), tools=[ask_user, wait])
+    result = await agent.run("go")
+    assert result.stop_reason == "needs_answer"
+    assert [each.name for each in result.pending] == ["ask_user"]
+    assert agent.pending == result.pending
+    agent.answer(result.pending[0].id, "two")
+    assert (await agent.run()).text == "ok"
+    assert results(agent) == ["two", OUTCOME_UNKNOWN]
 
 
 async def test_a_denied_external_call_waits_for_nobody():
