@@ -36,7 +36,7 @@ from agentloop.cli.remembering import Remembered
 from agentloop.cli.view import data_of, logs_of, page_of
 from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log
-from agentloop.messages import Ask, Decision, RunEnd, RunStart, SideRequest
+from agentloop.messages import Ask, Decision, RunEnd, RunStart, SideRequest, Unknown
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import HookVerdict
 from agentloop.toolkits.subagent import as_tool
@@ -268,6 +268,11 @@ FIND = "const r = document.querySelector('mark.now').getBoundingClientRect(); re
 
 @pytest.mark.slow
 class TestInABrowser:
+    def test_a_record_whose_type_is_no_text_is_shown(self, browser):
+        odd = Unknown({"type": 7, "at": 1.0, "what": "from elsewhere"})
+        browser.show([RunStart(), UserMessage("Go."), AssistantMessage("Gone."), odd])
+        browser.sees("article", "from elsewhere")
+
     def test_what_a_turn_did_stands_first_and_what_it_saw_below_it(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.sees("#figures", "Turn 1 of 25")

@@ -20,6 +20,7 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.view import data_of, page_of
+from agentloop.messages import RunStart, Unknown
 from tests.cli.browser import chromium
 from tests.cli.command import ROOT
 from tests.cli.test_view import EVIL
@@ -156,6 +157,10 @@ class TestInABrowser:
             found = [lit for lit, record in steps if re.match(rf"\d+ {re.escape(begins)}", record)]
             assert found, begins
             assert all(part in lit for lit in found), begins
+
+    def test_a_record_whose_type_is_no_text_is_shown(self, browser):
+        browser.show([RunStart(), UserMessage("Go."), Unknown({"type": 7})])
+        assert [record.split()[-1] for _, record, _ in browser.steps()][-1] == "7"
 
     async def test_records_from_the_ends_of_the_loop_have_their_lines(self, browser):
         nudged = Loop(llm=ScriptedModel(" ", "Yes."))
