@@ -141,6 +141,7 @@ class Subscription(AsyncIterator[Entry]):
             self._passing.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
         self.wake()
         with self._telling:  # threads may tell of entries at the same time
+            # `close` may take the handler off at any time, also from another thread
             while (handler := self._handler) and (entry := self._take()):
                 handler(entry)
 

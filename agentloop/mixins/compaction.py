@@ -248,7 +248,8 @@ class Compaction(Loop):
 @cache
 def window_of(model: str) -> int:
     """Return a model's context window, or UNKNOWN_WINDOW with a warning if it is not known."""
-    if window := context_window(model):
+    window = context_window(model)
+    if window:
         return window
     logger.warning(
         "the context window of %r is not known and taken as 128,000 tokens: set "

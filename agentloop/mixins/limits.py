@@ -195,7 +195,7 @@ class Spent(Fold):
             if record.is_error:
                 self._failures[record.tool_name] += 1
             else:
-                del self._failures[record.tool_name]
+                del self._failures[record.tool_name]  # a Counter has 0 for what is not there
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)
