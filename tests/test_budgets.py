@@ -1,8 +1,8 @@
-"""What each part may weigh, in tokens: line breaks make no difference, and docstrings are free.
+"""Ceilings in tokens per package; line breaks, comments and docstrings are free.
 
-These are ceilings with room, not targets: the room is for clarity. A change that ends with a room
-above 95 % of its ceiling gives up an idea (a setting, a case, a part), never a readable line. A
-fork of agentloop that goes its own way deletes this file, or writes its own numbers.
+A ceiling limits ideas, not clarity: there are no ceilings per file, and each package keeps 4 % of
+its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
+removes a setting, a case or a part. Forks may delete this file or change the numbers.
 """
 
 import ast
@@ -12,47 +12,39 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "agentloop"
+SHARE = 0.96
+CEILINGS = {
+    "package": (66_000, ["agentloop/**/*.py"]),
+    "core": (19_000, ["agentloop/*.py", "agentloop/common/*.py"]),
+    "models": (17_000, ["agentloop/models/*.py"]),
+    "mixins": (16_500, ["agentloop/mixins/*.py"]),
+    "toolkits": (12_000, ["agentloop/toolkits/*.py"]),
+    "cli": (4_500, ["agentloop/cli/*.py"]),
+    "chat": (11_500, ["examples/agentloop_chat/*.py"]),
+}
+NANO = 3_300
+CHAT_IS_A_PROGRAM = (ROOT / "examples" / "agentloop_chat").is_dir()
+if not CHAT_IS_A_PROGRAM:  # the chat is still in agentloop/cli, which these ceilings exclude
+    for name in ("package", "cli", "chat"):
+        del CEILINGS[name]
 FREE = {
     getattr(tokenize, name)
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
 }
-FOLDERS = {  # tokens of all files of a room; the core is the root and common/
-    "core": 17_500,
-    "models": 16_000,
-    "mixins": 15_500,
-    "toolkits": 10_500,
-    "cli": 12_500,
-}
-FILE = {"core": 1_700, "models": 2_500, "mixins": 950, "toolkits": 1_650, "cli": 2_000}
-OWN = {
-    "messages.py": 2_400,
-    "loop.py": 2_300,
-    "transcript.py": 1_950,
-    "models/http.py": 3_000,
-    "mixins/compaction.py": 1_800,
-    "mixins/limits.py": 1_250,
-    "mixins/ephemeral.py": 1_150,
-    "mixins/approval.py": 1_600,
-    "mixins/hooks.py": 2_050,
-    "mixins/channels.py": 1_150,
-    "toolkits/files.py": 2_300,
-    "toolkits/mcp.py": 2_000,
-}
 
 
 def tokens(path):
-    """Names, operators, numbers and texts of a file; an f-string is one, a docstring none."""
+    """Count names, operators, numbers and strings; an f-string is one token, a docstring none."""
     with path.open("rb") as file:
-        found = [token for token in tokenize.tokenize(file.readline) if token.type not in FREE]
+        counted = [token for token in tokenize.tokenize(file.readline) if token.type not in FREE]
     docs = {
         (node.body[0].value.lineno, node.body[0].value.col_offset)
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and ast.get_docstring(node, clean=False) is not None
     }
-    depth = count = 0  # depth: of f-strings, which later Pythons take apart
-    for token in found:
+    depth = count = 0  # depth: of f-strings, which Python 3.12 splits into tokens
+    for token in counted:
         name = tokenize.tok_name[token.type]
         count += depth == 0 and not (name == "STRING" and token.start in docs)
         depth += name.endswith("STRING_START")
@@ -60,26 +52,13 @@ def tokens(path):
     return count
 
 
-def files(folder):
-    folders = [PACKAGE, PACKAGE / "common"] if folder == "core" else [PACKAGE / folder]
-    return sorted(path for each in folders for path in each.glob("*.py"))
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_folder_keeps_to_its_budget(folder):
-    assert sum(map(tokens, files(folder))) <= FOLDERS[folder]
-
-
-def test_the_package_keeps_to_its_budget():
-    assert sum(map(tokens, PACKAGE.rglob("*.py"))) <= 72_000
-
-
-@pytest.mark.parametrize("folder", FILE)
-def test_each_file_can_be_read_in_one_sitting(folder):
-    for path in files(folder):
-        name = path.relative_to(PACKAGE).as_posix()
-        assert tokens(path) <= OWN.get(name, FILE[folder]), name
+@pytest.mark.parametrize("name", CEILINGS)
+def test_a_package_keeps_four_percent_of_its_ceiling_free(name):
+    ceiling, patterns = CEILINGS[name]
+    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    assert files
+    assert sum(map(tokens, files)) <= SHARE * ceiling
 
 
 def test_the_whole_idea_fits_into_one_file():
-    assert tokens(ROOT / "examples" / "nano.py") <= 3_300
+    assert tokens(ROOT / "examples" / "nano.py") <= NANO
