@@ -14,7 +14,7 @@ from .messages import FilePart, ImagePart, Part, TextPart, clean_text
 MAX_ATTACHED_BYTES = 20_000_000  # base64 makes 27 MB of them; a request may have 32 MB or more
 
 
-def as_content(value: Any, limit: int) -> str | tuple[Part, ...]:
+def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
     """Turn what a tool returned into text, or into parts if it returned some. Never raises.
 
     All text together has at most `limit` characters, besides a note of what was left out: a text
@@ -65,7 +65,7 @@ def as_text(value: object) -> str:
         json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
         return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
     except Exception:  # it contains itself, for example, or text that UTF-8 cannot carry
-        return shown(repr, value)
+        return safe_str(repr, value)
 
 
 def clip(text: str, limit: int) -> str:
@@ -87,11 +87,11 @@ def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> st
         case BaseExceptionGroup(exceptions=inner):  # the group itself says nothing
             return "; ".join(describe_error(each, hide) for each in inner)[:500]
         case _:
-            said = hide(shown(str, error)).strip().split("\n")[0]
+            said = hide(safe_str(str, error)).strip().split("\n")[0]
             return f"{type(error).__name__}: {said}".removesuffix(": ")[:500]
 
 
-def shown(show: Callable[[object], str], value: object) -> str:
+def safe_str(show: Callable[[object], str], value: object) -> str:
     """Return `show(value)`, or the type of the value if that fails."""
     try:
         return clean_text(show(value))

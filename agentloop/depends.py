@@ -29,7 +29,7 @@ from typing import Any, get_args
 
 from .content import describe_error
 from .errors import ToolError
-from .waiting import WorkThread, uncancelled
+from .waiting import WorkThread, shield_from_cancel
 
 Function = Callable[..., Any]
 Overrides = Mapping[Function, Function]
@@ -118,7 +118,7 @@ class Resolver(AsyncExitStack):
         tool's own.
         """
         try:
-            with uncancelled():
+            with shield_from_cancel():
                 await super().__aexit__(*error)
         except Exception as failure:
             reason = error[1]

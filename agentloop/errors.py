@@ -86,7 +86,7 @@ class BadResponse(ModelError):
     """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
 
 
-def urgency(error: BaseException) -> int:
+def precedence(error: BaseException) -> int:
     """Return which of several exceptions ends a run: an error, a Stop, then a TaskComplete."""
     if isinstance(error, TaskComplete):
         return 2
@@ -95,5 +95,7 @@ def urgency(error: BaseException) -> int:
     return 0
 
 
-failed_attempt = ContextVar[Callable[[SideRequest], None]]("failed_attempt", default=lambda _: None)
+report_failed_attempt = ContextVar[Callable[[SideRequest], None]](
+    "failed_attempt", default=lambda _: None
+)
 """A model tells this of an attempt that failed and may have to be paid for; the loop records it."""

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
 
-from .content import as_content, describe_error, shown
+from .content import describe_error, safe_str, to_content
 from .depends import Overrides, current_agent, current_call
-from .errors import RunStopped, ToolError, failed_attempt, urgency
+from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .messages import (
     AssistantMessage,
@@ -38,8 +38,8 @@ from .messages import (
 from .runs import ANSWERED, ActiveRun, Prompt, Runs
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import is_complete, is_own, sealed, with_unique_ids
-from .waiting import is_cancelled, logger, run_to_its_end, settle, was_cancelled, within
+from .transcript import is_complete, is_own, placeholder_result, with_unique_ids
+from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
@@ -118,7 +118,7 @@ class Loop(Runs):
     on_tool_error: Literal["return", "raise"] = "return"
 
     # without annotations: an agent has them from its first turn on, so that a fork stays small
-    _offered = tuple[Tool, ...]()  # the tools of this turn
+    _turn_tools = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # how many calls have begun
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class Loop(Runs):
         Leaving the iteration cancels the run. No tool starts before its ToolCallEvent has been
         dealt with: leaving there prevents it.
         """
-        return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_grace)
+        return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
     def answer(self, call_id: str, content: object) -> None:
         """Give the result of a call that waits, such as one of an `external` tool.
@@ -196,12 +196,12 @@ class Loop(Runs):
         waiting = self.waiting_call(call_id)
         if waiting.state == "awaiting_approval":
             raise ValueError(f"{call_id!r} waits for approval: decide() it")
-        result = as_content(content, self.max_result_chars)
+        result = to_content(content, self.max_result_chars)
         self.add(waiting.call.answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
-        return run_to_its_end(lambda: self.run(prompt), self.cancel_grace)
+        return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
     # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
 
@@ -224,7 +224,7 @@ class Loop(Runs):
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
-        token = failed_attempt.set(self.add)  # the model tells of failed attempts that cost
+        token = report_failed_attempt.set(self.add)  # the model tells of failed attempts that cost
         try:
             reply = await llm.ainvoke(
                 request.messages,
@@ -233,7 +233,7 @@ class Loop(Runs):
                 on_delta=self.emit if streams else None,
             )
         finally:
-            failed_attempt.reset(token)
+            report_failed_attempt.reset(token)
         seconds = round(time.perf_counter() - start, 3)
         reply = replace(reply, model=reply.model or llm.model, seconds=seconds)
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
@@ -250,11 +250,13 @@ class Loop(Runs):
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
             # one task a call; a cancel waits for them, but no longer than the grace
-            failures = await settle(self._run_call, group, at_once=at_once, grace=self.cancel_grace)
+            failures = await gather_bounded(
+                self._run_call, group, at_once=at_once, grace=self.cancel_timeout
+            )
             raised += [error for error in failures if error]
         if not raised:
             return None
-        first = min(raised, key=urgency)
+        first = min(raised, key=precedence)
         if isinstance(first, TaskComplete):
             return first.result
         raise first
@@ -276,11 +278,11 @@ class Loop(Runs):
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
-            value = await within(timeout, work, grace=self.cancel_grace)
-            content = as_content(value, self.max_result_chars)
+            value = await wait_for(timeout, work, grace=self.cancel_timeout)
+            content = to_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
-            text = shown(str, error)
+            text = safe_str(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -289,7 +291,7 @@ class Loop(Runs):
                 raise
             logger.warning("tool %s failed", call.name, exc_info=True)
             text = describe_error(error)
-        return call.answer(as_content(text, 10_000), is_error=True)
+        return call.answer(to_content(text, 10_000), is_error=True)
 
     async def finish(self, result: Result) -> Result | None:
         """Return the result that ends the run, or None to go on.
@@ -315,7 +317,7 @@ class Loop(Runs):
 
     def tool(self, call: ToolCall) -> Tool:
         """Return the tool that a call names, among those on offer. ToolError if there is none."""
-        return find_tool(call.name, self._offered)
+        return find_tool(call.name, self._turn_tools)
 
     # ---- the steps of `run`
 
@@ -330,18 +332,20 @@ class Loop(Runs):
             if state.waits or (state.state == "running" and state.call.name in may_repeat):
                 runnable.append(state.call)
             else:
-                self.record(sealed(state))  # what is known of the call; nobody was told of it
+                self.record(
+                    placeholder_result(state)
+                )  # what is known of the call; nobody was told of it
         if runnable and (done := await self.call_tools(runnable)):
             raise TaskComplete(done.text, done.value)  # too late to go on: see `finish`
 
     def _snapshot_tools(self) -> Sequence[Tool]:
         """Return this turn's tools, and keep them: `self.tool(call)` looks calls up in them."""
-        before = self._offered
-        self._offered = tuple(self.toolset())
-        names = by_name(self._offered)
-        if before and before != self._offered:
+        before = self._turn_tools
+        self._turn_tools = tuple(self.toolset())
+        names = by_name(self._turn_tools)
+        if before and before != self._turn_tools:
             self.emit(ToolsChangedEvent([*names]))
-        return self._offered
+        return self._turn_tools
 
     def _record_reply(self, reply: AssistantMessage) -> None:
         """Record a reply, and emit its events. Raises CancelledError if the model swallowed one."""
@@ -356,7 +360,7 @@ class Loop(Runs):
         its calls cut off, a few times in a row.
         """
         for state in self.conversation.open_calls:
-            self.record(sealed(state))
+            self.record(placeholder_result(state))
         reason = reply.stop_reason or ""
         most = 1
         if reason == "pause" or (reason == "length" and reply.tool_calls):
@@ -421,11 +425,11 @@ class Loop(Runs):
 
     def _may_overlap(self, call: ToolCall) -> bool:
         """Return whether a call may run side by side with its neighbours."""
-        return all(tool.parallel for tool in self._offered if tool.name == call.name)
+        return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
 
     async def _sum_up(self) -> str:
         """Ask the model, out of turns, what was done and what is missing. No call runs."""
-        self.tell(OUT_OF_TURNS)
+        self.add_note(OUT_OF_TURNS)
         # the tools go along, as before: the provider's cache holds their declarations
         reply = await self.call_model(Request(await self.context(), self._snapshot_tools()))
         if reply.tool_calls:

@@ -346,11 +346,11 @@ class ToolStart(Mark):
 class Summary(Mark):
     """The conversation was summarized: see `view` for how the model sees it from here on.
 
-    `content` stands for the records before number `keep`.
+    `content` replaces the records before index `kept_from`.
     """
 
     content: str
-    keep: int
+    kept_from: int
     usage: Usage | None = None
     model: str | None = None
 

@@ -6,10 +6,12 @@ Copy with: messages.py, events.py, errors.py, content.py, transcript.py, setting
 """
 
 import asyncio
+import warnings
 from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
+from types import MappingProxyType
 from typing import Any, Self, TypeVar, cast
 
 from pydantic import NonNegativeFloat
@@ -38,7 +40,7 @@ from .messages import (
     UserOrigin,
 )
 from .settings import Settings, check_settings, settings_of
-from .transcript import CallState, Conversation, Fold, sealed, usage_of
+from .transcript import CallState, Conversation, Fold, placeholder_result, usage_of
 from .waiting import logger
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -73,13 +75,15 @@ class Runs(Settings):
     strike something out say, assign another list: `agent.log = [...]`.
 
     listeners: functions that get each event as it happens.
-    cancel_grace: how many seconds a cancelled tool gets to stop.
+    cancel_grace: seconds that a cancelled tool may take to stop.
     """
 
     __slots__ = ("_active", "_folds")  # beside __dict__: so a fork stays below 1 KB
 
+    renamed_settings = MappingProxyType({"cancel_grace": "cancel_timeout"})
+
     listeners: Sequence[Listener] = ()
-    cancel_grace: NonNegativeFloat = 5.0
+    cancel_timeout: NonNegativeFloat = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -222,7 +226,7 @@ class Runs(Settings):
         vars(twin).update(check_settings(cls, same))  # which __post_init__ may have changed
         twin.log = self.log[:at]
         if twin.log:
-            twin.log += [*map(sealed, twin.conversation.open_calls), Fork()]
+            twin.log += [*map(placeholder_result, twin.conversation.open_calls), Fork()]
         return twin
 
     # ---- telling
@@ -248,9 +252,14 @@ class Runs(Settings):
         for event in events_of(record):
             self.emit(event)
 
-    def tell(self, text: str, origin: UserOrigin = "note") -> None:
-        """Tell the model something: put a hidden user message into the conversation."""
+    def add_note(self, text: str, origin: UserOrigin = "note") -> None:
+        """Add a hidden user message to the conversation, for the model to read."""
         self.add(UserMessage(text, origin))
+
+    def tell(self, text: str, origin: UserOrigin = "note") -> None:
+        """Add a note under the old name of `add_note`, which is deprecated."""
+        warnings.warn("agent.tell is now agent.add_note", DeprecationWarning, stacklevel=2)
+        self.add_note(text, origin)
 
     def nudge(self, text: str) -> None:
         """Say something to the model as a hidden user message, so that the run goes on.
@@ -269,7 +278,7 @@ class Runs(Settings):
                 break
         if nudges >= MAX_NUDGES:
             raise Stop("no_progress", newest_text)
-        self.tell(text, "nudge")
+        self.add_note(text, "nudge")
 
     # ---- how a run begins and ends
 
@@ -280,7 +289,7 @@ class Runs(Settings):
         """Keep other runs out; record how this one begins, and how it ends if it raises."""
         before = self._active
         if before and before.is_cancelled():  # dropped or interrupted, on its way out
-            await asyncio.wait([before.task], timeout=2 * self.cancel_grace)
+            await asyncio.wait([before.task], timeout=2 * self.cancel_timeout)
         self.refuse_if_busy()
         text = self.system_text()
         if not isinstance(cast(object, text), str):
@@ -326,7 +335,7 @@ class Runs(Settings):
         if prompt is None:
             return
         for state in self.conversation.open_calls:
-            self.record(sealed(state))
+            self.record(placeholder_result(state))
         message = UserMessage(prompt)
         if self.messages[-1:] != [message]:  # else it is there: asked again after an error
             self.record(message)
@@ -349,7 +358,7 @@ class Runs(Settings):
         run.task.uncancel()  # takes back the cancel of `interrupt`
         if run.is_cancelled():  # by somebody else, too
             raise error
-        self.tell(run.interrupt)
+        self.add_note(run.interrupt)
         return Result(stop_reason="interrupted")
 
     def _end(self, result: Result) -> Result:

@@ -17,10 +17,13 @@ Defaults stay in the classes, so Python's own rule for inherited attributes says
 Dataclasses would copy them from base to base, and a composed class would lose some.
 """
 
+import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
 from inspect import Parameter, Signature, get_annotations
+from types import MappingProxyType
 from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -37,6 +40,8 @@ class Settings:
     Lists, dicts and sets that are defaults are copied for each instance. Raises SettingError.
     """
 
+    renamed_settings = MappingProxyType[str, str]({})  # deprecated names, and their successors
+
     __signature__ = Signature()  # for `help` and `inspect.signature`
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -49,8 +54,11 @@ class Settings:
             for name in dict.fromkeys(known)
         ]
         cls.__signature__ = Signature(parameters)
-        for name, value in vars(cls).items():
+        for name, value in [*vars(cls).items()]:
             if name[0] == "_":
+                continue
+            if new_name := current_name(cls, name):
+                setattr(cls, new_name, value)
                 continue
             near = get_close_matches(name, known, 1, 0.8)
             if near and name not in known and not hasattr(value, "__get__"):
@@ -77,7 +85,11 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     Raises SettingError.
     """
     known = _model(cls).model_fields
+    settings = dict(settings)
     for name in settings.keys() - known:
+        if new_name := current_name(cls, name):
+            settings[new_name] = settings.pop(name)
+            continue
         near = get_close_matches(name, known, 1, 0.7)
         remedy = "no class of it has this setting: add its mixin"
         if near:
@@ -88,6 +100,17 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     except ValidationError as error:
         problem = error.errors()[0]  # its input may hold a key, so it is not shown
     raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
+
+
+def current_name(cls: type, name: str) -> str | None:
+    """Return the present name of a renamed setting, with a DeprecationWarning, or None."""
+    renamed: Mapping[str, str] = getattr(cls, "renamed_settings", {})
+    if name not in renamed:
+        return None
+    successor = renamed[name]
+    message = f"{cls.__name__}: the setting {name} is now {successor}"
+    warnings.warn(message, DeprecationWarning, stacklevel=4)
+    return successor
 
 
 def settings_of(made: Settings) -> dict[str, Any]:

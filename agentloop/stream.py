@@ -9,7 +9,7 @@ from typing import Self
 
 from .events import Event, EventQueue
 from .messages import Result
-from .waiting import cancel_and_wait, outcome
+from .waiting import cancel_and_wait, capture
 
 
 class EventStream:
@@ -36,7 +36,7 @@ class EventStream:
             raise StopAsyncIteration
         if not self._task:
             queue = self._queue  # the task must not hold the stream, or nobody could drop it
-            self._task = asyncio.ensure_future(outcome(self._run(queue)))
+            self._task = asyncio.ensure_future(capture(self._run(queue)))
             self._task.add_done_callback(lambda _: queue.put_nowait(None))
         else:  # the reader has dealt with the last event: the run may go on
             self._queue.task_done()

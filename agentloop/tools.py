@@ -130,7 +130,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        thread = WorkThread(here=inspect.iscoroutinefunction(self.function))
+        thread = WorkThread(inline=inspect.iscoroutinefunction(self.function))
         async with Resolver(overrides, thread) as resolver:
             injected = await resolver.get(self.takes.injected)
             try:

@@ -106,7 +106,7 @@ class Conversation(Fold):
         """Return the messages that the model sees. A call without a result gets one."""
         messages = list(self._messages)
         for place in self._open:
-            messages[place.index] = place.fill(sealed(place.state))
+            messages[place.index] = place.fill(placeholder_result(place.state))
         return messages
 
     @property
@@ -150,7 +150,7 @@ class Conversation(Fold):
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # of the calls in view
-        self._open: list[_Place] = []  # where results to come will stand, in order
+        self._open: list[_Slot] = []  # where results to come will stand, in order
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
@@ -160,9 +160,11 @@ class Conversation(Fold):
             if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
                 self._messages.append(reply)
             for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
-                place = _Place(len(self._messages), shown.id, self.states[call.id])
+                place = _Slot(len(self._messages), shown.id, self.states[call.id])
                 self._open.append(place)
-                self._messages.append(sealed(place.state))  # a stand-in, which `messages` replaces
+                self._messages.append(
+                    placeholder_result(place.state)
+                )  # a stand-in, which `messages` replaces
         elif isinstance(record, ToolMessage):
             state = self.states.get(record.tool_call_id)
             for place in self._open:
@@ -175,7 +177,7 @@ class Conversation(Fold):
 
 
 @dataclass(slots=True)
-class _Place:
+class _Slot:
     """Where the view shows the result of a call, and under which id."""
 
     index: int
@@ -206,14 +208,14 @@ def summarized(log: Records, summary: Summary) -> list[Record | Message]:
     """Return the records that are in view after a Summary at the end of a log.
 
     They are the first task, the summary, the user's own messages from the newest prompt on, and
-    the records from `keep` on.
+    the records from `kept_from` on.
     """
     prompt = newest_prompt(log)
-    own = [at for at, record in enumerate(log[: summary.keep]) if is_own(record)]
+    own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
     first_task = [log[at] for at in own[:1]]
     told = UserMessage(SUMMARY_INTRO + summary.content, "summary")
     since_prompt = [log[at] for at in own[1:] if at >= prompt]
-    return [*first_task, told, *since_prompt, *log[summary.keep :]]
+    return [*first_task, told, *since_prompt, *log[summary.kept_from :]]
 
 
 def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
@@ -319,7 +321,7 @@ class CallState:
             self.state = result.origin
 
 
-def sealed(state: CallState) -> ToolMessage:
+def placeholder_result(state: CallState) -> ToolMessage:
     """Return a result for a call that has none: it says what is known of the call."""
     if state.state == "denied":
         return denied(state, state.decision.reason if state.decision else "")

@@ -26,7 +26,7 @@ T = TypeVar("T")
 logger = logging.getLogger("agentloop")
 
 
-async def settle(
+async def gather_bounded(
     function: Callable[[Each], Awaitable[T]], items: Iterable[Each], *, at_once: int, grace: float
 ) -> list[T | BaseException]:
     """Return what `function` returned or raised for each item, in order.
@@ -39,7 +39,7 @@ async def settle(
 
     async def one(item: Each) -> T | BaseException:
         async with slots:
-            return await outcome(function(item))
+            return await capture(function(item))
 
     tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:
@@ -50,7 +50,7 @@ async def settle(
     return [task.result() for task in tasks if not task.cancelled()]
 
 
-async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
+async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
     """Return what `work` returns, or raise TimeoutError after `seconds`.
 
     If the work finishes while it is being cancelled, return its result and deliver the cancel at
@@ -61,7 +61,7 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
     ended: list[T | BaseException] = []  # a task that is cancelled as it ends loses its own result
 
     async def keep() -> None:
-        ended.append(await outcome(work))
+        ended.append(await capture(work))
 
     context = copy_context()
     task = asyncio.create_task(keep(), context=context)
@@ -84,7 +84,7 @@ async def within(seconds: float | None, work: Awaitable[T], *, grace: float) -> 
     return result
 
 
-async def outcome(work: Awaitable[T]) -> T | BaseException:
+async def capture(work: Awaitable[T]) -> T | BaseException:
     """Return what `work` returns or raises. A task that is cancelled still ends as cancelled.
 
     A KeyboardInterrupt that leaves a task would stop the event loop, so it travels as a value.
@@ -105,8 +105,8 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) ->
     loop = asyncio.get_running_loop()
     cancelled = False
     for task in tasks:
-        if task in _uncancelled:
-            _uncancelled[task] = True
+        if task in _shielded:
+            _shielded[task] = True
         else:
             task.cancel()
     end = loop.time() + grace
@@ -123,25 +123,25 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) ->
     return cancelled
 
 
-_uncancelled = WeakKeyDictionary[object, bool]()  # by task: True if a cancel waits
+_shielded = WeakKeyDictionary[object, bool]()  # by task: True if a cancel waits
 
 
 @contextmanager
-def uncancelled() -> Generator[None]:
+def shield_from_cancel() -> Generator[None]:
     """Hold back the cancels of `cancel_and_wait` until the block has ended, or its grace has.
 
     A task that ends together with the block is not cancelled any more.
     """
     task = asyncio.current_task()
-    _uncancelled[task] = False
+    _shielded[task] = False
     try:
         yield
     finally:
-        if task and _uncancelled.pop(task):
+        if task and _shielded.pop(task):
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def run_to_its_end(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
+def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
     """Do as `asyncio.run` does, without its wait for ever for a task that does not stop.
 
     RuntimeError: this is async code.
@@ -168,7 +168,7 @@ def cancel_this_task() -> None:
     task = asyncio.current_task()
 
     def again() -> None:
-        if task and task.cancelling() and task not in _uncancelled:
+        if task and task.cancelling() and task not in _shielded:
             task.uncancel()  # it is still one cancel, and not two
             task.cancel()
 
@@ -193,7 +193,7 @@ async def call_function(
     function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
     """Call a function: await it if it is async, else run it in a thread of its own."""
-    with closing(WorkThread(here=False)) as thread:
+    with closing(WorkThread(inline=False)) as thread:
         result = await thread.run(function, *args, **kwargs)
         return cast(T, await result if inspect.isawaitable(result) else result)
 
@@ -214,14 +214,14 @@ class WorkThread:
     after that, and nobody waits for it.
     """
 
-    def __init__(self, *, here: bool) -> None:
-        self._here = here
+    def __init__(self, *, inline: bool) -> None:
+        self._inline = inline
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
         """Call a function in the thread, or here if it is async."""
-        if self._here or is_async(function):
+        if self._inline or is_async(function):
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()

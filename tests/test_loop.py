@@ -51,14 +51,14 @@ from agentloop import (
     tool,
     validate,
 )
-from agentloop.errors import failed_attempt
+from agentloop.errors import report_failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
 from agentloop.loop import EMPTY_REPLY, OUT_OF_TURNS
 from agentloop.messages import Ask, RunEnd, RunStart, SideRequest
 from agentloop.models.scripted import call
 from agentloop.settings import settings_of
 from agentloop.transcript import CUT_OFF, NEVER_STARTED, OUTCOME_UNKNOWN
-from agentloop.waiting import within
+from agentloop.waiting import wait_for
 
 EXITS = (KeyboardInterrupt, SystemExit)
 
@@ -632,7 +632,7 @@ class TestLoop:
         async def work():
             mark.set("left")
 
-        await within(30, work(), grace=1)
+        await wait_for(30, work(), grace=1)
         assert mark.get() == "left"
 
     async def test_a_cancel_that_meets_a_result_comes_at_the_next_wait_and_once(self):
@@ -643,7 +643,7 @@ class TestLoop:
             return "saved"
 
         async def use():
-            seen.append(await within(30, save(), grace=1))
+            seen.append(await wait_for(30, save(), grace=1))
             try:
                 await asyncio.Event().wait()
             finally:
@@ -906,7 +906,7 @@ class TestLoop:
             ({"llm": ScriptedModel}, "ChatModel"),
             ({"max_iterations": 0}, "max_iterations"),
             ({"max_iterations": "3"}, "max_iterations"),
-            ({"cancel_grace": math.nan}, "cancel_grace"),
+            ({"cancel_timeout": math.nan}, "cancel_timeout"),
             ({"tools": [add, add]}, "add"),
             ({"tools": [lambda: 1]}, "@tool"),
             ({"tools": add}, "Sequence"),
@@ -921,6 +921,20 @@ class TestLoop:
             self.agent_class(**{"llm": ScriptedModel()} | settings)
         with pytest.raises((TypeError, ValueError), match=told):
             self.make()[0].fork(**settings).run_sync("x")
+
+    def test_renamed_settings_and_methods_keep_their_old_names_with_a_deprecation_warning(self):
+        agent, _ = self.make()
+        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
+            old = self.agent_class(llm=ScriptedModel(), cancel_grace=2)
+        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
+            fork = agent.fork(cancel_grace=3)
+        with pytest.warns(DeprecationWarning, match="cancel_timeout"):
+            subclass = type("Mine", (self.agent_class,), {"cancel_grace": 4})
+        made = subclass(llm=ScriptedModel())
+        assert [each.cancel_timeout for each in (agent, old, fork, made)] == [5, 2, 3, 4]
+        with pytest.warns(DeprecationWarning, match="add_note"):
+            agent.tell("a note")
+        assert agent.messages == [UserMessage("a note", "note")]
 
     def test_what_a_class_adds_to_its_settings_is_added_once(self):
         class Adding(self.agent_class):
@@ -1316,7 +1330,7 @@ async def test_a_tool_with_a_timeout_may_cancel_itself(how):
 async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
     release = threading.Event()
     work = tool("Work", name="work", timeout=0.01)(lambda: release.wait(60))
-    agent = Loop(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=60)
+    agent = Loop(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_timeout=60)
     assert await asyncio.wait_for(agent.query("x"), 30) == "ok"
     assert agent.messages[2].text.startswith("TimeoutError: not finished within 0.01 seconds")
     release.set()
@@ -1342,7 +1356,7 @@ async def test_a_step_streams_if_somebody_listens(purpose, listeners, streams):
 
 async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():
     def fails_once(messages, tools):
-        failed_attempt.get()(SideRequest(Usage(5)))
+        report_failed_attempt.get()(SideRequest(Usage(5)))
         return "ok"
 
     llm = ScriptedModel(fails_once)
@@ -1366,7 +1380,7 @@ async def test_a_call_that_the_model_was_told_did_not_run_does_not_run_later():
 
     ran, begun, release = [], asyncio.Event(), asyncio.Event()
     work = tool("Work", name="work")(lambda: ran.append(1))
-    agent = Stubborn(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_grace=0.01)
+    agent = Stubborn(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_timeout=0.01)
     await cancelled(agent, begun)
     assert agent.messages[-1].text == NEVER_STARTED
     [behind] = asyncio.all_tasks() - {asyncio.current_task()}
@@ -1546,7 +1560,7 @@ async def test_a_reader_whose_stream_another_task_closes_comes_to_its_end():
         return [event async for event in stream]
 
     begun, release = asyncio.Event(), asyncio.Event()
-    stream = Loop(llm=ScriptedModel(stubborn), cancel_grace=0.01).query_stream("x")
+    stream = Loop(llm=ScriptedModel(stubborn), cancel_timeout=0.01).query_stream("x")
     reading = asyncio.create_task(read())
     await begun.wait()
     await stream.aclose()

@@ -100,6 +100,12 @@ def test_unknown_fields_records_and_parts_survive_at_every_level():
     assert dump_record(load_record(line)) == line
 
 
+def test_a_summary_of_an_older_version_is_read_under_the_old_name_of_its_field():
+    old = load_record(b'{"type":"summary","at":1.0,"content":"x","keep":3}')
+    assert old == Summary("x", 3, at=1.0)
+    assert load_record(dump_record(old)) == old
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -239,7 +239,7 @@ async def test_a_pattern_starts_a_flow_without_a_model_which_gets_all_else():
     assert recipe.SKILLS["returns"] in seen(llm)
     assert await desk.query(f"cancel order {'9' * 5_000}") == "Too large."
     assert "order: " in seen(llm)[-1]
-    desk.tell("cancel order 7")  # the program's words are not the customer's
+    desk.add_note("cancel order 7")  # the program's words are not the customer's
     assert (await desk.run()).text == "I do nothing."
 
 
@@ -951,7 +951,7 @@ def converted(folder, *lines, name="s"):
 
 def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
     path = converted(tmp_path, name="session_v1")
-    assert path.read_bytes() == (DATA / "session_v2.jsonl").read_bytes()
+    assert read_log(path) == read_log(DATA / "session_v2.jsonl")
     old = tmp_path / "before_0.6" / path.name
     assert old.read_bytes() == (DATA / path.name).read_bytes()
     (tmp_path / "notes.jsonl").write_text("mine")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 from typing_extensions import TypedDict
 
-from agentloop.content import as_content, describe_error
+from agentloop.content import describe_error, to_content
 from agentloop.errors import ToolError
 from agentloop.messages import ImagePart, TextPart, ToolCall, ToolMessage, text_of
 from agentloop.tools import FunctionTool, Tool, by_name, tool
@@ -563,26 +563,26 @@ cyclic.append(cyclic)
     ],
 )
 def test_a_result_is_shown_to_the_model_as_text(value: Any, text: str) -> None:
-    assert as_content(value, 1000) == text
-    ToolMessage("1", "t", as_content(value, 1000))
+    assert to_content(value, 1000) == text
+    ToolMessage("1", "t", to_content(value, 1000))
 
 
 def test_parts_stay_parts() -> None:
     image, text = ImagePart(url="https://example.org/a.png"), TextPart("text")
-    assert as_content(image, 100) == (image,)
-    assert as_content([image, "text", {"a": 1}], 100) == (image, text, TextPart('{"a":1}'))
-    assert as_content((text,), 100) == (text,)
+    assert to_content(image, 100) == (image,)
+    assert to_content([image, "text", {"a": 1}], 100) == (image, text, TextPart('{"a":1}'))
+    assert to_content((text,), 100) == (text,)
 
 
 def test_a_long_result_loses_its_middle() -> None:
-    assert as_content("a" * 60 + "b" * 123_456 + "c" * 60, 120) == (
+    assert to_content("a" * 60 + "b" * 123_456 + "c" * 60, 120) == (
         "a" * 60 + "\n[... 123,456 characters left out ...]\n" + "c" * 60
     )
-    assert as_content("x" * 120, 120) == "x" * 120
+    assert to_content("x" * 120, 120) == "x" * 120
 
 
 def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
-    content = as_content([TextPart("x" * 99_000) for _ in range(100)], 100_000)
+    content = to_content([TextPart("x" * 99_000) for _ in range(100)], 100_000)
     assert not isinstance(content, str)
     assert len(text_of(content)) < 100_200
     assert content[0] == TextPart("x" * 99_000)
@@ -601,7 +601,7 @@ def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
 )
 def test_a_result_has_images_up_to_a_size(count: int, size: int, kept: int) -> None:
     images = [ImagePart(data=b"x" * size, media_type="image/png")] * count
-    content = as_content([*images, "the end"], 100)
+    content = to_content([*images, "the end"], 100)
     assert [part for part in content if isinstance(part, ImagePart)] == images[:kept]
     left_out = f"[{count - kept} more parts were left out: the result is too large.]"
     texts = [part.text for part in content if isinstance(part, TextPart)]
@@ -610,9 +610,9 @@ def test_a_result_has_images_up_to_a_size(count: int, size: int, kept: int) -> N
 
 def test_an_image_in_its_url_weighs_as_much_and_a_text_that_fills_the_limit_is_the_last() -> None:
     short = TextPart("x" * 9), TextPart("y")
-    assert as_content(short, 10) == short
+    assert to_content(short, 10) == short
     image = ImagePart(url="data:image/png;base64," + "x" * 20_000_000)
-    content = as_content(["x" * 10, image, "y"], 10)
+    content = to_content(["x" * 10, image, "y"], 10)
     assert content == (
         TextPart("x" * 10),
         TextPart("[2 more parts were left out: the result is too large.]"),
@@ -630,7 +630,7 @@ anything: st.SearchStrategy[Any] = st.recursive(
 
 @given(anything, st.integers(0, 100))
 def test_whatever_a_tool_returns_the_model_gets_valid_text(value: Any, limit: int) -> None:
-    content = as_content(value, limit)
+    content = to_content(value, limit)
     assert isinstance(content, str)
     content.encode()
     assert len(content) <= limit + 60

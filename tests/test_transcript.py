@@ -34,7 +34,7 @@ from agentloop.transcript import (
     CallState,
     Conversation,
     denied,
-    sealed,
+    placeholder_result,
     usage_of,
     view,
 )
@@ -113,7 +113,7 @@ def test_the_log_says_what_happened_to_each_call_and_who_decided():
     assert trails["f"].start.at + trails["f"].result.seconds == 2.5
     assert trails["e"].result == answers("e")
     assert states_of([load_record(dump_record(record)) for record in log]) == trails
-    results = [sealed(state) for state in Conversation(log).catch_up().open_calls]
+    results = [placeholder_result(state) for state in Conversation(log).catch_up().open_calls]
     assert {result.tool_call_id: result.text for result in results} == {
         "a": NEVER_STARTED,
         "b": NEVER_STARTED,

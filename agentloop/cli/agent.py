@@ -177,7 +177,7 @@ class Chat:
         except ToolError as error:
             result = str(error)
         finally:
-            self.agent.tell(f"The user ran this command: {command}\n\n{result}")
+            self.agent.add_note(f"The user ran this command: {command}\n\n{result}")
         self.show(events.ToolResultEvent("!", result, "!"))
 
     def usage(self) -> str:

@@ -51,7 +51,7 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
             if self._said.strip():
                 self.add(AssistantMessage(self._said, stop_reason="interrupted"))
                 if isinstance(error, ModelError):
-                    self.tell(CUT_OFF)
+                    self.add_note(CUT_OFF)
             raise
 
     def emit(self, event: events.Event) -> None:

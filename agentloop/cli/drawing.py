@@ -117,7 +117,7 @@ class Drawn(Chat):
             self.terminal.line(f"* {line}  (cut off)", RED)
         self.fold(self.output, "cut off")
         if self.calls and self.output:
-            self.agent.tell(f"Until it was interrupted it printed:\n{self.output}")
+            self.agent.add_note(f"Until it was interrupted it printed:\n{self.output}")
         self.calls.clear()
         self.text = self.output = ""
 

@@ -24,12 +24,14 @@ from ..messages import (
     Message,
     Part,
     Record,
+    Summary,
     ToolCall,
     Unknown,
     Usage,
     UserMessage,
 )
 
+OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # as version 0.6.0 and older ones wrote them
 PARTS = {"tool_calls": ToolCall, "citations": Citation}  # of an assistant message
 
 
@@ -67,7 +69,8 @@ def from_dict(data: Any, cls: Any = None) -> Any:
         return Unknown(data)
     known = dict[str, object]()
     extra = JSON()
-    for name, value in data.items():
+    for key, value in data.items():
+        name = OLD_FIELDS.get((cls, key), key)
         if name in fields_of(cls):
             known[name] = _read_field(cls, name, value)
         elif name != "type":  # a field of a later version

@@ -150,7 +150,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
     """Return the log in a session's lines: the newest Reset and what follows it, each run once.
 
     A line that cannot be read becomes an `Unknown` record of type "unreadable" with the line's
-    number. So it keeps its place in the log, and `Summary.keep` counts on.
+    number. So it keeps its place in the log, and `Summary.kept_from` counts on.
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):

@@ -30,7 +30,7 @@ from ..errors import ToolError
 from ..messages import JSON, Ask, Decision, Mark, ToolCall, frozen
 from ..tools import Tool, find_tool
 from ..transcript import Fold
-from ..waiting import call_function, logger, within
+from ..waiting import call_function, logger, wait_for
 
 # A text that a * may match in a rule that allows: nothing in it makes a second command, or leads to
 # a folder above.
@@ -185,7 +185,7 @@ class Approval(Gate):
         if self.approval_callback is None:
             return replace(judgment, waits=True)
         work = call_function(self.approval_callback, call, judgment.reason)
-        answer = await within(self.approval_timeout, work, grace=1)
+        answer = await wait_for(self.approval_timeout, work, grace=1)
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
         self.record(decision)

@@ -231,7 +231,7 @@ class Compaction(Loop):
         text, _, older_names = cuts.last.content.partition(NAMES)
         left_out = [  # since the last cut, without user messages that a gate hides from the model
             record
-            for record in self.log[cuts.last.keep : keep]
+            for record in self.log[cuts.last.kept_from : keep]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
         names = names_in(left_out, older_names, round(NAMES_SHARE * size))
@@ -297,7 +297,7 @@ class Cuts(Fold):
                 self.failures = 0
             self._stays.append(at)
         elif isinstance(record, Summary):
-            self.tokens = self._tokens_after(record.keep)
+            self.tokens = self._tokens_after(record.kept_from)
             self.last = record
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1

@@ -110,9 +110,9 @@ class Pruning(Fold):
                 self._uncached += 1
         elif isinstance(record, Summary):
             # The account begins anew: what the summary stands for is no longer in view.
-            self._begin = record.keep
+            self._begin = record.kept_from
             self._carried = self._saved = 0
-            self._seen = sum(self._sizes[record.keep : self._reply])
+            self._seen = sum(self._sizes[record.kept_from : self._reply])
             self._prefix_broken = True
         elif isinstance(record, ToolMessage) and record.ephemeral:
             self._age(at, record)

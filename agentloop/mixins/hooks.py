@@ -59,7 +59,7 @@ from ..messages import (
     frozen,
 )
 from ..transcript import Fold, is_own
-from ..waiting import call_function, logger, was_cancelled, within
+from ..waiting import call_function, logger, wait_for, was_cancelled
 
 HookEvent = Literal[
     "SessionStart",
@@ -173,7 +173,7 @@ class Hooks(Gate, FiresHooks):
             answers.append(answer)
             data["tool_input"] = answer.tool_input
             if answer.context:
-                self.tell(answer.context)
+                self.add_note(answer.context)
         for hook, answer in zip(hooks, answers[:], strict=True):
             if not is_same(answer.tool_input, data["tool_input"]):  # it judged other arguments
                 answers.append(await ask_hook(hook, data))
@@ -236,7 +236,7 @@ class Hooks(Gate, FiresHooks):
             data = about(judgment.call) | {"tool_response": done.text}
             verdict, reason = await self.fire_hooks(event, data)
             if verdict == Verdict.DENY and reason:  # too late, but the model reads why
-                self.tell(reason)
+                self.add_note(reason)
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
@@ -314,7 +314,7 @@ async def ask_hook(hook: Hook, data: JSON) -> Answer:
     try:
         said = None
         if is_about(hook, data):
-            said = await within(hook.timeout, call_function(hook.function, own), grace=0)
+            said = await wait_for(hook.timeout, call_function(hook.function, own), grace=0)
         changed: object = own.get("tool_input")
         if changed is None:  # the function took it out
             changed = given

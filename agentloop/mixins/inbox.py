@@ -108,7 +108,7 @@ class Inbox(Loop):
                 words = each.text(self) if callable(each.text) else each.text
                 if words:
                     self.record(Reminded(each.name))
-                    self.tell(words, "reminder")
+                    self.add_note(words, "reminder")
         return await super().context()
 
     def record(self, record: Record) -> None:

@@ -39,8 +39,8 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import Fold, Records, is_request, sealed
-from ..waiting import T, is_cancelled, within
+from ..transcript import Fold, Records, is_request, placeholder_result
+from ..waiting import T, is_cancelled, wait_for
 
 NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs this call, ask again."
 NO_PRICE = (
@@ -115,7 +115,7 @@ class Limits(Priced):
             if is_cancelled():
                 raise
             result = None  # the call has cancelled itself
-        return result or sealed(self.conversation.states[call.id])
+        return result or placeholder_result(self.conversation.states[call.id])
 
     def record(self, record: Record) -> None:
         super().record(record)
@@ -133,7 +133,7 @@ class Limits(Priced):
         """Return what the work returns, or None if `max_seconds` are over before."""
         left = self.max_seconds and self.max_seconds - self._spent()["seconds"]
         try:
-            return await within(left, work, grace=self.cancel_grace)
+            return await wait_for(left, work, grace=self.cancel_timeout)
         except TimeoutError:
             if self._reached() != "seconds":  # the work itself has raised this
                 raise

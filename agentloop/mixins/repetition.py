@@ -50,7 +50,7 @@ class Repetition(Loop):
         is_new = cycle and not repeated(past[:-1], limit)
         counts = any(call.name not in self.repetition_exempt for call in calls)
         if is_new and counts and result is None:
-            self.tell(WARNING.format(text))
+            self.add_note(WARNING.format(text))
         return result
 
 

@@ -36,7 +36,7 @@ from ..errors import (
     Overloaded,
     RateLimited,
     ServerError,
-    failed_attempt,
+    report_failed_attempt,
 )
 from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
@@ -438,7 +438,7 @@ class HTTPModel(ABC):
         usage = None
         with suppress(BadRequest, *UNREADABLE):
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
-        failed_attempt.get()(SideRequest(usage, self.model))
+        report_failed_attempt.get()(SideRequest(usage, self.model))
 
     def _translate(
         self,

@@ -30,7 +30,7 @@ from threading import Lock
 
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import call_function, within
+from ..waiting import call_function, wait_for
 
 HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
@@ -223,7 +223,7 @@ class Shell:
             ).encode(errors="surrogateescape")
             process = self._start(writing_end)
             work = call_function(_feed, process, script)
-            code = await within(timeout, work, grace=1.0)
+            code = await wait_for(timeout, work, grace=1.0)
         except TimeoutError:
             pass  # there is no exit code
         except (OSError, ValueError) as error:
@@ -233,7 +233,7 @@ class Shell:
                 _kill_group(process)
             with suppress(OSError), open(writing_end, "wb") as pipe:
                 pipe.write(2 * output.mark)  # the end: there is no folder between them
-            await within(DRAIN_SECONDS, reading, grace=0)
+            await wait_for(DRAIN_SECONDS, reading, grace=0)
         return code
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:

@@ -65,7 +65,7 @@ class Todo(Loop):
     async def context(self) -> list[Message]:
         todo = self.fold(TodoList)
         if todo.left and todo.steps >= self.todo_reminder:
-            self.tell(REMINDER.format(todo.left), "reminder")
+            self.add_note(REMINDER.format(todo.left), "reminder")
         return await super().context()
 
     async def finish(self, result: Result) -> Result | None:
@@ -74,7 +74,7 @@ class Todo(Loop):
         holds = todo.left and todo.is_of_this_run and not todo.told
         if answer and holds and answer.stop_reason in ("completed", "done"):
             self.record(ToldOfOpenItems())
-            self.tell(STILL_OPEN.format(todo.left))
+            self.add_note(STILL_OPEN.format(todo.left))
             return None
         return answer
 

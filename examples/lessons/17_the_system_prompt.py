@@ -8,7 +8,7 @@ What changes does not belong there. The system prompt is the start of every requ
 provider has in its cache are equal starts: with the time in it, all of it is billed again.
 
 Task: let the model know the time of each question, and let nothing be billed again for it. Print
-the messages, and `0 tokens are billed again`. Hint: `agent.tell(text)` appends a hidden message.
+the messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` adds a hidden message.
 """
 
 from agentloop import Agent, Meter, RequestEvent, ScriptedModel, SystemMessage

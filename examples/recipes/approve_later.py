@@ -52,7 +52,7 @@ class Patient(Approval, Agent):
                 outcome = f"{'failed' if result.is_error else 'has run'}: {result.text}"
             except Stop as stop:
                 outcome = f"has run: {stop.text}"
-        self.tell(f"The call {state.call.name}({state.asked.arguments}) {outcome}")
+        self.add_note(f"The call {state.call.name}({state.asked.arguments}) {outcome}")
 
 
 @tool

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import agentloop
 from agentloop import *  # noqa: F403
 from agentloop import CompactionConfig, Cost, FinalResponseEvent, ImagePart, ScriptedModel, call
-from agentloop.content import as_content
+from agentloop.content import to_content
 from agentloop.messages import Mark, frozen
 from agentloop.tools import FunctionTool
 
@@ -99,7 +99,7 @@ class Tool(FunctionTool):
             return await super().execute(*given)
         checked = self.validate(json.dumps(arguments))
         value = await super().execute(checked, _overrides or {})
-        return as_content(value, limit=sys.maxsize)
+        return to_content(value, limit=sys.maxsize)
 
 
 def tool(description, *, name=None, ephemeral=False):
@@ -209,7 +209,7 @@ class Agent(Cost, agentloop.Agent):
         if not prompt:
             return answer
         self.record(AskedForTodos())
-        self.tell(prompt)
+        self.add_note(prompt)
         return None
 
     def emit(self, event):

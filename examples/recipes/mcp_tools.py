@@ -15,11 +15,11 @@ from typing import Any
 from mcp import server, types
 
 from agentloop import Agent, ImagePart, ScriptedModel, Tool, call, tool
-from agentloop.content import as_content
+from agentloop.content import to_content
 from agentloop.messages import JSON, text_of
 from agentloop.toolkits.mcp import mcp_tools
 from agentloop.tools import find_tool
-from agentloop.waiting import within
+from agentloop.waiting import wait_for
 
 STOCK = {"tea": 12, "coffee": 0}
 MAX_RESULT = 5_000_000  # characters
@@ -48,7 +48,7 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
         ) -> types.CallToolResult:
             tool = find_tool(name, tools)
             work = tool.execute(tool.validate(json.dumps(arguments)))
-            content = as_content(await within(tool.timeout, work, grace=1), MAX_RESULT)
+            content = to_content(await wait_for(tool.timeout, work, grace=1), MAX_RESULT)
             blocks: list[Any] = [types.TextContent(text=text_of(content) or "(no text)")]
             for part in content:
                 if isinstance(part, ImagePart) and part.data:

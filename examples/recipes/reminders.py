@@ -31,7 +31,7 @@ class LastTurns(Loop):
         turns = sum(isinstance(record, AssistantMessage) for record in run)
         told = any(isinstance(record, UserMessage) and record.text == text for record in run)
         if turns >= self.max_iterations - self.last_turns and not told:
-            self.tell(text)
+            self.add_note(text)
         return await super().context()
 
 

@@ -207,7 +207,7 @@ class TestChannels(test_loop.TestLoop):
         reader = agent.subscribe("HiddenUserMessageEvent")
         waiting = asyncio.create_task(anext(reader))
         await asyncio.sleep(0)  # now it waits
-        thread = threading.Thread(target=agent.tell, args=("a note",))
+        thread = threading.Thread(target=agent.add_note, args=("a note",))
         thread.start()
         entry = await asyncio.wait_for(waiting, 10)
         thread.join()
@@ -217,8 +217,8 @@ class TestChannels(test_loop.TestLoop):
     async def test_what_a_tool_says_in_a_thread_is_heard_once(self):
         @tool
         def say(agent: Annotated[Agent, Depends(current_agent)]) -> str:
-            agent.tell("one")
-            agent.tell("two")
+            agent.add_note("one")
+            agent.add_note("two")
             return "said"
 
         agent, heard = Served(llm=ScriptedModel(call("say"), "ok"), tools=[say]), []
@@ -230,7 +230,7 @@ class TestChannels(test_loop.TestLoop):
     async def test_what_the_user_must_not_see_is_for_monitors_and_is_told_once(self):
         agent = served("hi", system_prompt="the secret recipe")
         progress, monitor = map(agent.subscribe, ("progress", "monitor"))
-        agent.tell("a hidden note")
+        agent.add_note("a hidden note")
         await agent.run("x")
         seen = await read(progress)
         assert "hidden note" not in str(seen)

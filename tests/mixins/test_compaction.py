@@ -251,7 +251,9 @@ class TestCompaction(test_loop.TestLoop):
             await agent.query("x")
             summary = summaries(agent)[0]
             at = agent.log.index(summary)
-            replies = [r for r in agent.log[summary.keep : at] if isinstance(r, AssistantMessage)]
+            replies = [
+                r for r in agent.log[summary.kept_from : at] if isinstance(r, AssistantMessage)
+            ]
             assert len(replies) == kept
 
     async def test_the_list_of_names_has_an_eighth_of_the_budget_at_most(self):

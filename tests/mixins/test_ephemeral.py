@@ -49,7 +49,7 @@ def turns_of(count, tokens):
 
 
 turns = st.tuples(st.sampled_from("ab"), st.integers(0, 3000), st.integers(0, 2))
-others = st.sampled_from([UserMessage("x"), Summary("so far", keep=2)])
+others = st.sampled_from([UserMessage("x"), Summary("so far", kept_from=2)])
 logs = st.lists(others | st.lists(turns, min_size=1, max_size=4), max_size=30).map(log_of)
 prices = st.sampled_from([(1.25, 0.1), (1.0, 0.25), (1.0, 1.0), (1.25, 0.0)])
 
@@ -79,7 +79,7 @@ class TestEphemeral(test_loop.TestLoop):
     def test_a_summary_breaks_the_prefix_anyway_so_a_cut_is_free_then(self):
         log = turns_of(6, 1_000)
         assert stale_results(log) == set()
-        assert stale_results([*log, Summary("so far", keep=2)]) == {"1.0", "2.0"}, (
+        assert stale_results([*log, Summary("so far", kept_from=2)]) == {"1.0", "2.0"}, (
             "0 is out of view"
         )
 

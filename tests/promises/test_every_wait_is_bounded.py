@@ -26,7 +26,7 @@ def stubborn(release):
 async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
     release = asyncio.Event()
     llm = ScriptedModel([call("refuse"), call("refuse")], "ok")
-    agent = Loop(llm=llm, tools=[stubborn(release)], cancel_grace=0.01)
+    agent = Loop(llm=llm, tools=[stubborn(release)], cancel_timeout=0.01)
     task = asyncio.create_task(agent.run("x"))
     while sum(type(record).__name__ == "ToolStart" for record in agent.log) < 2:
         await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised(
 
 async def test_closing_a_stream_does_so_too():
     release = asyncio.Event()
-    agent = Loop(llm=ScriptedModel(call("refuse")), tools=[stubborn(release)], cancel_grace=0.01)
+    agent = Loop(llm=ScriptedModel(call("refuse")), tools=[stubborn(release)], cancel_timeout=0.01)
     stream = agent.query_stream("x")
     while not any(type(record).__name__ == "ToolStart" for record in agent.log):
         waiting = asyncio.ensure_future(anext(stream))

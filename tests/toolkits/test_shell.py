@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentloop import Agent, ScriptedModel, ToolError
 from agentloop.models.scripted import call
 from agentloop.toolkits import shell as module
-from agentloop.toolkits.shell import Shell, within
+from agentloop.toolkits.shell import Shell, wait_for
 
 SECRET_NAMES = [
     "OPENAI_API_KEY",
@@ -177,13 +177,13 @@ class TestShell:
 
         async def out_of_time(seconds, work, *, grace):  # as soon as the child has started
             if started:
-                return await within(seconds, work, grace=grace)
+                return await wait_for(seconds, work, grace=grace)
             waiting = asyncio.ensure_future(work)
             started.append(int(await asyncio.to_thread((sh.root / "pipe").read_text)))
             waiting.cancel()
             raise TimeoutError
 
-        monkeypatch.setattr(module, "within", out_of_time)
+        monkeypatch.setattr(module, "wait_for", out_of_time)
         error = await refused(sh.bash(f"echo hello; {first}{WAITS}"))
         assert error == "hello\n[Killed: not finished after 120 seconds.]"
         assert await gone(started[0])

@@ -19,7 +19,7 @@ if __name__ == "__main__":
     model = ScriptedModel("It is.", "It is.", "Smell it.")
     agent = Measured(llm=model, system_prompt=RULES, listeners=[events.append])
     for time, question in QUESTIONS.items():
-        agent.tell(f"It is {time}.")
+        agent.add_note(f"It is {time}.")
         agent.run_sync(question)
     for message in model.requests[-1].messages:
         print(f"{type(message).__name__}: {message.text}")
