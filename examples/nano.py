@@ -1,13 +1,13 @@
-"""nano.py: an agent is a for-loop. The whole idea of agentloop in one file, to read and to copy.
+"""nano.py: an agent is a for-loop. The whole idea of agentloop in one file to read and copy.
 
-    python nano.py                                      plays a script, offline
+    python nano.py                                      runs a script, offline
     OPENAI_BASE_URL=http://localhost:11434/v1 OPENAI_MODEL=qwen3 python nano.py "What is 2 + 3?"
 
-`agent.log` is a list that only grows: messages as they go over the wire, and summaries. Keys that
-begin with "_" are never sent. The model sees a view of it, in which a result follows each call. A
-call without one gets a placeholder there, so a run may end anywhere, and providers still take the
-next request. A mixin is a subclass of Loop that overrides some of its seams: context, toolset,
-call_model, call_tools, call_tool, finish, record. Version 0.6.0, MIT, by the agentloop authors.
+`agent.log` is an append-only list of messages in wire format and summaries. Keys with a leading "_"
+are never sent. The model receives a view of the log, in which every call is followed by its result
+or by a placeholder. Therefore a run may end at any point, and providers accept the next request. A
+mixin is a subclass of Loop that overrides some of the seams: context, toolset, call_model,
+call_tools, call_tool, finish, record. Version 0.6.0, MIT, by the agentloop authors.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Message = dict[str, Any]  # {"role": "user", "content": "hello"}
 Messages = list[Message]
 Function = Callable[..., Any]
 Tools = Sequence["Tool"]
-Depends: Any = namedtuple("Depends", "function")  # `= Depends(get_db)`: the program fills it in
+Depends: Any = namedtuple("Depends", "function")  # `= Depends(get_db)`: not set by the model
 Usage = namedtuple("Usage", "input_tokens output_tokens")
 OPENAI = "https://api.openai.com/v1"
 UNFINISHED = {"length": "limit:length", "content_filter": "refused"}  # finish_reason: stop_reason
 NO_RESULT = "Interrupted: this call may have had effects. Check before you repeat it."
-SUMMARIZE = """Your context window is nearly full. Do not call tools. Write a summary to go on from:
-the task, all instructions of the user, what was done and found, what failed, and what is left."""
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
-closing = WeakSet[Any]()  # tasks that close their dependencies: cancel_and_wait leaves them alone
+SUMMARIZE = """The context window is nearly full. Do not call tools. Summarize to continue:
+the task, all instructions of the user, actions, findings, failures, and remaining work."""
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
+closing = WeakSet[Any]()  # tasks that close dependencies, which cancel_and_wait must not cancel
 
 
-class ChatModel(Protocol):  # anything that answers messages with a message
+class ChatModel(Protocol):  # receives messages, returns one message
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message: ...
 
 
@@ -64,12 +64,12 @@ class Result(NamedTuple):
         return self.text
 
 
-class Stop(Exception):  # ends a run; tools and mixins raise it
+class Stop(Exception):  # ends a run; raised by tools and mixins
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
         self.result = Result(text, value, reason)
 
 
-class TaskComplete(Stop):  # ends a run as done; a done tool raises it
+class TaskComplete(Stop):  # ends a run as done; raised by a done tool
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", message, value)
 
@@ -78,7 +78,7 @@ class ModelError(Exception): ...
 
 
 @dataclass_transform(kw_only_default=True)  # like a dataclass, but mixins need no decorator
-class Settings:  # annotated attributes, of all bases too, are the keywords of the constructor
+class Settings:  # annotated attributes of all bases are keywords of the constructor
     def __init__(self, **settings: Any) -> None:
         for name, value in settings.items():
             if not any(name in inspect.get_annotations(base) for base in type(self).__mro__):
@@ -93,10 +93,10 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
     system_prompt: str = ""
     max_iterations: int = 200  # turns of a run
     dependency_overrides: dict[Function, Function] = {}  # noqa: RUF012
-    cancel_grace: float = 5.0  # seconds that a cancelled tool has to stop
+    cancel_grace: float = 5.0  # seconds to wait for a cancelled tool
 
     async def run(self, prompt: str) -> Result:
-        """Work on a prompt until there is an answer. Raise what the model raises."""
+        """Process a prompt until there is an answer. Exceptions of the model propagate."""
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first, or make another one")
         self.busy, self.nudges = True, 0
@@ -123,11 +123,11 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
     def run_sync(self, prompt: str) -> Result:
         return asyncio.run(self.run(prompt))
 
-    async def context(self) -> Messages:  # what the model will see
+    async def context(self) -> Messages:  # the messages of the next request
         system = {"role": "system", "content": self.system_prompt}
         return [system, *self.messages] if self.system_prompt else self.messages
 
-    def toolset(self) -> Tools:  # what is on offer in this turn
+    def toolset(self) -> Tools:  # the tools of this turn
         return self.tools
 
     async def call_model(self, request: Request) -> Message:
@@ -135,7 +135,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         return well_formed(reply, len(self.log))
 
     async def call_tools(self, calls: Messages) -> Result | None:
-        """Run one turn's calls side by side. Return a Result if a done tool ended the run."""
+        """Run the calls of a turn concurrently. Return a Result if a done tool ended the run."""
         self.nudges = 0  # a call is progress
         tasks = [asyncio.create_task(self.answer(call)) for call in calls]
         try:
@@ -150,7 +150,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         return stops[0].result if stops else None
 
     async def answer(self, call: Message) -> Stop | None:
-        """Run one call, and record its result at once. Return the Stop that it raised."""
+        """Run one call, and record its result immediately. Return the Stop that it raised."""
         try:
             self.record(await self.call_tool(call))
             return None
@@ -159,7 +159,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
             return stop
 
     async def call_tool(self, call: Message) -> Message:
-        """Run one call and return its result. The model reads each failure as a result."""
+        """Run one call and return its result. A failure becomes an error result."""
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
@@ -174,14 +174,14 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
             return result_of(call, f"{type(error).__name__}: {str(error) or 'effects are unknown'}")
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to go on."""
+        """Return the result that ends the run, or None to continue."""
         return result
 
     def record(self, record: Message) -> None:
         self.log.append(record)
 
     def nudge(self, text: str) -> None:
-        """Tell the model something, so that the run goes on. Raise Stop if that has not helped."""
+        """Append a message so that the run continues. Raise Stop after three in a row."""
         self.nudges += 1
         if self.nudges > 3:
             raise Stop("no_progress", self.log[-1]["content"])
@@ -199,13 +199,13 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
 
 
 async def cancel_and_wait(tasks: list[asyncio.Task[Any]], grace: float) -> None:
-    """Cancel tasks. Return only when all have ended, or after `grace` seconds."""
+    """Cancel tasks. Return after all have ended, or after `grace` seconds."""
     for task in tasks:
         if task not in closing:
             task.cancel()
     waiting = asyncio.create_task(asyncio.wait(tasks, timeout=grace))
     while not waiting.done():
-        with suppress(asyncio.CancelledError):  # a second cancel does not shorten this
+        with suppress(asyncio.CancelledError):  # a second cancellation does not shorten the wait
             await asyncio.shield(waiting)
 
 
@@ -214,7 +214,7 @@ def tool(description: Function) -> Tool: ...
 @overload
 def tool(description: str = "", **options: Any) -> Callable[[Function], Tool]: ...
 def tool(description: Any = "", **options: Any) -> Any:
-    """Make a tool of a function: `@tool`, or `@tool("what it does", timeout=10)`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description", timeout=10)`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -222,10 +222,10 @@ def tool(description: Any = "", **options: Any) -> Any:
 
 @dataclass(eq=False)
 class Tool:
-    function: Function  # an async one, or a `def`, which runs in a thread
+    function: Function  # `async def`, or `def`, which runs in a thread
     description: str = ""
-    ephemeral: int = 0  # its newest results that stay; older ones go eight at a time; 0: all stay
-    timeout: float | None = None  # seconds that a call may take
+    ephemeral: int = 0  # newest results to keep; older ones are pruned in eights; 0: keep all
+    timeout: float | None = None  # seconds per call
 
     def __post_init__(self) -> None:
         self.name = self.function.__name__
@@ -240,37 +240,37 @@ class Tool:
                     del fields[name]
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     async def execute(self, arguments: str, overrides: dict[Function, Function]) -> Any:
-        """Validate the arguments, open dependencies (on the event loop), run the tool, close."""
-        given = dict(self.model.model_validate_json(arguments))
+        """Validate the arguments, open dependencies on the event loop, run the tool, close them."""
+        values = dict(self.model.model_validate_json(arguments))
         async with AsyncExitStack() as stack:
             for name, dependency in self.dependencies.items():
                 function = overrides.get(dependency, dependency)
                 if inspect.isasyncgenfunction(function):
-                    given[name] = await stack.enter_async_context(asynccontextmanager(function)())
+                    values[name] = await stack.enter_async_context(asynccontextmanager(function)())
                 else:
                     value = function()
-                    given[name] = await value if inspect.isawaitable(value) else value
-            stack.callback(closing.add, asyncio.current_task())  # last in: closing begins here
+                    values[name] = await value if inspect.isawaitable(value) else value
+            stack.callback(closing.add, asyncio.current_task())  # runs first: closing starts
             async with asyncio.timeout(self.timeout):
-                return await call_function(self.function, given)
-        raise RuntimeError("a dependency has swallowed the error of this tool")
+                return await call_function(self.function, values)
+        raise RuntimeError("a dependency suppressed the exception of this tool")
 
 
 async def call_function(function: Function, arguments: Message) -> Any:
-    """Await an async function. Run a plain one in a daemon thread, which delays no exit."""
+    """Await an async function. Run a plain function in a daemon thread, which never delays exit."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     outcome = Future[Any]()
-    outcome.set_running_or_notify_cancel()  # a cancel does not reach the thread
+    outcome.set_running_or_notify_cancel()  # cancellation does not reach the thread
 
     def work() -> None:
         try:
             outcome.set_result(function(**arguments))
-        except StopIteration as error:  # which an event loop does not take
+        except StopIteration as error:  # a future rejects StopIteration
             outcome.set_exception(RuntimeError(repr(error)))
         except BaseException as error:
             outcome.set_exception(error)
@@ -279,23 +279,23 @@ async def call_function(function: Function, arguments: Message) -> Any:
     return await asyncio.wrap_future(outcome)
 
 
-class Ephemeral(Loop):  # hides old results of tools made with ephemeral=N, after they were seen
+class Ephemeral(Loop):  # prunes old results of tools with ephemeral=N, once the model has read them
     async def context(self) -> Messages:
         messages, hidden = await super().context(), set[str]()
         seen = list(self.log)
-        while seen and seen[-1]["role"] != "assistant":  # what the model has not read stays
+        while seen and seen[-1]["role"] != "assistant":  # keep results that the model has not read
             seen.pop()
         for tool in self.toolset():
             results = [r["tool_call_id"] for r in seen if r.get("_tool") == tool.name]
-            old = results[: -tool.ephemeral]  # for 0, which is the default, these are none
-            hidden.update(old[: len(old) // 8 * 8])  # since each change costs the provider's cache
+            old = results[: -tool.ephemeral]  # empty for the default, 0
+            hidden.update(old[: len(old) // 8 * 8])  # each change invalidates the provider's cache
         for message in messages:
             if message.get("tool_call_id") in hidden:  # a copy, made by sent()
-                message["content"] = "[An older result stood here. Newer ones follow.]"
+                message["content"] = "[Older result removed. See newer results below.]"
         return messages
 
 
-class DoneTool(Loop):  # keeps the model from stopping by just talking
+class DoneTool(Loop):  # plain text does not end a run
     require_done_tool: bool = True  # only TaskComplete ends a run
 
     def toolset(self) -> Tools:
@@ -306,7 +306,7 @@ class DoneTool(Loop):  # keeps the model from stopping by just talking
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
         if answer and answer.stop_reason == "completed" and self.require_done_tool:
-            self.nudge("You have not finished: go on, or call the done tool if all is done.")
+            self.nudge("The task is not finished: continue, or call the done tool if all is done.")
             return None
         return answer
 
@@ -322,15 +322,15 @@ class CompactionConfig(NamedTuple):
     context_window: int = 128_000  # tokens
 
 
-class Compaction(Loop):  # summarizes before a request is too long; counters stand right of it
+class Compaction(Loop):  # summarizes before a request is too long; put counting mixins after it
     compaction: CompactionConfig = CompactionConfig()
 
     async def call_model(self, request: Request) -> Message:
-        ratio, window = self.compaction  # 3 characters are a token; schemas are not counted
+        ratio, window = self.compaction  # a token has about 3 characters; schemas are not counted
         turns = [at for at, record in enumerate(self.log) if record["role"] == "assistant"]
         if len(str(request)) / 3 > ratio * window and len(turns) > 2:
-            asked = [*request.messages, {"role": "user", "content": SUMMARIZE}]  # for the cache
-            reply = await super().call_model(request._replace(messages=asked))
+            messages = [*request.messages, {"role": "user", "content": SUMMARIZE}]  # cached prefix
+            reply = await super().call_model(request._replace(messages=messages))
             if reply["content"]:
                 # the view from here on: the first prompt, the summary, the last two turns
                 start = [self.log[0], {"role": "user", "content": f"So far: {reply['content']}"}]
@@ -339,12 +339,12 @@ class Compaction(Loop):  # summarizes before a request is too long; counters sta
         return await super().call_model(request)
 
 
-class Agent(DoneTool, Ephemeral, Compaction, Loop):  # a request meets them from left to right
+class Agent(DoneTool, Ephemeral, Compaction, Loop):  # requests pass from left to right
     require_done_tool = False  # a plain answer ends a run, too
 
 
 def view(log: Messages) -> Messages:
-    """Return what the model sees of a log: no marks, and each call is followed by its result."""
+    """Return the messages for the model: no summaries, each call followed by its result."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     records, messages = log, Messages()
     for record in log:
@@ -360,7 +360,7 @@ def view(log: Messages) -> Messages:
 
 
 def sent(record: Message) -> Message:
-    """Return a message as it goes over the wire: without our keys, and without empty lists."""
+    """Return a message in wire format: without private keys and empty lists."""
     return {key: value for key, value in record.items() if key[0] != "_" and value != []}
 
 
@@ -369,29 +369,29 @@ def result_of(call: Message, text: str) -> Message:
 
 
 def well_formed(reply: Message, place: int) -> Message:
-    """Return a reply that every provider takes back. Some servers send no ids, or repeat them."""
+    """Return a reply that every provider accepts. Some servers omit or repeat ids."""
     calls, stop_reason = Messages(), UNFINISHED.get(reply.get("_finish", ""), "completed")
     for call in reply.get("tool_calls") or []:
         name = re.sub("[^a-zA-Z0-9_-]", "_", call["function"]["name"])
         try:
             arguments = TypeAdapter(Message).validate_json(call["function"]["arguments"] or "{}")
         except ValueError as error:
-            arguments = {"no JSON object": str(error)}  # which no tool takes
+            arguments = {"no JSON object": str(error)}  # an argument that no tool accepts
         function = {"name": name, "arguments": json.dumps(arguments)}
         calls.append(call | {"id": f"{place:06}{len(calls):03}", "function": function})
-    kept = calls if stop_reason == "completed" else []  # after a cut, the calls are incomplete
+    kept = calls if stop_reason == "completed" else []  # calls of a truncated reply are unsafe
     ours = {"tool_calls": kept, "_stop_reason": stop_reason, "_usage": reply.get("_usage")}
     return {"role": "assistant", "content": (reply.get("content") or "").strip()} | ours
 
 
 @dataclass(repr=False)
-class ChatOpenAI:  # a model behind OpenAI's Chat Completions, or any server that speaks it
+class ChatOpenAI:  # OpenAI's Chat Completions API, or a compatible server
     model: str
     base_url: str = ""  # or OPENAI_BASE_URL in the environment
     api_key: str = ""  # or OPENAI_API_KEY
 
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message:
-        """Return the model's reply. Raise ModelError, after trying again if that may help."""
+        """Return the model's reply. Raise ModelError after up to three retries."""
         body: Message = {"model": self.model, "messages": messages}
         if tools:
             body["tools"] = [tool.declaration for tool in tools]
@@ -417,7 +417,7 @@ class ChatOpenAI:  # a model behind OpenAI's Chat Completions, or any server tha
         raise ModelError(failure)
 
 
-class ScriptedModel:  # plays replies in order, offline: texts, calls and lists of calls
+class ScriptedModel:  # returns its replies in order: texts, calls and lists of calls
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
 
@@ -429,7 +429,7 @@ class ScriptedModel:  # plays replies in order, offline: texts, calls and lists 
 
 
 def call(name: str, /, **arguments: Any) -> Message:
-    """Return a call as a model makes it."""
+    """Return a tool call in the format of a model."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
@@ -446,5 +446,5 @@ if __name__ == "__main__":
     agent.run_sync(" ".join(sys.argv[1:]) or "What is 2 + 3?")
     print(*agent.messages, sep="\n")
 
-# The package has the same names: to outgrow this file, change the import. It adds streaming,
-# sessions, approval, MCP and more; `agentloop bundle` writes what you name of it into one file.
+# The package has the same names: to replace this file by the package, change the import. It adds
+# streaming, sessions, approval, MCP and more; `agentloop bundle` writes selected parts to one file.

@@ -35,21 +35,21 @@ ADDED, REMOVED = 27, 13  # lines from one lesson to the next, docstrings and bla
 
 # What a lesson prints, in this order; the notebook has what 1 to 6 print.
 POINTS = r"""
-04b You get a list of 1. The last message: {"role": "user"
-04b You say (a call begins with: stock): stock {"item": "eggs"}
-04b You get a list of 3. The last message: {"role": "tool"
+04b You receive 1 messages. The last one: {"role": "user"
+04b Your reply (a call starts with: stock): stock {"item": "eggs"}
+04b You receive 3 messages. The last one: {"role": "tool"
 05 Verbose: recipe -> 8 pancakes
 06 "name": "stock"
 06 stock runs with 'eggs'
-06 the model is told: 12 pieces
-06b stock has found the eggs\nThe run is cut off.\n-- the log\nuser What is there?
+06 the model receives: 12 pieces
+06b stock has found the eggs\nThe run is cancelled.\n-- the log\nuser What is there?
 06b tool 12\nuser And now?
-06b -- what the model sees of it\nuser What is there?\nassistant asks\ntool Interrupted
+06b -- the view\nuser What is there?\nassistant calls\ntool Interrupted
 06b tool 12\nuser And now?
 06c stock has found the eggs\nstock has found the flour
 06c tool 900\ntool 12\ntool KeyError: 'milk'
-07 the model may fill in: {"item": {"type": "string"}}
-07 the model is told: pantry: Extra inputs are not permitted
+07 the model may set: {"item": {"type": "string"}}
+07 the model receives: pantry: Extra inputs are not permitted
 07 There are 12 eggs.
 07 There are 0 eggs.
 08 stock is about to run with {'item': 'eggs'}\nstock runs\nstock returned 12
@@ -60,23 +60,23 @@ POINTS = r"""
 09 Next I will look up the recipe.\n   the library: You have not finished
 09 The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.
 10 --------++                     -##++                          --------++\n
-10 all is sent: 108,450 tokens are sent, 0 of them billed in full again.
-10 hidden each turn: 32,010 tokens are sent, 15,564 of them billed in full again.
-10 hidden when it pays: 73,170 tokens are sent, 1,215 of them billed in full again.
-11 about 980 tokens before, and 399 after
+10 no pruning: 108,480 tokens sent, 0 of them billed again at the full price.
+10 pruned every turn: 32,040 tokens sent, 15,552 of them billed again at the full price.
+10 pruned when cheaper: 73,200 tokens sent, 1,214 of them billed again at the full price.
+11 about 984 tokens before, and 403 after
 11 tool: 6 waffles take 2 eggs.
 11 user: Your context window is nearly full.
 11 -- after
 11 user: The conversation so far, summarized: 8 pancakes take 4 eggs, 6 waffles 2.
 11 tool: 1 omelette takes 3 eggs.
 11 A waffle: 6 of them take 2 eggs.
-12 The test has passed.\nI have 6.
-12 the model is told: Refused: take half of what there is at most.
-12 the model is told: 6 eggs are left
+12 The test passed.\nI have 6.
+12 the model receives: Refused: take half of what there is at most.
+12 the model receives: 6 eggs are left
 13 stock runs\nthe program ends: the network is gone
 13 user, assistant, tool_start, tool, run_end\na new agent, with 3 messages\nrecipe runs\nYes: 20
 13 run_end, run_start, assistant, tool_start, tool, assistant, run_end\n
-14 !!  NO MODEL IS ASKED: what follows is a script
+14 !!  NO REAL MODEL: the replies below come from a script
 14 scripted calls recipe {"dish":"pancakes"}
 14 No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour.
 15 May I edit?\n    path: check.py\n    old_text: == 10
@@ -88,25 +88,25 @@ POINTS = r"""
 16 There are 12 eggs.\nagentloop is imported: False\n
 16 $ agentloop bundle agent session scripted -o more.py\nmore.py has
 17 -- no system prompt\n   Eat it: eggs keep for a month.
-17 -- the rules\n   Somebody has to smell it.\n
+17 -- the rules\n   A person has to smell it.\n
 17 [0, 2, 4]; 0 tokens are billed again\n   a system message in the log: False
 17 [0, 0, 0]; 47 tokens are billed again
-18 an order in a file, and a sentence in the system prompt:\n   sent to mallory
-18 a lie about a result, and a sentence in the system prompt:\n   the answer: there are 0 eggs
-18 an order of a tool, and a sentence in the system prompt:\n   sent to mallory
-18 a secret that wants out, and a sentence in the system prompt:\n   the answer: there are 12 eggs 4
-18 asked:\n   the answer: there are 12 eggs\n   the model is told: Denied: this call was not allowed
-18 checked:\n   the answer: there are 12 eggs\n
-18 own:\n   the answer: there are 12 eggs\n
-18 without it:\n   the answer: there are 12 eggs ****
+18 an instruction in a file, with a sentence in the system prompt:\n   sent to mallory
+18 a lie about a result, with a sentence in the system prompt:\n   the answer: there are 0 eggs
+18 an instruction in a tool, with a sentence in the system prompt:\n   sent to mallory
+18 a leaked secret, with a sentence in the system prompt:\n   the answer: there are 12 eggs 4
+18 approval:\n   the answer: there are 12 eggs\n   the model receives: Denied: this call was not allowed
+18 a validated answer:\n   the answer: there are 12 eggs\n
+18 your own description:\n   the answer: there are 12 eggs\n
+18 a masked result:\n   the answer: there are 12 eggs ****
 19 6 of 10: Answer yes or no.\n   wrong: Are the eggs enough for 28 pancakes? Yes.
-19 10 of 10: Look up what is there
+19 10 of 10: Look up the stock
 19 replayed: []\nreplayed with the other prompt: ['Answer yes or no.']
 """
 # A change of a lesson, what it prints then (the teacher's page has that if it is in ``), and what
 # it does not.
 TRIED = r"""
-02 "tool_call_id": asked["id"], -> "x": 0,
+02 "tool_call_id": tool_call["id"], -> "x": 0,
 + {"role": "tool", "x": 0, "content": "12"}
 - rror
 02 eggs")),\n    {"role" -> eggs")),\n]\n[\n    {"role"
@@ -129,7 +129,7 @@ TRIED = r"""
 - stock runs
 12 if reason := -> if False and
 + AssertionError
-- The test has passed
+- The test passed
 15 ["n", "y"] -> ["n", "n"]
 + Denied
 - Edited
@@ -254,7 +254,7 @@ CHANGES = {  # by file: what it does in another way than the file before it
 LEAVES = {  # and what it has no more
     "05": {"run"},  # which is a method now
     "06": {"recipe", "Verbose.call_tool"},
-    "06c": {"asks", "model", "two_runs", "Loop.__init__"},
+    "06c": {"reply_with", "model", "two_runs", "Loop.__init__"},
     "nano": {"stock"},
 }
 
@@ -312,8 +312,8 @@ def test_most_of_nano_is_in_the_lesson_before_it():
     assert "Loop.run" in same, "the for-loop itself"
     text = LESSONS["06c"].read_text(encoding="utf-8")
     lines = len(NANO.read_text(encoding="utf-8").splitlines())
-    assert f"which has {lines} lines" in text
-    assert f"whose {lines} lines" in README
+    assert f"has {lines} lines" in text
+    assert f"{lines} lines" in README
 
 
 def test_the_printed_page_has_what_the_lessons_print():
@@ -405,14 +405,14 @@ def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path):
         (["3", SOLUTIONS["03"]], 0, "Task 3 is solved: "),
         (["03"], 1, "Task 3 is not solved yet: let `stock` raise a LookupError that"),
         (["3", broken], 1, "ends with an error in line 1: ZeroDivisionError: division by zero."),
-        (["20"], 1, "which task, and in which file? 1, 1b, 2, "),
-        (["3", tmp_path / "missing.py"], 1, "which task, and in which file?"),
+        (["20"], 1, "tasks: 1, 1b, 2, "),
+        (["3", tmp_path / "missing.py"], 1, "unknown task or file"),
     ):
         done = python(FOLDER / "check.py", *arguments)
         assert (done.returncode, sentence in done.stdout) == (status, True), done.stdout
-    assert f"it still runs after {CHECK['SECONDS']} seconds" in TEACHING
+    assert f"still runs after {CHECK['SECONDS']} seconds" in TEACHING
     CHECK["check"].__globals__["SECONDS"] = 0.5
-    told = "it still runs after 0.5 seconds: does your loop end?"
+    told = "the program still runs after 0.5 seconds: does your loop end?"
     assert CHECK["check"]("2", endless) == (False, told)
 
 

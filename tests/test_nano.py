@@ -358,7 +358,7 @@ async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it():
     async def act(c: int = nano.Depends(connection)) -> None:
         raise ValueError("no")
 
-    assert "swallowed" in await result_of(act)
+    assert "suppressed" in await result_of(act)
     assert told == ["rollback"]
 
 

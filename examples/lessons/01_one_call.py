@@ -1,10 +1,10 @@
-"""Problem: a program wants to ask a chat model something.
+"""Problem: a program needs an answer from a chat model.
 
-It sends a list of messages and gets one message back. The model keeps nothing between two
-requests and sees nothing but the list, so the program puts in what the model has to know.
+The program sends a list of messages and receives one message. The model keeps no state between two
+requests and sees only the list, so the program must include everything that the model has to know.
 
-The model below is a script, so that this runs offline. A real one gets the same dictionaries
-over HTTP and returns the same ones (their format is that of Chat Completions).
+The model below is a script, so that the lesson runs offline. A real model receives and returns the
+same dictionaries over HTTP (the format is Chat Completions).
 
 Task: ask a second question in the same conversation, and print all four messages. The roles are
 user, assistant, user, assistant.
@@ -16,7 +16,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -26,7 +26,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -39,5 +39,5 @@ def run(question):
 if __name__ == "__main__":
     for message in run(f"There are {stock('eggs')} eggs. Are they enough for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: the model was given a list and gave one message.")
-    print("Notice: the program had to guess that the model would need the eggs.")
+    print("Notice: the model received a list and returned one message.")
+    print("Notice: the program had to guess that the model needs the number of eggs.")

@@ -1,16 +1,16 @@
-"""Problem: in lesson 1 the model was a function. A real one is a server: what goes over the wire?
+"""Problem: the model of lesson 1 was a function. A real model is a server behind HTTP.
 
-One HTTP request, and one reply. The request is the list as JSON, the model's name, and a key in a
-header. The reply is one message as JSON, and how many tokens were counted. That is all.
+The exchange is one HTTP request and one reply. The request contains the list as JSON, the name of
+the model, and a key in a header. The reply contains one message as JSON, and token counts.
 
-A server below stands in for a provider, so that this runs offline. To ask a real one:
+A server below replaces the provider, so that the lesson runs offline. To use a real provider:
 
     export OPENAI_BASE_URL=https://api.openai.com/v1 OPENAI_API_KEY=...
     python examples/lessons/01b_the_wire.py
 
-OPENAI_MODEL names another model, which a server of your own (llama.cpp, Ollama, vLLM) needs.
+OPENAI_MODEL selects another model; local servers (llama.cpp, Ollama, vLLM) require it.
 
-Task: let the server know one key only, send another one, and print what it says: `401: there is
+Task: let the server accept one key only, send a different key, and print the error: `401: there is
 no such key`. (`urllib` raises an HTTPError, which can be read like a reply.)
 """
 
@@ -29,7 +29,7 @@ ANSWER = {
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Stands in for a provider: it gives one answer, whatever it is asked."""
+    """Replaces a provider: returns the same answer to every request."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -42,7 +42,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 def stand_in():
-    """The address of a server that gives one answer, and ends."""
+    """Start a server for one request. Return its address."""
 
     def serve():
         with server:
@@ -55,7 +55,7 @@ def stand_in():
 
 
 def ask(messages):
-    """Asks a server. A function of the messages, as `model` was."""
+    """Send the messages to a server. Return the reply, as `model` did."""
     url = os.environ.get("OPENAI_BASE_URL") or stand_in()
     key = os.environ.get("OPENAI_API_KEY") or "no-key"
     name = os.environ.get("OPENAI_MODEL") or "gpt-5-mini"
@@ -73,4 +73,4 @@ def ask(messages):
 if __name__ == "__main__":
     question = "There are 12 eggs. Are they enough for 20 pancakes?"
     print(ask([{"role": "user", "content": question}])["content"])
-    print("Notice: the server keeps nothing, so the next request sends all of it again.")
+    print("Notice: the server keeps no state, so the next request repeats the whole list.")

@@ -1,11 +1,11 @@
-"""Problem: a program cannot know beforehand what the model will need to know.
+"""Problem: a program cannot know in advance which information the model needs.
 
-So the model may ask. Instead of an answer it sends a call: the name of a function and its
-arguments as JSON text. The program runs it, appends the result, and calls the model again.
-A real model is also sent what each function is for (lesson 6).
+Therefore the model may request it. Instead of an answer, the model sends a call: the name of a
+function and its arguments as JSON text. The program runs the function, appends the result, and
+calls the model again. A real model also receives a description of each function (lesson 6).
 
-Task: let the model ask for the flour too before it answers, and leave `run` as it is. There are
-two tool messages: 12, then 900.
+Task: let the model request the flour as well before it answers, without changing `run`. The tool
+messages are 12, then 900.
 """
 
 import json
@@ -14,7 +14,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -23,18 +23,18 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", item="eggs")),
+    reply_with(call("call_1", "stock", item="eggs")),
     {"role": "assistant", "content": "Yes: 20 pancakes take 10 eggs, and there are 12."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -44,13 +44,14 @@ def run(question):
         messages.append(model(messages))
         if not messages[-1].get("tool_calls"):
             return messages
-        for asked in messages[-1]["tool_calls"]:
-            result = stock(**json.loads(asked["function"]["arguments"]))
-            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
+        for tool_call in messages[-1]["tool_calls"]:
+            result = stock(**json.loads(tool_call["function"]["arguments"]))
+            answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
+            messages.append(answer)
 
 
 if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: the result stands behind its call and carries the id of the call.")
-    print("Notice: the loop ends when the model asks for nothing more.")
+    print("Notice: the result follows its call and carries the id of the call.")
+    print("Notice: the loop ends with the first reply that contains no calls.")

@@ -1,10 +1,10 @@
-"""Problem: a model may ask for ever, and each time costs time and money.
+"""Problem: a model may keep calling tools forever, and every turn costs time and money.
 
-So the loop gets a limit. When it is reached the model is told so, and has one reply left to say
-what it did, what it found and what is missing. That is of more use than an error.
+Therefore the loop has a limit. At the limit, a message informs the model, which has one reply left
+to report its work, its findings and the open points. Such a report is more useful than an error.
 
-Task: let `run` say too why it ended, "completed" or "max_iterations", for limits of 3 and 4. They
-are `limit 3: max_iterations, after 10 messages` and `limit 4: completed, after 9 messages`.
+Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits of 3
+and 4: `limit 3: max_iterations, after 10 messages`, `limit 4: completed, after 9 messages`.
 """
 
 import json
@@ -13,17 +13,17 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
 TOOLS = {"stock": stock, "recipe": recipe}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 def call(id, name, **arguments):
@@ -31,20 +31,20 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
-    asks(call("call_3", "stock", item="hen's egg")),
-    asks(call("call_4", "stock", item="oeuf")),
-    {"role": "assistant", "content": "20 pancakes take 10 eggs; how many there are I do not know."},
+    reply_with(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
+    reply_with(call("call_3", "stock", item="hen's egg")),
+    reply_with(call("call_4", "stock", item="oeuf")),
+    {"role": "assistant", "content": "20 pancakes take 10 eggs; the number of eggs is unknown."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -54,15 +54,16 @@ def run(question, limit=3):
         messages.append(model(messages))
         if not messages[-1].get("tool_calls"):
             return messages
-        for asked in messages[-1]["tool_calls"]:
+        for tool_call in messages[-1]["tool_calls"]:
             try:
-                tool = TOOLS[asked["function"]["name"]]
-                result = tool(**json.loads(asked["function"]["arguments"]))
+                tool = TOOLS[tool_call["function"]["name"]]
+                result = tool(**json.loads(tool_call["function"]["arguments"]))
             except Exception as error:
                 result = f"{type(error).__name__}: {error}"
-            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
+            answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
+            messages.append(answer)
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real one may ask again here: nano.py drops that
+    messages.append(model(messages))  # a real model may send calls here: nano.py drops them
     return messages
 
 
@@ -70,4 +71,4 @@ if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
     print("Notice: a `for` instead of a `while`. An agent is a for-loop.")
-    print("Notice: the last reply says what is known and what is missing.")
+    print("Notice: the last reply reports the result and the missing information.")

@@ -1,13 +1,13 @@
-"""Problem: whoever wants to change a step of the loop has to change the function it is in.
+"""Problem: changing one step of the loop requires changing the function that contains the loop.
 
-So the loop becomes a class, and each step a method. A change is then a subclass that overrides one
-method and calls `super()`: a mixin. `Verbose` below prints each call, and touches nothing else.
+Therefore the loop becomes a class, and each step becomes a method. A change is then a mixin: a
+subclass that overrides one method and calls `super()`. `Verbose` below prints each call.
 
-The methods have the names that they have in nano.py and in agentloop, where they are called seams:
-`context` is what the model sees, `toolset` what it may call, `record` keeps what has happened.
+The methods have the same names in nano.py and in agentloop, where they are called seams: `context`
+returns the messages for the model, `toolset` the available tools, `record` appends to the log.
 
-Task: write a mixin `Polite` that answers each call of `recipe` itself. The model reads `ask the
-cook first`, and the rest is as before. (`class Both(Verbose, Polite): pass` is one of both.)
+Task: write a mixin `Polite` that answers each call of `recipe` itself. The result is `ask the cook
+first`; other calls behave as before. (`class Both(Verbose, Polite): pass` combines two mixins.)
 """
 
 import json
@@ -16,17 +16,17 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
 TOOLS = {"stock": stock, "recipe": recipe}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 def call(id, name, **arguments):
@@ -34,20 +34,20 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
-    asks(call("call_3", "stock", item="hen's egg")),
-    asks(call("call_4", "stock", item="oeuf")),
-    {"role": "assistant", "content": "20 pancakes take 10 eggs; how many there are I do not know."},
+    reply_with(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
+    reply_with(call("call_3", "stock", item="hen's egg")),
+    reply_with(call("call_4", "stock", item="oeuf")),
+    {"role": "assistant", "content": "20 pancakes take 10 eggs; the number of eggs is unknown."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -109,5 +109,5 @@ if __name__ == "__main__":
     agent.run("Are there enough eggs for 20 pancakes?")
     for message in agent.log:
         print(json.dumps(message))
-    print("Notice: the messages are those of lesson 4. `run` is its loop, and names each step.")
-    print("Notice: `Verbose` is five lines, and none of the loop had to change for it.")
+    print("Notice: the messages are the same as in lesson 4; `run` is that loop, with named steps.")
+    print("Notice: `Verbose` has five lines and required no change to the loop.")

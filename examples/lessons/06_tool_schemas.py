@@ -1,15 +1,15 @@
-"""Problem: a model has to be told which functions there are, and its arguments may be wrong.
+"""Problem: the model needs a description of the functions, and its arguments may be wrong.
 
-`@tool` reads a function's signature and docstring. From them it makes a JSON schema for the model,
-and the check of what the model sends; pydantic does both. A script does not read the schema: 4b
-sent one as `tools`, 6c does in its Request. Arguments that fail the check never reach the function:
-the result says what is wrong, and the loop goes round again.
+`@tool` reads the signature and docstring of a function. It derives a JSON schema for the model and
+a validator for the arguments; pydantic provides both. A scripted model ignores the schema; lesson
+4b sent one as `tools`, and lesson 6c includes it in its Request. Invalid arguments never reach the
+function: the result contains the validation error, and the loop continues.
 
-The loop is that of lesson 5. Two methods change: `toolset` gives tools, and `call_tool` looks one
-up in it and lets it check the arguments.
+The loop is the loop of lesson 5. Two methods differ: `toolset` returns tools, and `call_tool` finds
+the tool there and lets it validate the arguments.
 
-Task: let one call ask for several items, `items: list[str]`, and let the model send a single text.
-It is told: `Input should be a valid array`. Then it sends a list, and gets both numbers.
+Task: let one call request several items, `items: list[str]`, and let the model send a single text.
+The result is `Input should be a valid array`. Then the model sends a list and gets both numbers.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import ConfigDict, create_model
 
 PANTRY = {"flour": 900, "eggs": 12}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 @dataclass(eq=False)
@@ -37,16 +37,16 @@ class Tool:
             fields[name] = parameter.annotation, default
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     def execute(self, arguments):
-        given = dict(self.model.model_validate_json(arguments))
-        return self.function(**given)
+        values = dict(self.model.model_validate_json(arguments))
+        return self.function(**values)
 
 
 def tool(description="", **options):
-    """Make a tool of a function: `@tool`, or `@tool("what it does")`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -54,7 +54,7 @@ def tool(description="", **options):
 
 @tool
 def stock(item: str, unit: Literal["pieces", "grams"] = "pieces") -> str:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     print(f"stock runs with {item!r}")
     return f"{PANTRY[item]} {unit}"
 
@@ -64,20 +64,20 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", items="eggs")),
-    asks(call("call_2", "stock", item="eggs", unit="pounds")),
-    asks(call("call_3", "stock", item="eggs")),
+    reply_with(call("call_1", "stock", items="eggs")),
+    reply_with(call("call_2", "stock", item="eggs", unit="pounds")),
+    reply_with(call("call_3", "stock", item="eggs")),
     {"role": "assistant", "content": "There are 12 eggs."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -133,10 +133,10 @@ if __name__ == "__main__":
     agent = Loop(model, [stock], max_iterations=4)
     agent.run("How many eggs are there?")
     for message in agent.log:
-        for asked in message.get("tool_calls", []):
-            print("the model asks:   ", asked["function"]["arguments"])
+        for tool_call in message.get("tool_calls", []):
+            print("the model sends:   ", tool_call["function"]["arguments"])
         if message["role"] == "tool":
-            told = [line for line in message["content"].splitlines() if "For further" not in line]
-            print("the model is told:", *told)
-    print("Notice: three calls, and the function ran once.")
-    print("Notice: the model never sees the function, only what the first lines print.")
+            lines = [line for line in message["content"].splitlines() if "For further" not in line]
+            print("the model receives:", *lines)
+    print("Notice: of three calls, the function ran once.")
+    print("Notice: the model never sees the function, only the JSON in the first lines.")

@@ -1,13 +1,12 @@
-"""Problem: calls wait for one another, and a run that is cut off leaves a call without a result.
+"""Problem: calls wait for each other, and a cancelled run leaves a call without a result.
 
-Providers refuse a list in which a call has no result. So the loop becomes async, and two methods
-change: `call_tools` runs a turn's calls side by side and records each result at once; `context`
-gives the model a *view* of the log, in which each call is followed by its result, or by a
-placeholder that says what is known of it. `async` and `await` stand in the rest as well.
+Providers reject a list that contains a call without a result. Therefore the loop becomes async, and
+two methods change: `call_tools` runs the calls of a turn concurrently and records each result
+immediately; `context` returns a *view* of the log, in which every call is followed by its result or
+by a placeholder that describes the state of the call. The other methods only gain `async` and
+`await`. A `def` tool would still block the other calls: nano.py runs it in a thread.
 
-A `def` tool would still make the others wait: nano.py runs it in a thread.
-
-Task: let the placeholder name its call. The model reads `stock {"item": "flour"} was interrupted`.
+Task: let the placeholder name its call: `stock {"item": "flour"} was interrupted`.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from pydantic import ConfigDict, create_model
 
 PANTRY = {"flour": 900, "eggs": 12}
 NO_RESULT = "Interrupted: this call may have had effects. Check before you repeat it."
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 @dataclass(eq=False)
@@ -36,17 +35,17 @@ class Tool:
             fields[name] = parameter.annotation, default
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     async def execute(self, arguments):
-        given = dict(self.model.model_validate_json(arguments))
-        value = self.function(**given)
+        values = dict(self.model.model_validate_json(arguments))
+        value = self.function(**values)
         return await value if inspect.isawaitable(value) else value
 
 
 def tool(description="", **options):
-    """Make a tool of a function: `@tool`, or `@tool("what it does")`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -54,7 +53,7 @@ def tool(description="", **options):
 
 @tool
 async def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     await asyncio.sleep(60 if item == "flour" else 0)
     print(f"stock has found the {item}")
     return PANTRY[item]
@@ -65,18 +64,18 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", item="flour"), call("call_2", "stock", item="eggs")),
-    {"role": "assistant", "content": "There are 12 eggs. Of the flour I know nothing."},
+    reply_with(call("call_1", "stock", item="flour"), call("call_2", "stock", item="eggs")),
+    {"role": "assistant", "content": "There are 12 eggs. The amount of flour is unknown."},
 ]
 
 
 async def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -126,15 +125,15 @@ class Loop:
 
 
 def view(log):
-    """Return what the model sees of a log: each call is followed by its result."""
+    """Return the messages for the model: each call is followed by its result."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = []
     for record in log:
         if record["role"] != "tool":
             messages.append(record)
             for call in record.get("tool_calls", []):
-                known = results.get(call["id"])
-                messages.append(known or result_of(call, NO_RESULT))
+                result = results.get(call["id"])
+                messages.append(result or result_of(call, NO_RESULT))
     return messages
 
 
@@ -143,12 +142,12 @@ def result_of(call, text):
 
 
 async def two_runs():
-    """Cut a run off while the flour is looked for, and ask again."""
+    """Cancel a run during the call for the flour, and run another prompt."""
     agent = Loop(model, [stock])
     try:
         await asyncio.wait_for(agent.run("What is there?"), timeout=0.2)
     except TimeoutError:
-        print("The run is cut off.")
+        print("The run is cancelled.")
     await agent.run("And now?")
     return agent.log
 
@@ -157,9 +156,9 @@ if __name__ == "__main__":
     log = asyncio.run(two_runs())
     print("-- the log")
     for record in log:
-        print(record["role"], record["content"] or "asks")
-    print("-- what the model sees of it")
+        print(record["role"], record["content"] or "calls")
+    print("-- the view")
     for message in view(log):
-        print(message["role"], message["content"] or "asks")
-    print("Notice: the eggs did not wait for the flour.")
-    print("Notice: the log has no result for the flour. The view has one: no request is refused.")
+        print(message["role"], message["content"] or "calls")
+    print("Notice: the call for the eggs did not wait for the call for the flour.")
+    print("Notice: the log has no result for the flour. The view has one, so requests stay valid.")

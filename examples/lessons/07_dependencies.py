@@ -1,17 +1,16 @@
-"""Problem: a tool needs things that the model must not choose, such as the pantry it looks into.
+"""Problem: a tool needs objects that the model must not choose, for example the pantry.
 
-A parameter marked with `Depends(function)` is not part of the schema. The function is called
-before the tool and its value is handed in; a model that names the parameter gets an error.
-`dependency_overrides` puts another function in its place, above all in tests.
+A parameter marked with `Depends(function)` is not part of the schema. The function is called before
+the tool, and the tool receives the return value; a model that sends the parameter gets an error.
+`dependency_overrides` replaces the function, for example in tests.
 
-A `def` dependency runs where its tool runs. For a `def` tool this is a thread that the call has for
-itself: dependencies are opened there, used and closed, so a connection to SQLite works. For an
-`async def` tool it is the thread of the event loop, where nothing should block. An `async def`
-dependency always runs there.
+A `def` dependency runs in the thread of its tool. A `def` tool has a thread of its own for the
+whole call: dependencies are opened, used and closed there, so that a SQLite connection works. For
+an `async def` tool, it is the thread of the event loop, which must not be blocked. An `async def`
+dependency always runs on the event loop.
 
-Task: let `open_pantry` yield the pantry, and print when it is opened and when it is closed. It is
-closed after each call, also after a second one for milk, which fails: print what the model is
-told.
+Task: let `open_pantry` yield the pantry, and print when the pantry is opened and when it is closed.
+It is closed after each call, including a second call for milk, which fails: print its result.
 """
 
 import json
@@ -30,7 +29,7 @@ def empty_pantry() -> dict[str, int]:
 
 @tool
 def stock(item: str, pantry: Annotated[dict[str, int], Depends(open_pantry)]) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return pantry[item]
 
 
@@ -44,13 +43,13 @@ def look(overrides):
     answer = agent.run_sync("How many eggs are there?")
     for message in agent.messages:
         if isinstance(message, ToolMessage):
-            print("the model is told:", message.text)
+            print("the model receives:", message.text)
     print(answer)
 
 
 if __name__ == "__main__":
-    print("the model may fill in:", json.dumps(stock.parameters["properties"]))
+    print("the model may set:", json.dumps(stock.parameters["properties"]))
     look(overrides={})
     look(overrides={open_pantry: empty_pantry})
-    print("Notice: the pantry is not in the schema, and a call that brings one is refused.")
-    print("Notice: the same tool looked into two pantries.")
+    print("Notice: the pantry is not in the schema, and a call that contains one is rejected.")
+    print("Notice: the same tool used two different pantries.")

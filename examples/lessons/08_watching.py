@@ -1,10 +1,10 @@
-"""Problem: a run takes a while, and somebody wants to see what it does.
+"""Problem: a run takes time, and the user wants to see its progress.
 
-`query_stream` runs the same loop and hands out its events as they happen. It keeps in step with
-its reader: a tool starts when the reader asks for what comes after its ToolCallEvent.
+`query_stream` runs the same loop and yields its events as they happen. The run waits for its
+reader: a tool starts only when the reader requests the event after its ToolCallEvent.
 
-Task: leave the stream before `stock` runs, and go on with `agent.run()`: it runs then, once. In
-between, print what the model would be told of the call (the last of `agent.messages`).
+Task: leave the stream before `stock` runs, and continue with `agent.run()`, which runs it once.
+Between the two, print the placeholder result of the call (the last of `agent.messages`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     print("stock runs")
     return PANTRY[item]
 
@@ -51,5 +51,5 @@ async def main():
 
 if __name__ == "__main__":
     asyncio.run(main())
-    print(f"Notice: the conversation is that of any run; it holds {len(agent.messages)} messages.")
-    print("Notice: the text came in pieces, and then once more as a whole.")
+    print(f"Notice: streaming does not change the conversation: {len(agent.messages)} messages.")
+    print("Notice: the text arrived in pieces, and again as a whole at the end.")

@@ -1,12 +1,14 @@
-"""Problem: a model says what it will do next instead of doing it, and that ends the run.
+"""Problem: a model announces its next step instead of taking it, and the run ends.
 
-The loop takes a reply without calls for the answer. With `DoneTool` only a call ends the run: that
-of the tool `done`, which takes the answer. After plain text the model is told to go on.
+The loop treats a reply without calls as the answer. With `DoneTool`, only a call of the tool `done`
+ends the run, with the answer as its argument. After plain text, a message asks the model to
+continue.
 
-`DoneTool` is a mixin, a subclass of `Loop`. To have it is to name it; to leave it out turns it off.
+`DoneTool` is a mixin, a subclass of `Loop`. A base class enables the feature; without it, the
+feature is disabled.
 
-Task: let the run return a `Verdict(enough, left)` that a program can use, not a text. Hint:
-`output_type=`, and a class of pydantic's. What happens to `enough="I think so"`?
+Task: let the run return a `Verdict(enough, left)` for use in a program instead of a text. Hint:
+`output_type=`, and a pydantic model. What happens to `enough="I think so"`?
 """
 
 from agentloop import AssistantMessage, DoneTool, Loop, ScriptedModel, ToolMessage, call, tool
@@ -16,13 +18,13 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 @tool
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
@@ -40,12 +42,12 @@ def look(kind):
     print(f"-- {kind.__name__}, offering {', '.join(tool.name for tool in agent.toolset())}")
     for message in agent.messages:
         match message:
-            case AssistantMessage(tool_calls=[asked]):
-                print(f"the model calls {asked.name}")
+            case AssistantMessage(tool_calls=[tool_call]):
+                print(f"the model calls {tool_call.name}")
             case ToolMessage():
                 print(f"   its result: {message.text}")
             case AssistantMessage():
-                print(f"the model says: {message.text}")
+                print(f"the model replies: {message.text}")
             case _ if message.hidden:
                 print(f"   the library: {message.text}")
     print(f"The run ended ({result.stop_reason}): {result}")
@@ -54,5 +56,5 @@ def look(kind):
 if __name__ == "__main__":
     look(Loop)
     look(DoneTool)
-    print("Notice: the same script; without the mixin its second half was never played.")
-    print("Notice: the nudge is in the conversation, as a message that no user wrote.")
+    print("Notice: without the mixin, the second half of the same script was never played.")
+    print("Notice: the nudge is a message in the conversation that no user wrote.")

@@ -1,17 +1,18 @@
-"""Problem: each request sends the whole conversation, old results that nobody needs included.
+"""Problem: each request sends the whole conversation, including old results that nobody needs.
 
-Here each result is the whole pantry. With `@tool(ephemeral=2)` the model sees the newest two, to
-compare them, and a placeholder for each older one.
+Here each result is the whole pantry. With `@tool(ephemeral=2)`, the model sees the newest two
+results, for comparison, and a placeholder for each older result.
 
-But a provider keeps what it has read, and bills what a request repeats from its start at about a
-tenth. A placeholder is a change: what stands behind it is billed in full again. So `Ephemeral`
-waits until carrying old results has cost as much as a cut would, and then hides them all at once.
+However, a provider caches requests, and bills a repeated prefix at about a tenth of the price. A
+placeholder changes the prefix: everything after it is billed at the full price again. Therefore
+`Ephemeral` waits until carrying old results has cost as much as pruning would, and then prunes all
+of them at once.
 
-See the placeholders come in watch_the_loop.html, from record 11 on.
+watch_the_loop.html shows the placeholders from record 11 on.
 
-Task: add up what each way costs: 0.1 for a token in the cache, 1.25 for any other. In the cache
-are the messages that an event calls kept, and the tools before them; `message_tokens` and
-`tool_tokens` of `agentloop.common.tokens` count them. It comes to 27,403 and 34,221 and 25,485.
+Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. Cached are
+the messages that an event counts as kept, and the tools before them; `message_tokens` and
+`tool_tokens` of `agentloop.common.tokens` count them. The sums are 27,408 and 34,226 and 25,490.
 """
 
 from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, call, tool
@@ -21,7 +22,7 @@ PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
 @tool(ephemeral=2)
 def take(item: str, amount: int) -> str:
-    """Take some of an item. Returns what is in the pantry then."""
+    """Take some of an item. Return the remaining contents of the pantry."""
     PANTRY[item] -= amount
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
@@ -34,20 +35,20 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def requests(kind, **settings):
-    """What each request of a run had in common with the one before it."""
+    """Return the prefix statistics of each request of a run."""
     events = []
     agent = kind(
-        llm=ScriptedModel(*SCRIPT, "All is weighed out."),
+        llm=ScriptedModel(*SCRIPT, "Everything is weighed."),
         tools=[take],
         listeners=[events.append],
         **settings,
     )
-    agent.run_sync("Weigh out the ingredients.")
+    agent.run_sync("Weigh the ingredients.")
     return [event for event in events if isinstance(event, RequestEvent)]
 
 
 def draw(event):
-    """One request as a bar: what the cache has, what is billed again, what is new."""
+    """Return one request as a bar: cached tokens, tokens billed again, new tokens."""
     new = event.tokens - event.tokens_kept - event.tokens_again
     parts = ("-", event.tokens_kept), ("#", event.tokens_again), ("+", new)
     return "".join(mark * max(tokens > 0, round(tokens / 512)) for mark, tokens in parts)
@@ -55,17 +56,17 @@ def draw(event):
 
 if __name__ == "__main__":
     runs = {
-        "all is sent": requests(Meter),
-        "hidden each turn": requests(Pruning, ephemeral_per_turn=True),
-        "hidden when it pays": requests(Pruning),
+        "no pruning": requests(Meter),
+        "pruned every turn": requests(Pruning, ephemeral_per_turn=True),
+        "pruned when cheaper": requests(Pruning),
     }
     print("".join(f"{name:31}" for name in runs).rstrip())
     for row in zip(*runs.values(), strict=True):
         print("".join(f"{draw(event):31}" for event in row).rstrip())
-    print("A line is a request, a sign 512 tokens: - from the cache, # billed again, + new.")
+    print("One line per request, one sign per 512 tokens: - cached, # billed again, + new.")
     for name, events in runs.items():
         sent = sum(event.tokens for event in events)
         again = sum(event.tokens_again for event in events)
-        print(f"{name}: {sent:,} tokens are sent, {again:,} of them billed in full again.")
-    print("Notice: to the left all is cached, and grows; in the middle little is, each turn.")
-    print("Notice: to the right a cut is paid for once, and then the requests are short.")
+        print(f"{name}: {sent:,} tokens sent, {again:,} of them billed again at the full price.")
+    print("Notice: left, requests are cached but grow; middle, little is cached in any turn.")
+    print("Notice: right, pruning is paid for once, and later requests are short.")

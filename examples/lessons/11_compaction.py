@@ -1,14 +1,14 @@
-"""Problem: a conversation grows until it no longer fits into the model's context window.
+"""Problem: a conversation grows until it exceeds the context window of the model.
 
-Before that, `Compaction` asks the model for a summary and goes on from it. What the model sees is
-then the task, the summary and the newest turns; the log keeps everything.
+Before that point, `Compaction` requests a summary from the model and continues with it. The model
+then sees the task, the summary and the newest turns; the log keeps all records.
 
-The window is 1,000 tokens here, so that three recipes fill it; real ones have 100,000 and more.
+The window has 1,000 tokens here, so that three recipes fill it; real windows have 100,000 and more.
 
-See a summary take the place of turns in watch_the_loop.html, at record 24.
+watch_the_loop.html shows at record 24 how a summary replaces turns.
 
-Task: let a cheap model write the summary, and count the requests that each model gets: print
-`requests to the cheap model: 1` and `requests to the other: 4`.
+Task: let a cheap model write the summary, and count the requests to each model: print `requests to
+the cheap model: 1` and `requests to the other: 4`.
 """
 
 from agentloop import Compaction, CompactionConfig, CompactionEvent, Loop, ScriptedModel, call, tool
@@ -23,7 +23,7 @@ COOKBOOK = {
 
 @tool
 def recipe(dish: str) -> str:
-    """What a dish takes, and how it is made."""
+    """Return the ingredients and the preparation of a dish."""
     return COOKBOOK[dish]
 
 
@@ -31,11 +31,11 @@ def show(title, messages):
     print(f"-- {title}")
     for message in messages:
         role = type(message).__name__.removesuffix("Message").lower()
-        calls = [f"{asked.name} {asked.arguments}" for asked in getattr(message, "tool_calls", ())]
+        calls = [f"{c.name} {c.arguments}" for c in getattr(message, "tool_calls", ())]
         print(f"{role:>9}: {' '.join([*message.text.split(), *calls]):.80}")
 
 
-def tell(event):
+def report(event):
     if isinstance(event, CompactionEvent):
         print(f"about {event.tokens_before} tokens before, and {event.tokens_after} after")
 
@@ -51,13 +51,13 @@ model = ScriptedModel(
     "8 pancakes take 4 eggs, 6 waffles 2. Still to do: compare them with an omelette.",
     "A waffle: 6 of them take 2 eggs.",
 )
-agent = Cook(llm=model, tools=[recipe], listeners=[tell])
+agent = Cook(llm=model, tools=[recipe], listeners=[report])
 
 if __name__ == "__main__":
     answer = agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?")
     *_, before, after = (request.messages for request in model.requests)
-    show("before: the request for a summary is the one before it and one message more", before)
+    show("before: the summary request is the previous request plus one message", before)
     show("after: the next request", after)
     print(answer)
-    print("Notice: the answer needs an egg count that only the summary still has.")
-    print("Notice: the model had not yet seen the omelette, so that recipe stays as it is.")
+    print("Notice: the answer needs an egg count that only the summary still contains.")
+    print("Notice: the model had not seen the omelette yet, so that recipe is kept unchanged.")

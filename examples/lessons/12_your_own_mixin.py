@@ -1,14 +1,13 @@
-"""Problem: the loop should do something that it does not do yet, such as refuse some calls.
+"""Problem: the loop needs a behaviour that it does not have yet, for example refusing some calls.
 
 A mixin is a subclass of `Loop` that overrides one of its seven methods, the seams, and calls
-`super()`. A call enters at the left of the class line and goes to the right: `Guard` below sees it
-before the loop does, and a call that it answers itself is not run.
+`super()`. A call passes through the bases of a class from left to right: `Guard` below receives it
+before the loop, and a call that `Guard` answers is not run.
 
-A setting is an annotated attribute. A test needs no more than a script and what the model saw.
+A setting is an annotated attribute. A test needs only a script and the messages that the model saw.
 
-Task: write `Checked`, a mixin over `finish` that does not take a wrong answer; test it. To "How
-many eggs are there?" it takes `12`, and neither `A dozen.` nor `Twelve.`. Hint:
-`self.nudge(text)`.
+Task: write `Checked`, a mixin over `finish` that rejects a wrong answer, and test it. For "How many
+eggs are there?" it accepts `12`, but neither `A dozen.` nor `Twelve.`. Hint: `self.nudge(text)`.
 """
 
 from collections.abc import Callable
@@ -26,9 +25,9 @@ def take(item: str, amount: int) -> str:
 
 
 class Guard(Loop):
-    """Refuses calls; the model reads why.
+    """Refuses calls, and returns the reason to the model.
 
-    guard_rule: what is wrong with a tool's name and arguments; "" lets the call run.
+    guard_rule: returns the reason to refuse a tool's name and arguments, or "" to allow the call.
     """
 
     guard_rule: Callable[[str, dict], str] = lambda name, arguments: ""
@@ -48,7 +47,7 @@ def leave_some(name, arguments):
     return "take half of what there is at most." if too_much else ""
 
 
-def test_a_refused_call_does_not_run_and_the_model_reads_why():
+def test_a_refused_call_does_not_run_and_the_reason_is_returned():
     model = ScriptedModel(call("take", item="eggs", amount=10), "Not allowed.")
     Cook(llm=model, tools=[take], guard_rule=leave_some).run_sync("Take 10 eggs.")
     assert PANTRY["eggs"] == 12
@@ -56,12 +55,12 @@ def test_a_refused_call_does_not_run_and_the_model_reads_why():
 
 
 if __name__ == "__main__":
-    test_a_refused_call_does_not_run_and_the_model_reads_why()
-    print("The test has passed.")
+    test_a_refused_call_does_not_run_and_the_reason_is_returned()
+    print("The test passed.")
     calls = [call("take", item="eggs", amount=amount) for amount in (10, 6, 6)]
     agent = Cook(llm=ScriptedModel(*calls, "I have 6."), tools=[take], guard_rule=leave_some)
     print(agent.run_sync("Take as many eggs as you can."))
     for message in agent.messages:
         if isinstance(message, ToolMessage):
-            print("the model is told:", message.text)
-    print("Notice: a call goes", " -> ".join(base.__name__ for base in Cook.__mro__[:6]))
+            print("the model receives:", message.text)
+    print("Notice: a call passes through", " -> ".join(base.__name__ for base in Cook.__mro__[:6]))

@@ -1,18 +1,18 @@
-"""Problem: the model was a script all along.
+"""Problem: the model was a script in all previous lessons.
 
-Nothing else has to change for a real one: `ChatOpenAI`, `ChatAnthropic` and `ChatGoogle` take the
-place of `ScriptedModel`, and read their key from the environment. With one of these keys this asks
-that provider and costs a fraction of a cent. A server of your own needs its address and a model:
+A real model requires one change: `ChatOpenAI`, `ChatAnthropic` or `ChatGoogle` replaces
+`ScriptedModel` and reads its key from the environment. With one of these keys, the lesson sends
+requests to that provider, for a fraction of a cent. A local server needs its address and a model:
 
     OPENAI_API_KEY=... python examples/lessons/14_a_real_model.py
 
-    ollama pull qwen3  # llama-server, vLLM and LM Studio speak this wire, too
+    ollama pull qwen3  # llama-server, vLLM and LM Studio have the same API
     export OPENAI_BASE_URL=http://127.0.0.1:11434/v1 OPENAI_MODEL=qwen3
     python examples/lessons/14_a_real_model.py
 
-Task: let a second model answer when the first one is down, and print which one did: `the second
-says: `. Both may be scripts; one that is down begins with `Overloaded("529: try later",
-status=529)`.
+Task: let a second model answer when the first is unavailable, and print the name of the model that
+answered: `the second says: `. Both may be scripts; an unavailable model starts with
+`Overloaded("529: try later", status=529)`.
 """
 
 import os
@@ -32,25 +32,25 @@ ASK = [call("recipe", dish="pancakes"), call("stock", item="eggs"), call("stock"
 ANSWER = "No: 20 pancakes take 10 eggs and 1000 g flour; there are 12 eggs, but 900 g flour."
 SCRIPT = [ASK, AssistantMessage(ANSWER, usage=Usage(230, 40))]
 LOUD = f"""
-!!  NO MODEL IS ASKED: what follows is a script, and the same each time.
+!!  NO REAL MODEL: the replies below come from a script.
 !!  Set one of {", ".join(MODELS)}.
 """
 
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry: flour in grams, eggs in pieces."""
+    """Return the amount of an item in the pantry: flour in grams, eggs in pieces."""
     return PANTRY[item]
 
 
 @tool
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 g flour and 4 eggs"}[dish]
 
 
 def choose(environment):
-    """The model of the first variable that is set, else the script."""
+    """Return the model for the first variable that is set, otherwise the script."""
     for variable, (provider, name) in MODELS.items():
         if environment.get(variable):
             if provider == "ChatOpenAI":
@@ -68,9 +68,9 @@ if __name__ == "__main__":
         raise SystemExit(f"{type(error).__name__}: {error}") from None
     for message in agent.messages:
         if isinstance(message, AssistantMessage):
-            for asked in message.tool_calls:
-                print(f"{message.model} calls {asked.name} {asked.arguments}")
+            for tool_call in message.tool_calls:
+                print(f"{message.model} calls {tool_call.name} {tool_call.arguments}")
     print(result)
     tokens = result.usage
-    print(f"Notice: {tokens.input_tokens} tokens in, {tokens.output_tokens} out, as it reports.")
-    print("Notice: the tools, the loop and the log are those of the lessons before.")
+    print(f"Notice: {tokens.input_tokens} input and {tokens.output_tokens} output tokens reported.")
+    print("Notice: the tools, the loop and the log are the same as in earlier lessons.")

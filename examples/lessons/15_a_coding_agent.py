@@ -1,14 +1,15 @@
 """Problem: an agent that works on your files can do harm.
 
-`Workspace` gives it the files of one folder and no others, `Shell` the commands that you allow.
-`Approval` asks the person before each call that may change something. Anything but True means no,
-and the model reads that. This is all of a coding agent; `agentloop` is a larger one.
+`Workspace` limits the agent to the files of one folder, `Shell` to the commands that you allow.
+`Approval` asks the user before each call that may change anything. Any answer except True denies
+the call, and the answer is returned to the model. This is a complete coding agent; `agentloop` is a
+larger one.
 
-The model is a script here, and so is the person who is asked: put `input()` in place of
-`next(PERSON)`, a model of lesson 14 in place of the script, and your folder in place of this one.
+The model and the user are scripts here: replace `next(PERSON)` by `input()`, the script by a model
+of lesson 14, and the folder by your own.
 
-Task: show the person what an edit changes in the file, as a diff: `- return pancakes // 4` and `+
-return pancakes // 2`.
+Task: show the user the effect of an edit as a diff: `- return pancakes // 4` and `+ return pancakes
+// 2`.
 """
 
 import sys
@@ -38,7 +39,7 @@ PERSON = iter(["n", "y"])
 
 
 class CodingAgent(Approval, Agent):
-    approval_rules = (Rule("allow", "bash"),)  # `Shell` has a list of its own
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` has its own list
 
 
 def approve(call, reason):
@@ -50,7 +51,7 @@ def approve(call, reason):
     return answer == "y"
 
 
-def tell(event):
+def report(event):
     match event:
         case ToolCallEvent():
             print(f"> {event.tool} {' '.join(map(str, event.args.values()))}")
@@ -69,8 +70,8 @@ if __name__ == "__main__":
             tools=[*Workspace(folder).tools, *Shell(folder, allow=[CHECK]).tools],
             approval_callback=approve,
             system_prompt="You are a careful programmer. Run the check before and after a change.",
-            listeners=[tell],
+            listeners=[report],
         )
-        agent.run_sync("The check fails. Mend it.")
-    print("Notice: the easy way out, to change the check, was denied, and the model went on.")
-    print("Notice: a command that is not in the list is refused, and nobody is asked.")
+        agent.run_sync("The check fails. Fix it.")
+    print("Notice: the shortcut, changing the check, was denied, and the model continued.")
+    print("Notice: a command outside the list is refused without a question.")

@@ -1,15 +1,15 @@
-"""Problem: the library does almost what you need, and the rest is inside of it.
+"""Problem: the library does almost what you need, and the difference is inside the library.
 
-Then copy it. `examples/nano.py` is the whole idea in one file: loop, tools, schemas, a done tool,
-compaction, a model over HTTP. Copy it beside your program and change what you like; this lesson
-does the first, prints the loop that you would change, and runs a program without the library.
+Then copy it. `examples/nano.py` contains the whole idea in one file: loop, tools, schemas, a done
+tool, compaction, a model over HTTP. Copy the file into your project and change it as needed; this
+lesson copies it, prints the loop that you would change, and runs a program without the library.
 
-For more than that, `agentloop bundle` writes the parts that you name into one file.
-It keeps a copy as shipped beside it, and `--upgrade` merges what is newer into what you changed.
+For more features, `agentloop bundle` writes the parts of your choice into one file. It keeps an
+unchanged copy next to the file, and `--upgrade` merges a newer version into your changes.
 
-Task: bundle `session` too, add a class of your own to the file, and run it twice. It prints `0
-messages so far`, then `2 messages so far`. How many lines has the file that the copy as shipped,
-`my_agent.shipped`, has not?
+Task: bundle `session` too, add a class of your own to the file, and run it twice. The output is `0
+messages so far`, then `2 messages so far`. How many lines does the file have that the unchanged
+copy, `my_agent.shipped`, does not have?
 """
 
 import shutil
@@ -28,7 +28,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    "How much of an item is in the pantry."
+    "Return the amount of an item in the pantry."
     return PANTRY[item]
 
 print(inspect.getsource(Loop.run))
@@ -55,5 +55,5 @@ if __name__ == "__main__":
         print("$ agentloop bundle agent session scripted -o more.py")
         bundle = ["-m", "agentloop", "bundle", "agent", "session", "scripted", "-o", "more.py"]
         print(python(*bundle, folder=folder))
-    print("Notice: the loop above is in a file of your own; its `for` is that of lesson 4.")
-    print("Notice: a bundle is the library's own files; nano.py is written to be read.")
+    print("Notice: the loop above is in your own file; its `for` is the one of lesson 4.")
+    print("Notice: a bundle contains the library's own files; nano.py is written for reading.")

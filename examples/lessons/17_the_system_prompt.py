@@ -1,21 +1,22 @@
-"""Problem: the model does not know where it is, for whom it works, and what it must not do.
+"""Problem: the model does not know its role, its user, and its restrictions.
 
-`system_prompt` says so. It is sent first with every request and is never in the log, so another one
-may be tried on the same conversation. A good one says who the model is, what it is to do, how an
-answer looks, when to stop, and what is not its job: in short sentences, each rule with its reason.
+`system_prompt` provides them. It is sent first with every request and is never part of the log, so
+that you can try another prompt on the same conversation. A good prompt states the role, the task,
+the format of an answer, when to stop, and what is out of scope: short sentences, each rule with its
+reason.
 
-What changes does not belong there. The system prompt is the start of every request, and what a
-provider has in its cache are equal starts: with the time in it, all of it is billed again.
+Changing data does not belong in the system prompt. It is the prefix of every request, and providers
+cache identical prefixes: with the time in it, the whole request is billed again.
 
-Task: let the model know the time of each question, and let nothing be billed again for it. Print
-the messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` adds a hidden message.
+Task: let the model know the time of each question, without any token being billed again. Print the
+messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` appends a hidden message.
 """
 
 from agentloop import Agent, Meter, RequestEvent, ScriptedModel, SystemMessage
 
 RULES = """\
 You help in the kitchen of a small bakery. You answer in one sentence.
-You do not say whether food has gone off: somebody who smells it has to decide that.
+Never judge whether food has gone off: a person has to smell it.
 """
 QUESTIONS = {
     "9:00": "Is the oven hot?",
@@ -29,15 +30,15 @@ class Measured(Meter, Agent):
 
 
 def model(messages, tools):
-    """Stands in for a model that does what its system prompt says."""
-    told = messages[0].text if isinstance(messages[0], SystemMessage) else ""
+    """Replace a model that follows its system prompt."""
+    rules = messages[0].text if isinstance(messages[0], SystemMessage) else ""
     if "egg" not in messages[-1].text:
         return "It takes ten more minutes."
-    return "Somebody has to smell it." if "gone off" in told else "Eat it: eggs keep for a month."
+    return "A person has to smell it." if "gone off" in rules else "Eat it: eggs keep for a month."
 
 
 def ask(system_prompt):
-    """Ask three questions; the time goes where the system prompt has a place for it."""
+    """Ask three questions; insert the time where the system prompt has a placeholder."""
     events = []
     agent = Measured(llm=ScriptedModel(model), listeners=[events.append])
     for time, question in QUESTIONS.items():
@@ -46,7 +47,7 @@ def ask(system_prompt):
     kept = [event.kept for event in events if isinstance(event, RequestEvent)]
     again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
     roles = [type(message).__name__ for message in agent.messages]
-    print(f"   {answer}\n   messages kept by request: {kept}; {again} tokens are billed again")
+    print(f"   {answer}\n   cached messages per request: {kept}; {again} tokens are billed again")
     print(f"   a system message in the log: {'SystemMessage' in roles}")
 
 

@@ -1,14 +1,14 @@
-"""Problem: the agent answers well, as far as you have seen. Is the new prompt better?
+"""Problem: the agent seems to answer well. Is the new prompt better?
 
-Cases say so: questions whose right answers you know, a check that is a function, and a score. Ten
-are enough to begin with; each mistake that somebody meets becomes one more. Read those that failed.
+A test set answers the question: questions with known answers, a function that checks them, and a
+score. Ten cases are enough to start with; reported mistakes become cases. Read failures.
 
-A score asks a real model, costs money and is another one each time. What must never break again is
-a test that costs nothing: keep the messages of a run, and play it again with the model's words as a
-script. The replay says what the program sends otherwise than before.
+A score requires a real model, costs money and varies from run to run. Regressions need a test that
+costs nothing: save the messages of a run, and replay it with the replies of the model as a script.
+The replay reports which messages of the program have changed.
 
-Task: count an answer as right only if the model has looked into the pantry for it. The two
-prompts have `0 of 10` and `10 of 10` then.
+Task: count an answer as right only if the model has called `stock` for it. The scores of the two
+prompts are then `0 of 10` and `10 of 10`.
 """
 
 import re
@@ -20,17 +20,17 @@ from agentloop import Agent, AssistantMessage, ScriptedModel, call, dump_record,
 PANTRY = {"flour": 900, "eggs": 12}
 CASES = {f"Are the eggs enough for {n} pancakes?": n / 2 <= 12 for n in range(4, 44, 4)}
 SHORT = "Answer yes or no."
-CAREFUL = "Look up what is there before you answer yes or no."
+CAREFUL = "Look up the stock before you answer yes or no."
 
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def model(messages, tools):
-    """Stands in for a model that looks into the pantry if it is told to, and else is hopeful."""
+    """Replace a model that calls `stock` only if instructed, and guesses otherwise."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
@@ -40,7 +40,7 @@ def model(messages, tools):
 
 
 def score(template):
-    """Return which cases are wrong. Each has a fresh conversation."""
+    """Return the failed cases. Each case has a conversation of its own."""
     wrong = []
     for question, enough in CASES.items():
         answer = template.fork().run_sync(question).text
@@ -54,16 +54,16 @@ def agent(llm, prompt):
 
 
 def play(llm, prompt, question):
-    """Run a case; return all that was sent and said, the system prompt included."""
+    """Run a case. Return all messages, including the system prompt and the answer."""
     answer = agent(llm, prompt).run_sync(question).text
     return [*llm.requests[-1].messages, AssistantMessage(answer)]
 
 
 def replay(file, prompt, question):
-    """Play a case with the model's words from a file; return what has changed in it."""
+    """Replay a case with the model's replies from a file. Return the changed messages."""
     before = [load_record(line) for line in file.read_bytes().splitlines()]
-    said = [each for each in before if isinstance(each, AssistantMessage)]
-    now = play(ScriptedModel(*said), prompt, question)
+    replies = [message for message in before if isinstance(message, AssistantMessage)]
+    now = play(ScriptedModel(*replies), prompt, question)
     return [message.text for message in now if message not in before]
 
 
@@ -77,4 +77,4 @@ if __name__ == "__main__":
         file.write_bytes(b"\n".join(map(dump_record, first)))
         print("replayed:", replay(file, CAREFUL, question))
         print("replayed with the other prompt:", replay(file, SHORT, question))
-    print("Notice: the score compares prompts. The replay says whether anything has changed.")
+    print("Notice: the score compares prompts. The replay detects changes.")

@@ -6,7 +6,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -17,7 +17,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     first = f"There are {stock('eggs')} eggs. Are they enough for 20 pancakes?"
     for message in run(first, "And how many eggs are left?"):
         print(json.dumps(message))
-    print("Notice: the second request holds the first question and its answer too.")
+    print("Notice: the second request also contains the first question and its answer.")

@@ -1,4 +1,4 @@
-"""Task: let the server know one key only, send another one, and print what it says."""
+"""Task: let the server accept one key only, send a different key, and print the error."""
 
 import json
 import os
@@ -11,7 +11,7 @@ KEY = "pancakes"
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Stands in for a provider that knows one key."""
+    """Replaces a provider that accepts one key."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -28,11 +28,11 @@ class Provider(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(body).encode())
 
     def log_message(self, *args):
-        """Print nothing of its own."""
+        """Print nothing."""
 
 
 def model(messages, url, key):
-    """Asks a server. An error is what it says, not a traceback."""
+    """Send the messages to a server. Return the text of an error instead of raising it."""
     body = json.dumps({"model": "gpt-5-mini", "messages": messages}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{url}/chat/completions", body, headers, method="POST")
@@ -53,4 +53,4 @@ if __name__ == "__main__":
         print(model([{"role": "user", "content": "Are 12 eggs enough?"}], url, key))
     server.shutdown()
     server.server_close()
-    print("Notice: an error is a reply too, with a status and a body that says what is wrong.")
+    print("Notice: an error is also a reply, with a status and a body that explains the error.")

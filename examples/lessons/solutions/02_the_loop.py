@@ -1,4 +1,4 @@
-"""Task: let the model ask for the flour too before it answers, and leave `run` as it is."""
+"""Task: let the model request the flour as well before it answers, without changing `run`."""
 
 import json
 
@@ -6,7 +6,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -15,13 +15,13 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", item="eggs")),
-    asks(call("call_2", "stock", item="flour")),
+    reply_with(call("call_1", "stock", item="eggs")),
+    reply_with(call("call_2", "stock", item="flour")),
     {
         "role": "assistant",
         "content": "There are 12 eggs, enough for 24, and 900 flour, enough for 18.",
@@ -30,7 +30,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -40,12 +40,13 @@ def run(question):
         messages.append(model(messages))
         if not messages[-1].get("tool_calls"):
             return messages
-        for asked in messages[-1]["tool_calls"]:
-            result = stock(**json.loads(asked["function"]["arguments"]))
-            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
+        for tool_call in messages[-1]["tool_calls"]:
+            result = stock(**json.loads(tool_call["function"]["arguments"]))
+            answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
+            messages.append(answer)
 
 
 if __name__ == "__main__":
     for message in run("Are there enough eggs and flour for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: how often the loop goes round is up to the model.")
+    print("Notice: the model determines the number of turns.")

@@ -1,4 +1,4 @@
-"""Task: let `stock` say which items there are when it fails, so that no model has to guess."""
+"""Task: let the error of `stock` list the available items, so that the model need not guess."""
 
 import json
 
@@ -6,14 +6,14 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     if item not in PANTRY:
         raise LookupError(f"there is no {item}; there are {', '.join(PANTRY)}")
     return PANTRY[item]
 
 
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
@@ -25,19 +25,19 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
-    asks(call("call_3", "stock", item="eggs")),
+    reply_with(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
+    reply_with(call("call_3", "stock", item="eggs")),
     {"role": "assistant", "content": "Yes: 20 pancakes take 10 eggs, and there are 12."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -47,16 +47,17 @@ def run(question):
         messages.append(model(messages))
         if not messages[-1].get("tool_calls"):
             return messages
-        for asked in messages[-1]["tool_calls"]:
+        for tool_call in messages[-1]["tool_calls"]:
             try:
-                tool = TOOLS[asked["function"]["name"]]
-                result = tool(**json.loads(asked["function"]["arguments"]))
+                tool = TOOLS[tool_call["function"]["name"]]
+                result = tool(**json.loads(tool_call["function"]["arguments"]))
             except Exception as error:
                 result = f"{type(error).__name__}: {error}"
-            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
+            answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
+            messages.append(answer)
 
 
 if __name__ == "__main__":
     for message in run("Are there enough eggs for 20 pancakes?"):
         print(json.dumps(message))
-    print("Notice: an error is written for its reader, and the reader is a model.")
+    print("Notice: the reader of this error message is the model.")

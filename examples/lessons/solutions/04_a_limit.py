@@ -1,6 +1,5 @@
-"""Task: let `run` say too why it ended, "completed" or "max_iterations", for limits of 3
-and 4.
-"""
+"""Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits
+of 3 and 4."""
 
 import json
 
@@ -8,17 +7,17 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
 TOOLS = {"stock": stock, "recipe": recipe}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 def call(id, name, **arguments):
@@ -26,20 +25,20 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
-    asks(call("call_3", "stock", item="hen's egg")),
-    asks(call("call_4", "stock", item="oeuf")),
-    {"role": "assistant", "content": "20 pancakes take 10 eggs; how many there are I do not know."},
+    reply_with(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
+    reply_with(call("call_3", "stock", item="hen's egg")),
+    reply_with(call("call_4", "stock", item="oeuf")),
+    {"role": "assistant", "content": "20 pancakes take 10 eggs; the number of eggs is unknown."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -49,15 +48,16 @@ def run(question, limit=3):
         messages.append(model(messages))
         if not messages[-1].get("tool_calls"):
             return messages, "completed"
-        for asked in messages[-1]["tool_calls"]:
+        for tool_call in messages[-1]["tool_calls"]:
             try:
-                tool = TOOLS[asked["function"]["name"]]
-                result = tool(**json.loads(asked["function"]["arguments"]))
+                tool = TOOLS[tool_call["function"]["name"]]
+                result = tool(**json.loads(tool_call["function"]["arguments"]))
             except Exception as error:
                 result = f"{type(error).__name__}: {error}"
-            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": str(result)})
+            answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
+            messages.append(answer)
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real one may ask again here: nano.py drops that
+    messages.append(model(messages))  # a real model may send calls here: nano.py drops them
     return messages, "max_iterations"
 
 
@@ -65,4 +65,4 @@ if __name__ == "__main__":
     for limit in (3, 4):
         messages, reason = run("Are there enough eggs for 20 pancakes?", limit)
         print(f"limit {limit}: {reason}, after {len(messages)} messages")
-    print("Notice: the last words are the same; only the reason tells the two apart.")
+    print("Notice: the last replies are equal; only the reason distinguishes the two.")

@@ -6,17 +6,17 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     return {"pancakes": "8 pancakes take 400 flour and 4 eggs"}[dish]
 
 
 TOOLS = {"stock": stock, "recipe": recipe}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 def call(id, name, **arguments):
@@ -24,20 +24,20 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
-    asks(call("call_3", "stock", item="hen's egg")),
-    asks(call("call_4", "stock", item="oeuf")),
-    {"role": "assistant", "content": "20 pancakes take 10 eggs; how many there are I do not know."},
+    reply_with(call("call_1", "recipe", dish="pancakes"), call("call_2", "stock", item="egg")),
+    reply_with(call("call_3", "stock", item="hen's egg")),
+    reply_with(call("call_4", "stock", item="oeuf")),
+    {"role": "assistant", "content": "20 pancakes take 10 eggs; the number of eggs is unknown."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -110,7 +110,7 @@ if __name__ == "__main__":
     agent.run("Are there enough eggs for 20 pancakes?")
     for message in agent.log:
         print(json.dumps(message))
-    print("Notice: a call that the mixin answers itself never comes to `Loop.call_tool`.")
+    print("Notice: a call that the mixin answers never reaches `Loop.call_tool`.")
     print(
-        "Notice: Verbose is left of Polite, so it hears of that call; as Both(Polite, Verbose) not."
+        "Notice: Verbose precedes Polite and sees that call; in Both(Polite, Verbose) it does not."
     )

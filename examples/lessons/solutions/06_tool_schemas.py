@@ -1,6 +1,5 @@
-"""Task: let one call ask for several items, `items: list[str]`, and let the model send a single
-text.
-"""
+"""Task: let one call request several items, `items: list[str]`, and let the model send a single
+text."""
 
 import inspect
 import json
@@ -10,7 +9,7 @@ from typing import Literal
 from pydantic import ConfigDict, create_model
 
 PANTRY = {"flour": 900, "eggs": 12}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 @dataclass(eq=False)
@@ -27,16 +26,16 @@ class Tool:
             fields[name] = parameter.annotation, default
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     def execute(self, arguments):
-        given = dict(self.model.model_validate_json(arguments))
-        return self.function(**given)
+        values = dict(self.model.model_validate_json(arguments))
+        return self.function(**values)
 
 
 def tool(description="", **options):
-    """Make a tool of a function: `@tool`, or `@tool("what it does")`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -44,7 +43,7 @@ def tool(description="", **options):
 
 @tool
 def stock(items: list[str], unit: Literal["pieces", "grams"] = "pieces") -> str:
-    """How much of some items is in the pantry."""
+    """Return the amounts of some items in the pantry."""
     print(f"stock runs with {items}")
     return ", ".join(f"{PANTRY[item]} {unit} of {item}" for item in items)
 
@@ -54,19 +53,19 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", items="eggs")),
-    asks(call("call_2", "stock", items=["eggs", "flour"])),
+    reply_with(call("call_1", "stock", items="eggs")),
+    reply_with(call("call_2", "stock", items=["eggs", "flour"])),
     {"role": "assistant", "content": "There are 12 eggs, and 900 of flour."},
 ]
 
 
 def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -122,9 +121,9 @@ if __name__ == "__main__":
     agent = Loop(model, [stock], max_iterations=4)
     agent.run("How many eggs are there?")
     for message in agent.log:
-        for asked in message.get("tool_calls", []):
-            print("the model asks:   ", asked["function"]["arguments"])
+        for tool_call in message.get("tool_calls", []):
+            print("the model sends:   ", tool_call["function"]["arguments"])
         if message["role"] == "tool":
-            told = [line for line in message["content"].splitlines() if "For further" not in line]
-            print("the model is told:", *told)
-    print("Notice: a text is a sequence too, and is still not taken for a list.")
+            lines = [line for line in message["content"].splitlines() if "For further" not in line]
+            print("the model receives:", *lines)
+    print("Notice: a text is also a sequence, but validation does not accept it as a list.")

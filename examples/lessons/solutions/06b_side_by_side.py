@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict, create_model
 
 PANTRY = {"flour": 900, "eggs": 12}
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
 @dataclass(eq=False)
@@ -25,17 +25,17 @@ class Tool:
             fields[name] = parameter.annotation, default
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     async def execute(self, arguments):
-        given = dict(self.model.model_validate_json(arguments))
-        value = self.function(**given)
+        values = dict(self.model.model_validate_json(arguments))
+        value = self.function(**values)
         return await value if inspect.isawaitable(value) else value
 
 
 def tool(description="", **options):
-    """Make a tool of a function: `@tool`, or `@tool("what it does")`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -43,7 +43,7 @@ def tool(description="", **options):
 
 @tool
 async def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     await asyncio.sleep(60 if item == "flour" else 0)
     print(f"stock has found the {item}")
     return PANTRY[item]
@@ -54,18 +54,18 @@ def call(id, name, **arguments):
     return {"id": id, "type": "function", "function": function}
 
 
-def asks(*calls):
+def reply_with(*calls):
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
 SCRIPT = [
-    asks(call("call_1", "stock", item="flour"), call("call_2", "stock", item="eggs")),
-    {"role": "assistant", "content": "There are 12 eggs. Of the flour I know nothing."},
+    reply_with(call("call_1", "stock", item="flour"), call("call_2", "stock", item="eggs")),
+    {"role": "assistant", "content": "There are 12 eggs. The amount of flour is unknown."},
 ]
 
 
 async def model(messages):
-    """Plays a script in place of a model: after n replies in the list comes the next one."""
+    """Replace a model by a script: after n replies in the list, return reply n + 1."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -115,7 +115,7 @@ class Loop:
 
 
 def view(log):
-    """Return what the model sees of a log: each call is followed by its result."""
+    """Return the messages for the model: each call is followed by its result."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = []
     for record in log:
@@ -137,12 +137,12 @@ def result_of(call, text):
 
 
 async def two_runs():
-    """Cut a run off while the flour is looked for, and ask again."""
+    """Cancel a run during the call for the flour, and run another prompt."""
     agent = Loop(model, [stock])
     try:
         await asyncio.wait_for(agent.run("What is there?"), timeout=0.2)
     except TimeoutError:
-        print("The run is cut off.")
+        print("The run is cancelled.")
     await agent.run("And now?")
     return agent.log
 
@@ -151,8 +151,8 @@ if __name__ == "__main__":
     log = asyncio.run(two_runs())
     print("-- the log")
     for record in log:
-        print(record["role"], record["content"] or "asks")
-    print("-- what the model sees of it")
+        print(record["role"], record["content"] or "calls")
+    print("-- the view")
     for message in view(log):
-        print(message["role"], message["content"] or "asks")
-    print("Notice: the placeholder is computed: the log is as it was.")
+        print(message["role"], message["content"] or "calls")
+    print("Notice: the placeholder is computed; the log does not change.")

@@ -1,6 +1,5 @@
 """Task: write a mixin `Limited` that counts the calls of an agent and raises `Stop("limit:calls",
-"enough")` from the second one on.
-"""
+"enough")` from the second call on."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ Function = Callable[..., Any]
 Tools = Sequence["Tool"]
 UNFINISHED = {"length": "limit:length", "content_filter": "refused"}  # finish_reason: stop_reason
 NO_RESULT = "Interrupted: this call may have had effects. Check before you repeat it."
-OUT_OF_TURNS = "You have no turns left. Say what is done, and what is missing."
+OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 
 
-class ChatModel(Protocol):  # anything that answers messages with a message
+class ChatModel(Protocol):  # receives messages, returns one message
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message: ...
 
 
@@ -42,18 +41,18 @@ class Result(NamedTuple):
         return self.text
 
 
-class Stop(Exception):  # ends a run; tools and mixins raise it
+class Stop(Exception):  # ends a run; raised by tools and mixins
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
         self.result = Result(text, value, reason)
 
 
-class TaskComplete(Stop):  # ends a run as done; a done tool raises it
+class TaskComplete(Stop):  # ends a run as done; raised by a done tool
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", message, value)
 
 
 @dataclass_transform(kw_only_default=True)  # like a dataclass, but mixins need no decorator
-class Settings:  # annotated attributes, of all bases too, are the keywords of the constructor
+class Settings:  # annotated attributes of all bases are keywords of the constructor
     def __init__(self, **settings: Any) -> None:
         for name, value in settings.items():
             if not any(name in inspect.get_annotations(base) for base in type(self).__mro__):
@@ -69,7 +68,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
     max_iterations: int = 200  # turns of a run
 
     async def run(self, prompt: str) -> Result:
-        """Work on a prompt until there is an answer. Raise what the model raises."""
+        """Process a prompt until there is an answer. Exceptions of the model propagate."""
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first, or make another one")
         self.busy, self.nudges = True, 0
@@ -96,11 +95,11 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
     def run_sync(self, prompt: str) -> Result:
         return asyncio.run(self.run(prompt))
 
-    async def context(self) -> Messages:  # what the model will see
+    async def context(self) -> Messages:  # the messages of the next request
         system = {"role": "system", "content": self.system_prompt}
         return [system, *self.messages] if self.system_prompt else self.messages
 
-    def toolset(self) -> Tools:  # what is on offer in this turn
+    def toolset(self) -> Tools:  # the tools of this turn
         return self.tools
 
     async def call_model(self, request: Request) -> Message:
@@ -108,7 +107,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         return well_formed(reply, len(self.log))
 
     async def call_tools(self, calls: Messages) -> Result | None:
-        """Run one turn's calls side by side. Return a Result if a done tool ended the run."""
+        """Run the calls of a turn concurrently. Return a Result if a done tool ended the run."""
         self.nudges = 0  # a call is progress
         tasks = [asyncio.create_task(self.answer(call)) for call in calls]
         await asyncio.wait(tasks)
@@ -119,7 +118,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         return stops[0].result if stops else None
 
     async def answer(self, call: Message) -> Stop | None:
-        """Run one call, and record its result at once. Return the Stop that it raised."""
+        """Run one call, and record its result immediately. Return the Stop that it raised."""
         try:
             self.record(await self.call_tool(call))
             return None
@@ -128,7 +127,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
             return stop
 
     async def call_tool(self, call: Message) -> Message:
-        """Run one call and return its result. The model reads each failure as a result."""
+        """Run one call and return its result. A failure becomes an error result."""
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
@@ -143,14 +142,14 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
             return result_of(call, f"{type(error).__name__}: {error}")
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to go on."""
+        """Return the result that ends the run, or None to continue."""
         return result
 
     def record(self, record: Message) -> None:
         self.log.append(record)
 
     def nudge(self, text: str) -> None:
-        """Tell the model something, so that the run goes on. Raise Stop if that has not helped."""
+        """Append a message so that the run continues. Raise Stop after three in a row."""
         self.nudges += 1
         if self.nudges > 3:
             raise Stop("no_progress", self.log[-1]["content"])
@@ -162,7 +161,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
 
 
 def tool(description: Any = "", **options: Any) -> Any:
-    """Make a tool of a function: `@tool`, or `@tool("what it does")`."""
+    """Convert a function to a tool: `@tool`, or `@tool("description")`."""
     if isinstance(description, str):
         return lambda function: Tool(function, description, **options)
     return Tool(description)
@@ -182,18 +181,18 @@ class Tool:
             fields[name] = parameter.annotation, default
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
-        told = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": told}
+        schema = {"name": self.name, "description": self.description, "parameters": parameters}
+        self.declaration = {"type": "function", "function": schema}
 
     async def execute(self, arguments: str) -> Any:
         """Validate the arguments, and run the function."""
-        given = dict(self.model.model_validate_json(arguments))
-        value = self.function(**given)
+        values = dict(self.model.model_validate_json(arguments))
+        value = self.function(**values)
         return await value if inspect.isawaitable(value) else value
 
 
 def view(log: Messages) -> Messages:
-    """Return what the model sees of a log: each call is followed by its result."""
+    """Return the messages for the model: each call is followed by its result."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = Messages()
     for record in log:
@@ -206,7 +205,7 @@ def view(log: Messages) -> Messages:
 
 
 def sent(record: Message) -> Message:
-    """Return a message as it goes over the wire: without our keys, and without empty lists."""
+    """Return a message in wire format: without private keys and empty lists."""
     return {key: value for key, value in record.items() if key[0] != "_" and value != []}
 
 
@@ -215,22 +214,22 @@ def result_of(call: Message, text: str) -> Message:
 
 
 def well_formed(reply: Message, place: int) -> Message:
-    """Return a reply that every provider takes back. Some servers send no ids, or repeat them."""
+    """Return a reply that every provider accepts. Some servers omit or repeat ids."""
     calls, stop_reason = Messages(), UNFINISHED.get(reply.get("_finish", ""), "completed")
     for call in reply.get("tool_calls") or []:
         name = re.sub("[^a-zA-Z0-9_-]", "_", call["function"]["name"])
         try:
             arguments = TypeAdapter(Message).validate_json(call["function"]["arguments"] or "{}")
         except ValueError as error:
-            arguments = {"no JSON object": str(error)}  # which no tool takes
+            arguments = {"no JSON object": str(error)}  # an argument that no tool accepts
         function = {"name": name, "arguments": json.dumps(arguments)}
         calls.append(call | {"id": f"{place:06}{len(calls):03}", "function": function})
-    kept = calls if stop_reason == "completed" else []  # after a cut, the calls are incomplete
+    kept = calls if stop_reason == "completed" else []  # calls of a truncated reply are unsafe
     ours = {"tool_calls": kept, "_stop_reason": stop_reason, "_usage": reply.get("_usage")}
     return {"role": "assistant", "content": (reply.get("content") or "").strip()} | ours
 
 
-class ScriptedModel:  # plays replies in order, offline: texts, calls and lists of calls
+class ScriptedModel:  # returns its replies in order: texts, calls and lists of calls
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
 
@@ -242,7 +241,7 @@ class ScriptedModel:  # plays replies in order, offline: texts, calls and lists 
 
 
 def call(name: str, /, **arguments: Any) -> Message:
-    """Return a call as a model makes it."""
+    """Return a tool call in the format of a model."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
@@ -261,7 +260,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 async def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     await asyncio.sleep(0.1 if item == "flour" else 0)
     amount = PANTRY[item]
     print(f"stock has found the {item}")
@@ -274,4 +273,4 @@ if __name__ == "__main__":
     print("it ends:", agent.run_sync("What is there?").stop_reason)
     for message in agent.messages:
         print(message["role"], message["content"])
-    print("Notice: the calls that were stopped have results, too, so the run could go on.")
+    print("Notice: the stopped calls also have results, so the run could continue.")

@@ -1,6 +1,5 @@
-"""Task: let `open_pantry` yield the pantry, and print when it is opened and when it is
-closed.
-"""
+"""Task: let `open_pantry` yield the pantry, and print when the pantry is opened and when it is
+closed."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -18,7 +17,7 @@ def open_pantry() -> Iterator[dict[str, int]]:
 
 @tool
 def stock(item: str, pantry: Annotated[dict[str, int], Depends(open_pantry)]) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     print("stock runs")
     return pantry[item]
 
@@ -34,5 +33,5 @@ if __name__ == "__main__":
     print(agent.run_sync("How many eggs are there, and is there milk?"))
     for message in agent.messages:
         if isinstance(message, ToolMessage):
-            print("the model was told:", message.text)
-    print("Notice: with `finally` it is closed after a call that failed, too.")
+            print("the model received:", message.text)
+    print("Notice: with `finally`, the pantry is also closed after a failed call.")

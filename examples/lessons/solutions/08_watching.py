@@ -1,6 +1,4 @@
-"""Task: leave the stream before `stock` runs, and go on with `agent.run()`: it runs then,
-once.
-"""
+"""Task: leave the stream before `stock` runs, and continue with `agent.run()`."""
 
 import asyncio
 
@@ -17,7 +15,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     print("stock runs")
     return PANTRY[item]
 
@@ -32,12 +30,12 @@ async def main():
     async with agent.query_stream("How many eggs are there?") as events:
         async for event in events:
             if isinstance(event, ToolCallEvent):
-                print(f"{event.tool} is about to run, and we leave")
+                print(f"{event.tool} is about to run; the reader leaves")
                 break
-    print("the model would be told:", agent.messages[-1].text)
+    print("the model would receive:", agent.messages[-1].text)
     print("the answer:", await agent.run())
 
 
 if __name__ == "__main__":
     asyncio.run(main())
-    print("Notice: the log had the call without a result, so there was something to go on with.")
+    print("Notice: the log contained the call without a result, so `run()` could continue.")

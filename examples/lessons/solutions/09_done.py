@@ -1,4 +1,4 @@
-"""Task: let the run return a `Verdict(enough, left)` that a program can use, not a text."""
+"""Task: let the run return a `Verdict(enough, left)` for use in a program instead of a text."""
 
 from pydantic import BaseModel
 
@@ -14,7 +14,7 @@ class Verdict(BaseModel):
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -30,4 +30,4 @@ if __name__ == "__main__":
     result = agent.run_sync("Are there enough eggs for 20 pancakes?")
     print("the value:", repr(result.value))
     print("the text:", result.text)
-    print("Notice: the first `done` had a text where a bool belongs, and did not end the run.")
+    print("Notice: the first `done` had a text instead of a bool, and did not end the run.")

@@ -1,4 +1,4 @@
-"""Task: add up what each way costs: 0.1 for a token in the cache, 1.25 for any other."""
+"""Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token."""
 
 from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, call, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
@@ -8,7 +8,7 @@ PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
 @tool(ephemeral=2)
 def take(item: str, amount: int) -> str:
-    """Take some of an item. Returns what is in the pantry then."""
+    """Take some of an item. Return the remaining contents of the pantry."""
     PANTRY[item] -= amount
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
@@ -21,22 +21,22 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def bill(kind, **settings):
-    """What all requests of a run cost. What an event calls kept was in the cache."""
-    events, model = [], ScriptedModel(*SCRIPT, "All is weighed out.")
+    """Return the cost of all requests of a run. Tokens that an event counts as kept were cached."""
+    events, model = [], ScriptedModel(*SCRIPT, "Everything is weighed.")
     agent = kind(llm=model, tools=[take], listeners=[events.append], **settings)
-    agent.run_sync("Weigh out the ingredients.")
+    agent.run_sync("Weigh the ingredients.")
     events = [event for event in events if isinstance(event, RequestEvent)]
     cost = 0.0
     for event, request in zip(events, model.requests, strict=True):
         cached = sum(map(message_tokens, request.messages[: event.kept]))
-        if event.kept:  # the tools stand before the messages
+        if event.kept:  # the tools precede the messages
             cached += tool_tokens(request.tools)
         cost += 0.1 * cached + 1.25 * (event.tokens - cached)
     return cost
 
 
 if __name__ == "__main__":
-    print(f"all is sent: {bill(Meter):,.0f}")
-    print(f"hidden each turn: {bill(Pruning, ephemeral_per_turn=True):,.0f}")
-    print(f"hidden when it pays: {bill(Pruning):,.0f}")
-    print("Notice: the way that sends the fewest tokens is not the cheapest.")
+    print(f"no pruning: {bill(Meter):,.0f}")
+    print(f"pruned every turn: {bill(Pruning, ephemeral_per_turn=True):,.0f}")
+    print(f"pruned when cheaper: {bill(Pruning):,.0f}")
+    print("Notice: the variant with the fewest tokens is not the cheapest.")

@@ -1,4 +1,5 @@
-"""Task: let a cheap model write the summary, and count the requests that each model gets."""
+"""Task: let a cheap model write the summary, and count the requests to each model: print `requests
+to the cheap model: 1` and `requests to the other: 4`."""
 
 from agentloop import Compaction, CompactionConfig, Loop, ScriptedModel, call, tool
 
@@ -12,7 +13,7 @@ COOKBOOK = {
 
 @tool
 def recipe(dish: str) -> str:
-    """What a dish takes, and how it is made."""
+    """Return the ingredients and the preparation of a dish."""
     return COOKBOOK[dish]
 
 
@@ -38,4 +39,4 @@ if __name__ == "__main__":
     print(agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?"))
     print("requests to the cheap model:", len(cheap.requests))
     print("requests to the other:", len(model.requests))
-    print("Notice: the cheap one reads the whole conversation, and has none of it in its cache.")
+    print("Notice: the cheap model reads the whole conversation, and has no part of it cached.")

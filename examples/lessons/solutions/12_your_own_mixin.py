@@ -1,4 +1,4 @@
-"""Task: write `Checked`, a mixin over `finish` that does not take a wrong answer; test it."""
+"""Task: write `Checked`, a mixin over `finish` that rejects a wrong answer, and test it."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from agentloop import Agent, Loop, ScriptedModel
 
 
 class Checked(Loop):
-    """Does not take a wrong answer; the model is told what is wrong with it.
+    """Rejects a wrong answer, and returns the reason to the model.
 
     checked_rule: what is wrong with a text; "" takes it.
     """
@@ -29,7 +29,7 @@ def one_number(text):
     return "" if text.isdecimal() else "Answer with one number, in digits."
 
 
-def test_a_wrong_answer_is_not_taken_and_the_model_is_told():
+def test_a_wrong_answer_is_rejected_with_a_reason():
     model = ScriptedModel("About a dozen.", "12")
     result = Cook(llm=model, checked_rule=one_number).run_sync("How many eggs are there?")
     assert result.text == "12"
@@ -37,8 +37,8 @@ def test_a_wrong_answer_is_not_taken_and_the_model_is_told():
 
 
 if __name__ == "__main__":
-    test_a_wrong_answer_is_not_taken_and_the_model_is_told()
-    print("The test has passed.")
+    test_a_wrong_answer_is_rejected_with_a_reason()
+    print("The test passed.")
     agent = Cook(llm=ScriptedModel("A dozen.", "Twelve.", "12"), checked_rule=one_number)
     agent.run_sync("How many eggs are there?")
     for message in agent.messages:

@@ -1,4 +1,4 @@
-"""Task: fork a session into a second one, and ask something there that the first never sees."""
+"""Task: fork a session into a second one, and ask a question there."""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +10,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
@@ -29,8 +29,8 @@ SCRIPT = [
 def show(folder):
     for file in sorted(Path(folder).glob("*.jsonl")):
         records = [load_record(line) for line in file.read_bytes().splitlines()]
-        asked = [record.text for record in records if isinstance(record, UserMessage)]
-        print(f"{file.name} holds: {' '.join(asked)}")
+        questions = [record.text for record in records if isinstance(record, UserMessage)]
+        print(f"{file.name} contains: {' '.join(questions)}")
 
 
 if __name__ == "__main__":
@@ -40,4 +40,4 @@ if __name__ == "__main__":
             with agent.fork(session="pancakes") as other:
                 print(other.run_sync("For how many pancakes?"))
         show(folder)
-    print("Notice: the second file begins with all of the first, and does not need it.")
+    print("Notice: the second file starts with a copy of the first and is independent of it.")

@@ -1,4 +1,5 @@
-"""Task: let a second model answer when the first one is down, and print which one did."""
+"""Task: let a second model answer when the first is unavailable, and print the name of the model
+that answered."""
 
 from agentloop import Agent, AssistantMessage, Fallback, Overloaded, ScriptedModel, call, tool
 
@@ -7,7 +8,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry: flour in grams, eggs in pieces."""
+    """Return the amount of an item in the pantry: flour in grams, eggs in pieces."""
     return PANTRY[item]
 
 
@@ -22,4 +23,4 @@ if __name__ == "__main__":
             print(f"{message.model} says: {message.text or message.tool_calls[0].name}")
     print("requests to the first:", len(first.requests))
     print("requests to the second:", len(second.requests))
-    print("Notice: a model that was down is not asked again for a minute.")
+    print("Notice: an unavailable model receives no further request for a minute.")

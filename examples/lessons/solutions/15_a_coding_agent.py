@@ -1,4 +1,4 @@
-"""Task: show the person what an edit changes in the file, as a diff."""
+"""Task: show the user the effect of an edit as a diff."""
 
 import sys
 import tempfile
@@ -29,7 +29,7 @@ PERSON = iter(["n", "y"])
 
 
 class CodingAgent(Approval, Agent):
-    approval_rules = (Rule("allow", "bash"),)  # `Shell` has a list of its own
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` has its own list
 
 
 def approve(folder, call, reason):
@@ -47,7 +47,7 @@ def approve(folder, call, reason):
     return answer == "y"
 
 
-def tell(event):
+def report(event):
     match event:
         case ToolCallEvent():
             print(f"> {event.tool} {' '.join(map(str, event.args.values()))}")
@@ -66,7 +66,7 @@ if __name__ == "__main__":
             tools=[*Workspace(folder).tools, *Shell(folder, allow=[CHECK]).tools],
             approval_callback=partial(approve, folder),
             system_prompt="You are a careful programmer. Run the check before and after a change.",
-            listeners=[tell],
+            listeners=[report],
         )
-        agent.run_sync("The check fails. Mend it.")
-    print("Notice: the question comes before the write, so the file still is what it was.")
+        agent.run_sync("The check fails. Fix it.")
+    print("Notice: the question precedes the write, so the file is still unchanged.")

@@ -40,5 +40,5 @@ if __name__ == "__main__":
             print(python("my_agent.py", folder=folder))
         shipped = Path(folder, "my_agent.shipped").read_text(encoding="utf-8").splitlines()
         file = Path(folder, "my_agent.py").read_text(encoding="utf-8").splitlines()
-        print(f"{len(file) - len(shipped)} lines are not as shipped")
-    print("Notice: an upgrade merges what is newer into the file, and keeps these lines.")
+        print(f"{len(file) - len(shipped)} lines differ from the shipped copy")
+    print("Notice: an upgrade merges newer code into the file, and keeps these lines.")

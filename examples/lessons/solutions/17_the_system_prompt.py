@@ -1,4 +1,4 @@
-"""Task: let the model know the time of each question."""
+"""Task: let the model know the time of each question, without any token being billed again."""
 
 from agentloop import Agent, Meter, RequestEvent, ScriptedModel
 
@@ -25,4 +25,4 @@ if __name__ == "__main__":
         print(f"{type(message).__name__}: {message.text}")
     again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
     print(f"{again} tokens are billed again")
-    print("Notice: what is appended leaves the start as it was.")
+    print("Notice: an appended message does not change the prefix.")

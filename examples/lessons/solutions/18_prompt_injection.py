@@ -1,4 +1,4 @@
-"""Task: let mails to the bakery's own addresses go out unasked, and no other mail at all."""
+"""Task: allow mails to the bakery's own addresses without approval, and no other mails at all."""
 
 import re
 
@@ -10,16 +10,16 @@ from agentloop.mixins.approval import Approval, Rule
 def mail(to: str, text: str) -> str:
     """Send a mail."""
     print(f"sent to {to}")
-    return "It is sent."
+    return "Sent."
 
 
-def leaves_the_house(arguments):
+def leaves_the_bakery(arguments):
     return not re.fullmatch(r"[\w.]+@bakery\.example", arguments["to"])
 
 
 class Careful(Approval, Agent):
     approval_mode = "auto"
-    approval_rules = (Rule("deny", "mail", leaves_the_house, "Mail the bakery only."),)
+    approval_rules = (Rule("deny", "mail", leaves_the_bakery, "Mail the bakery only."),)
 
 
 SCRIPT = [
@@ -34,5 +34,5 @@ if __name__ == "__main__":
     agent.run_sync("Tell Anna that we need eggs.")
     for message in agent.messages:
         if isinstance(message, ToolMessage):
-            print("the model is told:", message.text)
-    print("Notice: the third address ends like a good one; a rule says in full what is good.")
+            print("the model receives:", message.text)
+    print("Notice: the third address only ends like a valid one; a rule matches the whole address.")

@@ -1,4 +1,4 @@
-"""Task: count an answer as right only if the model has looked into the pantry for it."""
+"""Task: count an answer as right only if the model has called `stock` for it."""
 
 import re
 
@@ -7,17 +7,17 @@ from agentloop import Agent, ScriptedModel, ToolMessage, call, tool
 PANTRY = {"flour": 900, "eggs": 12}
 CASES = {f"Are the eggs enough for {n} pancakes?": n / 2 <= 12 for n in range(4, 44, 4)}
 SHORT = "Answer yes or no."
-CAREFUL = "Look up what is there before you answer yes or no."
+CAREFUL = "Look up the stock before you answer yes or no."
 
 
 @tool
 def stock(item: str) -> int:
-    """How much of an item is in the pantry."""
+    """Return the amount of an item in the pantry."""
     return PANTRY[item]
 
 
 def model(messages, tools):
-    """Stands in for a model that looks into the pantry if it is told to, and else is hopeful."""
+    """Replace a model that calls `stock` only if instructed, and guesses otherwise."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
@@ -38,4 +38,4 @@ if __name__ == "__main__":
         template = Agent(llm=ScriptedModel(model), tools=[stock], system_prompt=prompt)
         right = sum(is_right(template, *case) for case in CASES.items())
         print(f"{right} of {len(CASES)}: {prompt}")
-    print("Notice: of the answers that were right before, none was known.")
+    print("Notice: the earlier right answers were guesses.")
