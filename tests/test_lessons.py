@@ -95,7 +95,7 @@ POINTS = r"""
 18 a lie about a result, with a sentence in the system prompt:\n   the answer: there are 0 eggs
 18 an instruction in a tool, with a sentence in the system prompt:\n   sent to mallory
 18 a leaked secret, with a sentence in the system prompt:\n   the answer: there are 12 eggs 4
-18 approval:\n   the answer: there are 12 eggs\n   the model receives: Denied: this call was not allowed
+18 approval:\n   the answer: there are 12 eggs\n   the model receives: Denied:
 18 a validated answer:\n   the answer: there are 12 eggs\n
 18 your own description:\n   the answer: there are 12 eggs\n
 18 a masked result:\n   the answer: there are 12 eggs ****
