@@ -5,6 +5,7 @@ Everything public is here. The models that need httpx are loaded when they are f
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+from warnings import warn
 
 from .agent import Agent
 from .common.prices import Price
@@ -60,16 +61,16 @@ from .messages import (
     Usage,
     UserMessage,
 )
+from .mixins.cache_monitor import CacheMonitor, assert_prefix_stable
 from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.cost import Cost
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
-from .mixins.inbox import Inbox, every
+from .mixins.instruction_files import InstructionFiles
 from .mixins.limits import Limits
-from .mixins.memory import Memory
-from .mixins.meter import Meter, assert_prefix_stable
+from .mixins.loop_detection import LoopDetection
+from .mixins.message_queue import MessageQueue, every
 from .mixins.offload import Offload
-from .mixins.repetition import Repetition
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, call, validate
@@ -89,6 +90,7 @@ __all__ = [
     "AuthenticationFailed",
     "BadRequest",
     "BadResponse",
+    "CacheMonitor",
     "ChatAnthropic",
     "ChatGoogle",
     "ChatModel",
@@ -108,18 +110,17 @@ __all__ = [
     "FinalResponseEvent",
     "HiddenUserMessageEvent",
     "ImagePart",
-    "Inbox",
+    "InstructionFiles",
     "Limits",
     "Loop",
-    "Memory",
+    "LoopDetection",
     "Message",
-    "Meter",
+    "MessageQueue",
     "ModelError",
     "Offload",
     "Overloaded",
     "Price",
     "RateLimited",
-    "Repetition",
     "Request",
     "RequestEvent",
     "Result",
@@ -163,10 +164,21 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # checkers would take any name for one of ours
+RENAMED = {  # deprecated names, until 0.8
+    "Inbox": "MessageQueue",
+    "Memory": "InstructionFiles",
+    "Meter": "CacheMonitor",
+    "Repetition": "LoopDetection",
+}
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load ChatOpenAI, ChatAnthropic or ChatGoogle."""
+        """Load a model class on first use, or return the successor of a deprecated name."""
+        if name in RENAMED:
+            successor = RENAMED[name]
+            warn(f"{name} is deprecated: use {successor}", DeprecationWarning, stacklevel=2)
+            return globals()[successor]
         if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
             return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,9 +26,9 @@ from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
 from agentloop.mixins.compaction import Cuts
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
 from agentloop.mixins.hooks import HookVerdict, Judged
-from agentloop.mixins.inbox import Reminded, Sent, TurnsWithout, Unread
 from agentloop.mixins.limits import Spent
-from agentloop.mixins.repetition import Turns
+from agentloop.mixins.loop_detection import Turns
+from agentloop.mixins.message_queue import Reminded, Sent, TurnsWithout, Unread
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
 from agentloop.transcript import Conversation
 

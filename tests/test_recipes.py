@@ -26,8 +26,8 @@ from agentloop import (
     AssistantMessage,
     ChatAnthropic,
     Depends,
+    InstructionFiles,
     Loop,
-    Memory,
     Overloaded,
     ScriptedModel,
     ToolCall,
@@ -44,7 +44,7 @@ from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hooks, HookVerdict
-from agentloop.mixins.inbox import Inbox
+from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
@@ -932,7 +932,7 @@ DATA = ROOT / "tests" / "data"
 old_sessions = load("old_sessions")
 
 
-class Kept(Inbox, Hooks, Approval, Session, Agent):
+class Kept(MessageQueue, Hooks, Approval, Session, Agent):
     """All that reads marks of an old session."""
 
 
@@ -1101,7 +1101,7 @@ def test_a_line_that_cannot_be_printed_does_not_disturb_the_run(caplog):
 async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_path):
     context_info = load("context_info").context_info
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
-    kind = type("Told", (Memory, Agent), {})
+    kind = type("Told", (InstructionFiles, Agent), {})
     settings = {"system_prompt": "Be good.", "memory_dir": tmp_path}
     reads = [call("read", n=n) for n in range(12)]
     llm = ScriptedModel(*reads, "It is all read.")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..messages import Mark, Record, RunStart, frozen
-from ..mixins.memory import Memory
+from ..mixins.instruction_files import InstructionFiles
 
 
 @frozen
@@ -13,7 +13,7 @@ class Remembered(Mark):
     content: str
 
 
-class Remembering(Memory):
+class Remembering(InstructionFiles):
     """Shows the memory files to the model, and records their text when a run begins."""
 
     def record(self, record: Record) -> None:

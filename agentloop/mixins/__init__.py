@@ -1,1 +1,3 @@
-"""How the loop behaves: one optional feature a file."""
+"""Loop behaviour: one optional feature per file."""
+
+__path__.append(f"{__path__[0]}/deprecated")  # old module names, until 0.8

@@ -15,7 +15,7 @@ the messages that an event counts as kept, and the tools before them; `message_t
 `tool_tokens` of `agentloop.common.tokens` count them. The sums are 27,408 and 34,226 and 25,490.
 """
 
-from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, call, tool
+from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
@@ -27,8 +27,8 @@ def take(item: str, amount: int) -> str:
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
 
-class Pruning(Meter, Ephemeral):
-    """Hides old results. Meter tells of each request what it has in common with the last one."""
+class Pruning(CacheMonitor, Ephemeral):
+    """Hides old results. CacheMonitor compares each request with the previous one."""
 
 
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
@@ -56,7 +56,7 @@ def draw(event):
 
 if __name__ == "__main__":
     runs = {
-        "no pruning": requests(Meter),
+        "no pruning": requests(CacheMonitor),
         "pruned every turn": requests(Pruning, ephemeral_per_turn=True),
         "pruned when cheaper": requests(Pruning),
     }

@@ -12,7 +12,7 @@ Task: let the model know the time of each question, without any token being bill
 messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` appends a hidden message.
 """
 
-from agentloop import Agent, Meter, RequestEvent, ScriptedModel, SystemMessage
+from agentloop import Agent, CacheMonitor, RequestEvent, ScriptedModel, SystemMessage
 
 RULES = """\
 You help in the kitchen of a small bakery. You answer in one sentence.
@@ -25,8 +25,8 @@ QUESTIONS = {
 }
 
 
-class Measured(Meter, Agent):
-    """Meter tells of each request how much of it the provider may have in its cache."""
+class Measured(CacheMonitor, Agent):
+    """CacheMonitor reports the share of each request that the provider may have in its cache."""
 
 
 def model(messages, tools):

@@ -8,11 +8,11 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, Inbox, ScriptedModel, tool
+from agentloop import Agent, MessageQueue, ScriptedModel, tool
 from agentloop.models.scripted import call
 
 
-class Steered(Inbox, Agent):
+class Steered(MessageQueue, Agent):
     """Takes messages while it runs."""
 
 
@@ -20,7 +20,7 @@ def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-async def watch(agent: Inbox, folder: Path, seconds: float = 1.0) -> None:
+async def watch(agent: MessageQueue, folder: Path, seconds: float = 1.0) -> None:
     before = times(folder)
     while True:
         await asyncio.sleep(seconds)

@@ -2,15 +2,15 @@
 
 One wants them in long runs, where what was said at the beginning fades. Both are appended to the
 conversation as hidden messages, so nothing that the provider has cached changes. The first kind is
-`Inbox`'s; the second reads its own agent's log, so it is a mixin, which a fork takes along.
+`MessageQueue`'s; the second reads its own agent's log, so it is a mixin, which a fork takes along.
 """
 
 from agentloop import (
     Agent,
     AssistantMessage,
-    Inbox,
     Loop,
     Message,
+    MessageQueue,
     ScriptedModel,
     UserMessage,
     every,
@@ -40,7 +40,7 @@ def read(chapter: int) -> str:
     return f"Chapter {chapter}: it rains."
 
 
-class Reader(LastTurns, Inbox, Agent):
+class Reader(LastTurns, MessageQueue, Agent):
     tools = (read,)
     max_iterations = 10
     reminders = (every(4, "The question is where it does not rain."),)

@@ -4,13 +4,13 @@ from math import nan
 
 import pytest
 
-from agentloop import Compaction, CompactionConfig, Inbox, ScriptedModel, tool, validate
+from agentloop import Compaction, CompactionConfig, MessageQueue, ScriptedModel, tool, validate
 from agentloop.common.tokens import message_tokens
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent
 from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
+from agentloop.mixins.cache_monitor import assert_prefix_stable
 from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
-from agentloop.mixins.meter import assert_prefix_stable
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -67,7 +67,9 @@ class TestCompaction(test_loop.TestLoop):
             return f"{n} " + "word " * 300
 
         llm = summarizing("one", "two", *reads(0, 9), "done")
-        agent = type("Steered", (Inbox, Compaction), {})(llm=llm, tools=[read], compaction=SMALL)
+        agent = type("Steered", (MessageQueue, Compaction), {})(
+            llm=llm, tools=[read], compaction=SMALL
+        )
         for prompt in ("The task", "An older question", "The newest question"):
             await agent.query(prompt)
         assert len(summaries(agent)) >= 3

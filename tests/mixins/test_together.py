@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentloop import Agent, Inbox, Memory, Offload, ScriptedModel, Session, tool
+from agentloop import Agent, InstructionFiles, MessageQueue, Offload, ScriptedModel, Session, tool
 from agentloop.common.store import read_log
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
@@ -15,7 +15,7 @@ def judge(data):
     return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
 
 
-@pytest.mark.parametrize("bases", [(Session, Inbox, Agent), (Inbox, Session, Agent)])
+@pytest.mark.parametrize("bases", [(Session, MessageQueue, Agent), (MessageQueue, Session, Agent)])
 def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
     def last_words(messages, tools):
         agent.send("one thing more")
@@ -29,7 +29,7 @@ def test_a_message_sent_into_a_run_is_in_the_session_once(tmp_path, bases):
     assert read_log(tmp_path / "s.jsonl") == agent.log
 
 
-@pytest.mark.parametrize("bases", [(Hooks, Inbox, Agent), (Inbox, Hooks, Agent)])
+@pytest.mark.parametrize("bases", [(Hooks, MessageQueue, Agent), (MessageQueue, Hooks, Agent)])
 def test_a_message_sent_into_a_run_passes_the_gate_for_prompts(bases):
     @tool("Send")
     def send() -> str:
@@ -56,7 +56,7 @@ def test_what_a_gate_refused_is_in_no_list_of_names():
 
 
 def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
-    class Kept(Memory, Offload, Agent):
+    class Kept(InstructionFiles, Offload, Agent):
         offload_tokens = 100
 
     def folders(name):

@@ -31,7 +31,7 @@ from agentloop import (
 )
 from agentloop.common.store import read_log
 from agentloop.messages import Unknown
-from agentloop.mixins.inbox import Inbox, Sent, Unread
+from agentloop.mixins.message_queue import MessageQueue, Sent, Unread
 from agentloop.mixins.session import Session
 
 from .. import SLOW
@@ -42,7 +42,7 @@ VICTIM = '''
 import json, os, signal, sys, types
 import agentloop.common.store as store
 from agentloop import Agent, Depends, ScriptedModel, ToolCall, current_call, tool
-from agentloop.mixins.inbox import Inbox, every
+from agentloop.mixins.message_queue import MessageQueue, every
 from agentloop.mixins.session import Session
 from agentloop.models.scripted import call
 
@@ -111,7 +111,7 @@ def listen(event):
     elif kind in ("TextEvent", "FinalResponseEvent"):
         tell(text=event.content)
 
-class Victim(Session, Inbox, Agent):
+class Victim(Session, MessageQueue, Agent):
     pass
 
 agent = Victim(
@@ -128,7 +128,7 @@ agent.close()
 '''
 
 
-class Next(Session, Inbox, Agent):
+class Next(Session, MessageQueue, Agent):
     pass
 
 

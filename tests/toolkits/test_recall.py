@@ -7,8 +7,8 @@ import pytest
 from agentloop import (
     Agent,
     AssistantMessage,
-    Inbox,
     Loop,
+    MessageQueue,
     ScriptedModel,
     Session,
     ToolCall,
@@ -185,7 +185,7 @@ class TestRecall(test_loop.TestLoop):
         def judge(data):
             return {"decision": "block", "reason": "no"} if "SECRET" in data["prompt"] else None
 
-        kind = type("Gated", (Hooks, Inbox, Agent), {})
+        kind = type("Gated", (Hooks, MessageQueue, Agent), {})
         gate = [Hook("UserPromptSubmit", judge)]
         agent = make(*READS, "one", kind=kind, hooks=gate)
         assert (await agent.run("my SECRET password")).stop_reason == "refused"

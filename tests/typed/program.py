@@ -11,8 +11,8 @@ from agentloop import (
     Depends,
     DoneTool,
     Ephemeral,
-    Inbox,
     Loop,
+    MessageQueue,
     Result,
     ScriptedModel,
     Session,
@@ -49,7 +49,7 @@ class City(BaseModel):
     name: str
 
 
-class Kept(Session, Inbox, Agent):
+class Kept(Session, MessageQueue, Agent):
     max_iterations = 20
 
 

@@ -1,6 +1,6 @@
 """Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token."""
 
-from agentloop import Ephemeral, Meter, RequestEvent, ScriptedModel, call, tool
+from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
@@ -13,8 +13,8 @@ def take(item: str, amount: int) -> str:
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
 
-class Pruning(Meter, Ephemeral):
-    """Hides old results. Meter tells of each request what it has in common with the last one."""
+class Pruning(CacheMonitor, Ephemeral):
+    """Hides old results. CacheMonitor compares each request with the previous one."""
 
 
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
@@ -36,7 +36,7 @@ def bill(kind, **settings):
 
 
 if __name__ == "__main__":
-    print(f"no pruning: {bill(Meter):,.0f}")
+    print(f"no pruning: {bill(CacheMonitor):,.0f}")
     print(f"pruned every turn: {bill(Pruning, ephemeral_per_turn=True):,.0f}")
     print(f"pruned when cheaper: {bill(Pruning):,.0f}")
     print("Notice: the variant with the fewest tokens is not the cheapest.")

@@ -1,6 +1,6 @@
 """Task: let the model know the time of each question, without any token being billed again."""
 
-from agentloop import Agent, Meter, RequestEvent, ScriptedModel
+from agentloop import Agent, CacheMonitor, RequestEvent, ScriptedModel
 
 RULES = "You help in the kitchen of a small bakery. You answer in one sentence."
 QUESTIONS = {
@@ -10,8 +10,8 @@ QUESTIONS = {
 }
 
 
-class Measured(Meter, Agent):
-    """Meter tells of each request how much of it the provider may have in its cache."""
+class Measured(CacheMonitor, Agent):
+    """CacheMonitor reports the share of each request that the provider may have in its cache."""
 
 
 if __name__ == "__main__":

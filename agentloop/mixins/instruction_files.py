@@ -24,7 +24,7 @@ from ..messages import Message, UserMessage
 MEMORY_INTRO = "Keep in mind what these files say:"
 
 
-class Memory(Loop):
+class InstructionFiles(Loop):
     """Puts the text of some files in front of every conversation.
 
     memory: the files, in this order. Those that do not exist are left out, and a text that stands

@@ -1,4 +1,4 @@
-"""Inbox: what is sent reaches the model, in this run or in the next, and once."""
+"""MessageQueue: what is sent reaches the model, in this run or in the next, and once."""
 
 import asyncio
 import re
@@ -15,21 +15,21 @@ from agentloop import (
     tool,
 )
 from agentloop.messages import AssistantMessage, RunStart, UserMessage
-from agentloop.mixins.inbox import Inbox, Unread, every
+from agentloop.mixins.message_queue import MessageQueue, Unread, every
 from agentloop.models.scripted import call
 
 from .. import test_loop
 from ..test_loop import add, shown
 
 
-class Steered(Inbox, Agent): ...
+class Steered(MessageQueue, Agent): ...
 
 
-class Kept(Inbox, Session, Agent): ...
+class Kept(MessageQueue, Session, Agent): ...
 
 
-class TestInbox(test_loop.TestLoop):
-    agent_class = Inbox
+class TestMessageQueue(test_loop.TestLoop):
+    agent_class = MessageQueue
 
     async def test_messages_come_before_the_next_model_call_and_a_hidden_one_is_an_event(self):
         @tool("Send")

@@ -28,7 +28,7 @@ WARNING = (
 )
 
 
-class Repetition(Loop):
+class LoopDetection(Loop):
     """Ends a run with "no_progress" if it repeats its calls after a warning.
 
     repetition_limit: how often in a row the same turn, or cycle of up to five turns, is a

@@ -69,7 +69,7 @@ class Reminder(NamedTuple):
 every = Reminder  # every(10, "text") comes after every 10 model calls
 
 
-class Inbox(Loop):
+class MessageQueue(Loop):
     """Steers a run with messages from outside, and with reminders that come again and again.
 
     reminders: each made with `every(n_turns, text)`, or `every(n_turns, function)`.

@@ -2,7 +2,7 @@
 
 Copy with: the core, common/tokens.py.
 
-    class MyAgent(Agent, Meter): ...     # at the right, where requests leave the agent
+    class MyAgent(Agent, CacheMonitor): ...     # at the right, where requests leave the agent
 
 A cached token costs about a tenth of a new one. The count follows Anthropic's rule, the strictest:
 the cache has entries for a request up to its system prompt, and up to its end. So after a change
@@ -20,7 +20,7 @@ from ..loop import Loop, Request
 from ..messages import AssistantMessage, SystemMessage
 
 
-class Meter(Loop):
+class CacheMonitor(Loop):
     """Emits a RequestEvent before each request, which compares it with that model's last one."""
 
     def __post_init__(self) -> None:

@@ -1,18 +1,18 @@
-"""Repetition: a model that goes in circles is warned, then stopped."""
+"""LoopDetection: a model that goes in circles is warned, then stopped."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage, tool, validate
-from agentloop.mixins.repetition import Repetition, repeated
+from agentloop.mixins.loop_detection import LoopDetection, repeated
 from agentloop.models.scripted import call
 
 from .. import test_loop
 from ..test_loop import add, shown
 
 
-class Careful(Repetition, Agent): ...
+class Careful(LoopDetection, Agent): ...
 
 
 @tool("Look")
@@ -39,8 +39,8 @@ A, B, C = (call("look", at=at) for at in "abc")
 words = st.text("abc", min_size=1, max_size=1)
 
 
-class TestRepetition(test_loop.TestLoop):
-    agent_class = Repetition
+class TestLoopDetection(test_loop.TestLoop):
+    agent_class = LoopDetection
 
     @pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
     async def test_a_cycle_warns_the_third_time_and_ends_the_fourth(self, length):

@@ -1,4 +1,4 @@
-"""Memory: what stands in some files comes right after the system prompt, in every request."""
+"""InstructionFiles: the text of files comes right after the system prompt, in every request."""
 
 import os
 from contextlib import suppress
@@ -8,7 +8,7 @@ import pytest
 from agentloop import Agent, CompactionConfig, ScriptedModel
 from agentloop.content import clip
 from agentloop.messages import Summary, UserMessage
-from agentloop.mixins.memory import MEMORY_INTRO, Memory
+from agentloop.mixins.instruction_files import MEMORY_INTRO, InstructionFiles
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -22,14 +22,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-class TestMemory(test_loop.TestLoop):
-    agent_class = Memory
+class TestInstructionFiles(test_loop.TestLoop):
+    agent_class = InstructionFiles
 
     async def test_a_system_prompt_by_a_function_comes_first_if_there_is_one(self, folder):
         llm = ScriptedModel("one", "two")
         texts = iter(["", "Be good."])
         settings = {"system_prompt": lambda agent: next(texts), "memory_dir": folder}
-        agent = Memory(llm=llm, **settings)
+        agent = InstructionFiles(llm=llm, **settings)
         await agent.query("x")
         await agent.query("y")
         firsts = [[text[:8] for text in shown(request)[:2]] for request in llm.requests]
@@ -37,7 +37,7 @@ class TestMemory(test_loop.TestLoop):
 
     async def test_it_stands_right_after_the_system_prompt_in_every_request(self, folder):
         llm = ScriptedModel(call("add", a=1, b=2), "3", "again")
-        agent = Memory(llm=llm, tools=[add], system_prompt="Be good.", memory_dir=folder)
+        agent = InstructionFiles(llm=llm, tools=[add], system_prompt="Be good.", memory_dir=folder)
         await agent.query("x")
         await agent.query("y")
         text = f"{MEMORY_INTRO}\n\n## AGENTS.md\n\nUse tabs."
@@ -51,7 +51,7 @@ class TestMemory(test_loop.TestLoop):
     async def test_with_nothing_to_show_there_is_no_message(self, files, folder):
         (folder / "empty.md").write_bytes(b"\xef\xbb\xbf \r\n")
         llm = ScriptedModel("ok")
-        await Memory(llm=llm, memory=files, memory_dir=folder).query("x")
+        await InstructionFiles(llm=llm, memory=files, memory_dir=folder).query("x")
         assert shown(llm.requests[0]) == ["x"]
 
     async def test_several_files_stand_under_their_names_in_the_order_asked_for(self, folder):
@@ -60,7 +60,7 @@ class TestMemory(test_loop.TestLoop):
         (other := folder / "other.md").write_text("Other", encoding="utf-8")
         (folder / "CLAUDE.md").write_text("Use tabs.", encoding="utf-8")
         names = ["docs/rules.md", other, "CLAUDE.md", "AGENTS.md"]
-        agent = Memory(llm=ScriptedModel(), memory=names, memory_dir=folder)
+        agent = InstructionFiles(llm=ScriptedModel(), memory=names, memory_dir=folder)
         whole = (
             f"{MEMORY_INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other}\n\nOther"
             "\n\n## AGENTS.md\n\nUse tabs."
@@ -74,11 +74,11 @@ class TestMemory(test_loop.TestLoop):
         (folder / "notes").mkdir()
         for name in ("bad.md", "notes"):
             with pytest.raises(ValueError, match=rf"{name} cannot be read as UTF-8 text"):
-                Memory(llm=ScriptedModel(), memory=[name], memory_dir=folder)
+                InstructionFiles(llm=ScriptedModel(), memory=[name], memory_dir=folder)
 
     async def test_a_change_of_the_file_shows_when_it_is_read_again_and_in_forks(self, folder):
         llm = ScriptedModel("one", "two", "three")
-        agent = Memory(llm=llm, memory_dir=folder)
+        agent = InstructionFiles(llm=llm, memory_dir=folder)
         await agent.query("x")
         (folder / "AGENTS.md").write_text("Use spaces.", encoding="utf-8")
         await agent.query("y")
@@ -88,7 +88,7 @@ class TestMemory(test_loop.TestLoop):
         for again in (llm.requests[-1].messages, await agent.context()):
             assert "Use spaces." in again[0].text
 
-    @pytest.mark.parametrize("bases", [(Memory, Agent), (Agent, Memory)])
+    @pytest.mark.parametrize("bases", [(InstructionFiles, Agent), (Agent, InstructionFiles)])
     async def test_a_summary_neither_contains_nor_replaces_it(self, bases, folder):
         agent = type("Remembering", bases, {})(
             llm=summarizing(*(call("read", n=n) for n in range(6)), "done"),
@@ -113,7 +113,7 @@ class TestMemory(test_loop.TestLoop):
         monkeypatch.setenv("HOME", str(folder))
         monkeypatch.setenv("USERPROFILE", str(folder))
         here = tmp_path_factory.mktemp("here")
-        agent = Memory(llm=ScriptedModel("ok"), memory=["~/AGENTS.md"], memory_dir=here)
+        agent = InstructionFiles(llm=ScriptedModel("ok"), memory=["~/AGENTS.md"], memory_dir=here)
         await agent.query("x")
         assert "Use tabs." in shown(agent.llm.requests[0])[0]
 
@@ -123,5 +123,5 @@ class TestMemory(test_loop.TestLoop):
         (folder := tmp_path / "project").mkdir()
         (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
         with suppress(ValueError):  # a clear refusal is as good
-            agent = Memory(llm=ScriptedModel(), memory_dir=folder)
+            agent = InstructionFiles(llm=ScriptedModel(), memory_dir=folder)
             assert "the secret" not in repr(await agent.context())

@@ -1,10 +1,10 @@
-"""Meter: each request tells what it shares with the one before it."""
+"""CacheMonitor: each request tells what it shares with the one before it."""
 
 from agentloop import Agent, CompactionConfig, Ephemeral, Request, ScriptedModel, ToolCall, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import RequestEvent
 from agentloop.messages import AssistantMessage, ToolMessage, UserMessage
-from agentloop.mixins.meter import Meter, compare
+from agentloop.mixins.cache_monitor import CacheMonitor, compare
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -12,7 +12,7 @@ from ..test_loop import add
 from . import read
 
 
-class Metered(Agent, Meter):
+class Metered(Agent, CacheMonitor):
     """At the right, where the requests leave."""
 
 
@@ -21,8 +21,8 @@ async def play(agent):
     return [event for event in events if isinstance(event, RequestEvent)]
 
 
-class TestMeter(test_loop.TestLoop):
-    agent_class = Meter
+class TestCacheMonitor(test_loop.TestLoop):
+    agent_class = CacheMonitor
 
     async def test_the_events_of_a_run_in_their_order(self):
         agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
@@ -46,7 +46,7 @@ class TestMeter(test_loop.TestLoop):
         async def note() -> str:
             return "y" * 4_000
 
-        class Pruning(Ephemeral, Meter):
+        class Pruning(Ephemeral, CacheMonitor):
             ephemeral_per_turn = True
 
         llm = ScriptedModel(call("look"), call("note"), call("look"), "ok")

@@ -1,0 +1,13 @@
+"""Deprecated: `Memory` is `InstructionFiles`, in agentloop.mixins.instruction_files."""
+
+from warnings import warn
+
+from agentloop.mixins.instruction_files import *  # noqa: F403
+from agentloop.mixins.instruction_files import InstructionFiles
+
+Memory = InstructionFiles
+warn(
+    "Memory is deprecated: import InstructionFiles from agentloop.mixins.instruction_files",
+    DeprecationWarning,
+    stacklevel=2,
+)

@@ -1,0 +1,63 @@
+"""Renamed mixins: deprecated names work, and sessions of 0.6.0 are read."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import agentloop
+from agentloop import Agent, MessageQueue, ScriptedModel, Session
+
+RENAMED = {
+    "inbox.Inbox": "message_queue.MessageQueue",
+    "memory.Memory": "instruction_files.InstructionFiles",
+    "meter.Meter": "cache_monitor.CacheMonitor",
+    "repetition.Repetition": "loop_detection.LoopDetection",
+}
+SESSION = """\
+{"type":"session","schema":2}
+{"type":"run_start","at":1.0}
+{"type":"user","content":"x"}
+{"type":"reminded","at":2.0,"name":"Keep it short."}
+{"type":"user","content":"Keep it short.","origin":"reminder"}
+{"type":"assistant","content":"y"}
+{"type":"run_end","at":3.0,"stop_reason":"completed","text":"y"}
+{"type":"sent","at":4.0,"message":{"type":"user","content":"more","origin":"sent","sent_id":"9f"}}
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_deprecated_name_is_its_successor_and_warns_once_per_import(old, new):
+    old_module, old_name = old.split(".")
+    new_module, new_name = new.split(".")
+    successor = getattr(import_module(f"agentloop.mixins.{new_module}"), new_name)
+    with pytest.warns(DeprecationWarning, match=new_name) as warnings:
+        assert getattr(agentloop, old_name) is successor
+    assert warnings[0].filename == __file__
+    sys.modules.pop(f"agentloop.mixins.{old_module}", None)
+    with pytest.warns(DeprecationWarning, match=f"{new_name} .*{new_module}"):
+        module = import_module(f"agentloop.mixins.{old_module}")
+    assert getattr(module, old_name) is successor
+    assert old_name not in agentloop.__all__
+
+
+def test_the_warning_names_the_importing_line():
+    code = "\nfrom agentloop.mixins.inbox import Inbox, Sent, every"
+    program = [sys.executable, "-W", "always", "-c", code]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert "<string>:2: DeprecationWarning: Inbox" in done.stderr
+
+
+async def test_a_session_of_0_6_0_with_entries_of_renamed_mixins_continues(tmp_path):
+    (tmp_path / "s.jsonl").write_text(SESSION, encoding="utf-8")
+
+    class Steered(MessageQueue, Session, Agent): ...
+
+    agent = Steered(llm=ScriptedModel("z"), session="s", session_dir=tmp_path)
+    assert [type(record).__name__ for record in agent.log].count("Unknown") == 0
+    await agent.run()
+    assert [message.text for message in agent.llm.requests[0].messages] == [
+        *("x", "Keep it short.", "y", "more")
+    ]
+    agent.close()
