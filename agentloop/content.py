@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from .messages import FilePart, ImagePart, Part, TextPart, clean_text
 
+MAX_PARTS = 2_000  # of one result
 MAX_ATTACHED_BYTES = 20_000_000  # base64 makes 27 MB of them; a request may have 32 MB or more
 
 
@@ -28,15 +29,15 @@ def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
-    """Cut parts to `limit` characters of text and `MAX_ATTACHED_BYTES`.
+    """Cut parts to `limit` characters of text, `MAX_ATTACHED_BYTES` and `MAX_PARTS`.
 
     The first text that does not fit loses its middle. What comes after it, and attachments that do
     not fit, are left out, and the last part says how many.
     """
     kept: list[Part] = []
-    left_out = 0
+    left_out = max(0, len(parts) - MAX_PARTS)
     bytes_left = MAX_ATTACHED_BYTES
-    for part in parts:
+    for part in parts[:MAX_PARTS]:
         size = 0
         if isinstance(part, ImagePart | FilePart):
             size = len(part.data or part.url or "")

@@ -842,6 +842,15 @@ def test_a_command_is_about_a_tool_by_its_name_of_claude_code_too(matcher, tool,
     assert no_if(matcher)(data) == ({"decision": "deny", "reason": ""} if runs else None)
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_that_prints_without_end_or_takes_too_long_is_killed(stream):
+    flood = f"import sys\nwhile True: sys.{stream}.write('x' * 99999)"
+    for program in (flood, "import time; time.sleep(600)"):
+        run = hooks_recipe.command([sys.executable, "-c", program], timeout=1)
+        with pytest.raises(subprocess.SubprocessError):
+            run({"hook_event_name": "PreModel"})
+
+
 def inner(**said):
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
 

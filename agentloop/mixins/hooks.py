@@ -42,6 +42,7 @@ from pydantic_core import from_json, to_json
 
 from ..common.gate import Gate, Judgment, Verdict
 from ..common.subagents import FiresHooks
+from ..content import clip
 from ..depends import Function
 from ..loop import Request
 from ..messages import (
@@ -77,6 +78,7 @@ HookEvent = Literal[
 ]
 # What a matcher is compared with: an event has one of these fields, or none.
 MATCHED = ("tool_name", "agent_type", "source", "reason", "trigger")
+MAX_TEXT = 10_000  # characters of a `reason` and of an `additionalContext`
 # A matcher of these characters is a list of exact names.
 EXACT_NAMES = re.compile(r"[A-Za-z0-9_ ,|-]*")
 VERDICTS = {  # any other word is a "deny"
@@ -345,7 +347,8 @@ def read_answer(said: object, tool_input: object) -> Answer:
         tool_input = answer.updatedInput
     tool_input = from_json(to_json(tool_input), allow_inf_nan=False)
     verdict = VERDICTS.get(answer.decision, Verdict.DENY)
-    return Answer(verdict, answer.reason, tool_input, answer.additionalContext)
+    context = clip(answer.additionalContext, MAX_TEXT)
+    return Answer(verdict, clip(answer.reason, MAX_TEXT), tool_input, context)
 
 
 def is_same(one: object, other: object) -> bool:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
 
@@ -31,6 +32,7 @@ MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
 MAX_READ = 50_000  # characters that one `read` returns
 MAX_LINE = 2_000  # characters of one line that it shows
 MAX_FOUND = 200  # lines that `glob` and `grep` return
+MAX_PIECE = 1_000_000  # characters of a line that `grep` searches at a time
 SEARCH_SECONDS = 20.0  # how long `glob` and `grep` may take
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
 # The name of git's folder, as NTFS takes it too: with blanks, dots or a ":stream" at its end.
@@ -60,6 +62,9 @@ class Edit:
         old = re.sub("\r?\n", line_end, self.old_text)
         new = re.sub("\r?\n", line_end, self.new_text)
         places = text.count(old)
+        size = len(text) + places * (len(new) - len(old))
+        if size > MAX_FILE:
+            raise ToolError(f"{path} would have {size:,} characters; the limit is {MAX_FILE:,}.")
         if not places:
             raise ToolError(
                 f"{old!r:.200} is not in {path} as it is. Read the file and copy what is there, "
@@ -107,26 +112,22 @@ class Workspace:
         with self._at(path) as target:
             data = self._load(target)
         self.seen[target] = hash(data)
-        lines = data.decode(errors="replace").replace("\r\n", "\n").split("\n")
-        if not lines[-1]:
-            lines.pop()  # what follows the end of the last line is no line
         first = max(1, offset)
         shown = list[str]()
         room = MAX_READ
-        for number, line in enumerate(lines[first - 1 :][: max(1, limit)], first):
+        for number, encoded in enumerate(BytesIO(data), 1):  # without a list of all lines
+            if number < first:
+                continue
+            line = encoded.decode(errors="replace").removesuffix("\n").removesuffix("\r")
             if len(line) > MAX_LINE:
                 line = f"{line[:MAX_LINE]}[... of {len(line):,}]"
             numbered = f"{number:6}\t{line}"
             room -= len(numbered) + 1
-            if room < 0:
+            if room < 0 or len(shown) == max(1, limit):
+                shown.append(f"[More follows: read on with offset={number}.]")
                 break
             shown.append(numbered)
-        if not shown:
-            return f"[{path} is empty, or has no line {first}.]"
-        following = first + len(shown)
-        if following <= len(lines):
-            shown.append(f"[More follows: read on with offset={following}.]")
-        return "\n".join(shown)
+        return "\n".join(shown) or f"[{path} is empty, or has no line {first}.]"
 
     @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def glob(self, pattern: str, path: str = ".") -> str:
@@ -345,18 +346,27 @@ def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
 
 
 def _matching_lines(path: Path, regex: re.Pattern[str]) -> Iterator[str]:
-    """List the lines of a text file that match, as "path:line:text"."""
+    """List the lines of a text file that match, as "path:line:text".
+
+    A line is searched in pieces of MAX_PIECE characters, so that a huge line fits in memory.
+    """
     if path.is_symlink() or not path.is_file():
         return
-    with suppress(OSError), path.open(newline="\n", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if "\0" in line:
-                return  # it is a binary file
-            text = line.rstrip("\r\n")
+    number = 1
+    is_listed = False  # this line, because of an earlier piece
+    with suppress(OSError), path.open(newline="\n", errors="replace") as file:
+        while piece := file.readline(MAX_PIECE):
+            if "\0" in piece:
+                return  # a binary file
+            text = piece.rstrip("\r\n")
             match = regex.search(text)
-            if match:
+            if match and not is_listed:
+                is_listed = True
                 begin = max(0, match.start() - 100)
                 yield f"{path.as_posix()}:{number}:{text[begin : begin + 300]}"
+            if piece[-1] == "\n":
+                number += 1
+                is_listed = False
 
 
 IMPORTS = (
@@ -365,6 +375,7 @@ IMPORTS = (
     "from contextlib import suppress\n"
     "from pathlib import Path\n"
     "sys.tracebacklimit = 0\n"
+    f"MAX_PIECE = {MAX_PIECE}\n"
 )
 MAIN = """
 *arguments, most = json.loads(sys.argv[1])

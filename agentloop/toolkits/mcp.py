@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -52,6 +53,7 @@ from ..tools import Tool
 from ..waiting import cancel_and_wait
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
+MAX_BLOCKS = 10_000  # content blocks of a result
 MAX_RESULT = 5_000_000  # characters of a result; of an image in base64: providers refuse more
 # Runs a command and then kills what it has started. The package kills that only if the command does
 # not end when it is asked to.
@@ -297,10 +299,23 @@ class MCPTool(Tool):
             result = await server.client.call_tool(self.own_name, args)
         except Exception as error:
             raise server.error or server.explain(error, "; the call may have had effects") from None
-        parts = [as_part(block) for block in result.content]
+        parts = as_parts(result.content)
         if result.is_error:
             raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
         return parts or result.structured_content
+
+
+def as_parts(blocks: Sequence[object]) -> list[TextPart | ImagePart]:
+    """Return the first MAX_BLOCKS content blocks as parts, neighbouring texts as one part."""
+    parts = list[TextPart | ImagePart]()
+    for kind, group in groupby(map(as_part, blocks[:MAX_BLOCKS]), type):
+        neighbours = [*group]
+        if kind is TextPart:
+            neighbours = [TextPart(text_of(neighbours))]
+        parts += neighbours
+    if omitted := len(blocks[MAX_BLOCKS:]):
+        parts.append(TextPart(f"[{omitted:,} more parts omitted: the result is too large.]"))
+    return parts
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
@@ -309,8 +324,9 @@ def as_part(block: Any) -> TextPart | ImagePart:
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
         return ImagePart(data=b64decode(data), media_type=block.mime_type)
-    fields = block.model_dump_json(exclude={"data", "blob"}, exclude_none=True)
-    return TextPart(getattr(block, "text", fields))
+    if hasattr(block, "text"):
+        return TextPart(block.text)
+    return TextPart(block.model_dump_json(exclude={"data", "blob"}, exclude_none=True))
 
 
 class MCPTools(Loop):

@@ -11,16 +11,20 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from subprocess import PIPE
+from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Timer
+from typing import IO, Any, get_args
 
 from agentloop import Agent, ScriptedModel, tool
 from agentloop.mixins.hooks import Hook, HookEvent, Hooks, fires_for
 from agentloop.models.scripted import call
 
 VERDICTS = {"allow": 1, "approve": 1, "ask": 2}  # any other word is a no, which is 3
+MAX_OUTPUT = 100_000  # bytes that a command may print; one that prints more is killed
 TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
 
@@ -39,14 +43,7 @@ def command(
     def run(data: dict[str, Any]) -> dict[str, Any] | None:
         if "tool_name" in data and not any(fires_for(matcher, n) for n in names_of(data)):
             return None
-        done = subprocess.run(
-            program,
-            shell=isinstance(program, str),
-            input=json.dumps(data),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=timeout,
-        )
+        done = run_bounded(program, json.dumps(data).encode(), timeout)
         if done.returncode == 2:
             return {"decision": "deny", "reason": done.stderr.strip()}
         done.check_returncode()
@@ -57,6 +54,33 @@ def command(
         return None if said is None else flatten(said)
 
     return run
+
+
+def run_bounded(
+    program: str | list[str], data: bytes, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on `data`. It is killed after `timeout` seconds, or after MAX_OUTPUT bytes."""
+    with TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        process = subprocess.Popen(
+            program, shell=isinstance(program, str), stdin=file, stdout=PIPE, stderr=PIPE
+        )
+
+    def read(stream: IO[bytes]) -> str:
+        text = stream.read(MAX_OUTPUT + 1)
+        if len(text) > MAX_OUTPUT:
+            process.kill()
+        return text.decode()
+
+    timer = Timer(timeout, process.kill)
+    timer.start()
+    try:
+        with process, ThreadPoolExecutor() as threads:
+            output, errors = threads.map(read, filter(None, (process.stdout, process.stderr)))
+    finally:
+        timer.cancel()
+    return subprocess.CompletedProcess(program, process.returncode, output, errors)
 
 
 def names_of(data: dict[str, Any]) -> list[str]:

@@ -1,0 +1,130 @@
+"""Bombs: input that costs its sender little and its reader much.
+
+`python -m tests.doubles.bombs NAME FOLDER` detonates one in a process of its own, and prints its
+cost: the peak of memory in MB (of child processes too), the seconds of CPU, and the longest time
+that the event loop was held, in seconds of CPU of its thread. `text` is the model's.
+"""
+
+import asyncio
+import contextlib
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from agentloop import Agent, ScriptedModel, TextPart, tool
+from agentloop.messages import ToolMessage
+from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.models.scripted import call
+from agentloop.toolkits.files import Workspace
+
+from ..test_recipes import load
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+BOMBS = {}
+
+
+def bomb(function):
+    """List a bomb under its name: an async function of a folder that returns a text."""
+    BOMBS[function.__name__] = function
+    return function
+
+
+async def result_of(tool, **arguments):
+    """Return the text of a tool's result in an agent."""
+    agent = Agent(llm=ScriptedModel(call(tool.name, **arguments), "done"), tools=[tool])
+    await agent.run("go")
+    [result] = [each for each in agent.messages if isinstance(each, ToolMessage)]
+    return result.text
+
+
+@bomb
+async def a_line_of_a_gigabyte(folder):
+    with open(folder / "huge", "wb") as file:
+        for _ in range(250):
+            file.write(b"x" * 1_000_000)
+        file.write(b"needle")
+    return await result_of(Workspace(folder).grep, pattern="needle")
+
+
+@bomb
+async def a_file_of_line_ends(folder):
+    (folder / "huge").write_bytes(b"\n" * 20_000_000)
+    return await result_of(Workspace(folder).read, path="huge")
+
+
+@bomb
+async def ten_edits_that_each_make_ten_of_one(folder):
+    (folder / "a").write_text("x")
+    edits = [{"old_text": "x", "new_text": "x" * 10, "replace_all": True}] * 10
+    return await result_of(Workspace(folder).multi_edit, path="a", edits=edits)
+
+
+@bomb
+async def a_tool_that_returns_tiny_parts(folder):
+    parts = [TextPart("") for _ in range(300_000)]
+    return await result_of(tool("Split it", name="split")(lambda: parts))
+
+
+@bomb
+async def a_hook_command_that_floods(folder):
+    flood = load("claude_code_hooks").command([sys.executable, "-c", "while 1: print('x' * 99999)"])
+    gate = Hook("PreToolUse", flood)
+    llm = ScriptedModel(call("act"), "done")
+    act = tool("Act", name="act")(lambda: "acted")
+    agent = type("Hooked", (Hooks, Agent), {})(llm=llm, tools=[act], hooks=[gate])
+    await agent.run("go")
+    return agent.messages[2].text
+
+
+@bomb
+async def a_hook_with_a_long_reason(folder):
+    answer = {"decision": "deny", "reason": "no" * 10_000_000, "additionalContext": "x" * 10**7}
+    act = tool("Act", name="act")(lambda: "acted")
+    agent = type("Hooked", (Hooks, Agent), {})(
+        llm=ScriptedModel(call("act"), "done"),
+        tools=[act],
+        hooks=[Hook("PreToolUse", lambda data: answer)],
+    )
+    await agent.run("go")
+    return "".join(message.text for message in agent.messages)
+
+
+async def measured(name, folder):
+    """Detonate a bomb; return its result and the longest time that the event loop was held."""
+    longest = 0.0
+
+    async def watch():
+        nonlocal longest
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.thread_time() - before)
+
+    watching = asyncio.create_task(watch())
+    result = await BOMBS[name](folder)
+    await asyncio.sleep(0.01)
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    return result, longest
+
+
+def cpu_of(usage):
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    before = cpu_of(resource.getrusage(resource.RUSAGE_SELF))
+    text, held = asyncio.run(measured(sys.argv[1], Path(sys.argv[2])))
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = {
+        "megabytes": max(own.ru_maxrss, children.ru_maxrss) // 1024,
+        "cpu": round(cpu_of(own) - before + cpu_of(children), 2),
+        "held": round(held, 3),
+        "text": text,
+    }
+    print(json.dumps(cost))

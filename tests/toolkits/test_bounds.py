@@ -1,0 +1,32 @@
+"""Bounds: input that is small for its sender and huge for its reader costs little here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp")
+
+EXPECTED = {  # a bomb -> a word of the text that the model receives
+    "a_line_of_a_gigabyte": "huge:1:needle",
+    "a_file_of_line_ends": "offset=",
+    "ten_edits_that_each_make_ten_of_one": "limit",
+    "a_tool_that_returns_tiny_parts": "298,000 more parts",
+    "a_hook_command_that_floods": "CalledProcessError",
+    "a_hook_with_a_long_reason": "left out",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory as Linux counts it")
+@pytest.mark.parametrize("bomb", EXPECTED)
+def test_a_bomb_costs_little_memory_and_time_and_leaves_the_event_loop_free(bomb, tmp_path):
+    line = [sys.executable, "-m", "tests.doubles.bombs", bomb, str(tmp_path)]
+    done = subprocess.run(line, cwd=Path(__file__).parents[2], capture_output=True, check=True)
+    cost = json.loads(done.stdout)
+    assert EXPECTED[bomb] in cost["text"]
+    assert cost["megabytes"] < 200
+    assert cost["cpu"] < 2  # seconds of this process, whatever else the machine does
+    assert cost["held"] < 0.3
+    assert len(cost["text"]) < 110_000
