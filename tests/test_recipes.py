@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|"
+    "agents_f|approve_l|azure|channels|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|"
     "prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
@@ -73,6 +73,7 @@ ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
+channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
 context_window: the window is 4096 | hello
 dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: FinalResponseEvent\n
@@ -122,7 +123,7 @@ ELSEWHERE = {
     "test_my_agent",
 }  # what their own tests run
 OFFLINE = """
-import runpy, sys
+import os, runpy, sys
 
 def refuse(event, args):
     host = args[1][0] if event == "socket.connect" else event == "socket.getaddrinfo" and args[0]
@@ -134,6 +135,7 @@ sys.addaudithook(refuse)
 for recipe in sys.argv[1:]:
     print("==", recipe)
     sys.argv = [recipe]  # as if each were called by itself, without arguments
+    sys.path[0] = os.path.dirname(recipe)
     runpy.run_path(recipe, run_name="__main__")
 """
 

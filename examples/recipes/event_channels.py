@@ -1,9 +1,9 @@
-"""Event channels over HTTP: server-sent events that a browser reads, and takes up where it was.
+"""Event channels over HTTP: server-sent events that a browser continues after a lost connection.
 
-One wants it between an agent and a web page. Each event's id is its place among those that the log
-tells again, so a browser's `EventSource`, which sends the last id by itself, misses nothing across
-a lost connection, nor across a restart of the server: a page that was cut off in the middle of a
-run still comes to "done". `uvicorn event_channels:app` serves it at localhost:8000.
+One wants it between an agent and a web page. Each event's id is its number in channels.py, which is
+copied with this file. A browser's `EventSource` sends the last id when it reconnects, so it misses
+nothing across a lost connection or a restart of the server: a page that was disconnected in the
+middle of a run still shows "done". `uvicorn event_channels:app` serves it at localhost:8000.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator
 from contextlib import closing
 from typing import Annotated
 
+from channels import Channel, Channels
 from fastapi import Body, FastAPI, Header
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic_core import to_json
 
 from agentloop import Agent, ScriptedModel, Session, tool
-from agentloop.mixins.channels import Channel, Channels
 from agentloop.models.scripted import call
 
 PAGE = """<!doctype html><p id=status><p id=text>
@@ -62,8 +62,8 @@ async def events(
 
 
 async def lines(channel: Channel, since: int) -> AsyncGenerator[bytes]:
-    """What the channel has behind a number, and then what happens, until the client leaves."""
-    with closing(agent.subscribe(channel, since=since)) as entries:
+    """Yield the entries after a number, then new entries, until the client disconnects."""
+    with closing(agent.follow(channel, since=since)) as entries:
         async for entry in entries:
             data = to_json(entry.item, fallback=repr)
             yield b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.number, entry.kind.encode(), data)

@@ -11,11 +11,11 @@ import pytest
 
 from agentloop import Agent, CompactionConfig, ScriptedModel, Session, ToolCall, UserMessage
 from agentloop.mixins.approval import Approval, Rule
-from agentloop.mixins.channels import Channels
 from agentloop.mixins.hooks import Hook, Hooks
 
 from .. import mixins, test_loop
 from ..test_loop import shown
+from ..test_recipes import load
 from . import bash, late, raises, results, summarizing
 
 recipe = Path(__file__).parents[2] / "examples" / "recipes" / "claude_code_hooks.py"
@@ -243,9 +243,9 @@ class TestHooks(test_loop.TestLoop):
 
     async def test_what_hooks_said_and_why_one_failed_are_entries_of_the_monitor(self):
         hooks = [says("PreToolUse", decision="deny", reason="No."), Hook("PostModel", raises)]
-        kind = type("Both", (Hooks, Channels, Agent), {})
+        kind = type("Both", (Hooks, load("channels").Channels, Agent), {})
         agent, _ = acting(bash("x"), "ok", kind=kind, hooks=hooks)
-        monitor = agent.subscribe("HookVerdict")
+        monitor = agent.follow("HookVerdict")
         await agent.run("go")
         monitor.close()
         told = [entry.item async for entry in monitor]

@@ -42,6 +42,11 @@ def test_a_deprecated_name_is_its_successor_and_warns_once_per_import(old, new):
     assert old_name not in agentloop.__all__
 
 
+def test_a_mixin_that_became_a_recipe_names_it():
+    with pytest.raises(ImportError, match=r"examples/recipes/channels\.py"):
+        import_module("agentloop.mixins.channels")
+
+
 def test_the_warning_names_the_importing_line():
     code = "\nfrom agentloop.mixins.inbox import Inbox, Sent, every"
     program = [sys.executable, "-W", "always", "-c", code]

@@ -20,7 +20,6 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.approval import Approval
-from agentloop.mixins.channels import Channels
 from agentloop.mixins.offload import Offload
 
 llm = ScriptedModel("hi")
@@ -53,7 +52,7 @@ class Kept(Session, MessageQueue, Agent):
     max_iterations = 20
 
 
-class Desk(Channels, Approval, Offload, Session, Agent):
+class Desk(Approval, Offload, Session, Agent):
     """Overrides of `fork` and `close` fit together."""
 
 

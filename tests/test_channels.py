@@ -20,11 +20,14 @@ from agentloop import (
 from agentloop.common.store import read_log
 from agentloop.events import TextEvent
 from agentloop.messages import Decision
-from agentloop.mixins.channels import Channels, Entries
 from agentloop.models.scripted import call
 
-from .. import test_loop
-from ..test_loop import add
+from . import test_loop
+from .test_loop import add
+from .test_recipes import load
+
+recipe = load("channels")
+Channels, Entries = recipe.Channels, recipe.Entries
 
 
 class Served(Channels, Session, Agent): ...
@@ -54,7 +57,7 @@ class TestChannels(test_loop.TestLoop):
 
     async def test_each_channel_has_its_own_kinds(self):
         agent = served(call("add", a=1, b=2), "3")
-        progress, control, monitor = map(agent.subscribe, ("progress", "control", "monitor"))
+        progress, control, monitor = map(agent.follow, ("progress", "control", "monitor"))
         await agent.run("x")
         agent.record(Decision("call_1", True))
         assert [kind for kind in kinds(await read(progress)) if "Delta" not in kind] == [
@@ -72,7 +75,7 @@ class TestChannels(test_loop.TestLoop):
     async def test_a_replay_is_what_was_seen_live_from_each_entry_on(self, tmp_path):
         thought = AssistantMessage("3", thinking="hm", usage=Usage(5, 1))
         first = served(call("add", a=1, b=2), thought, session="s", session_dir=tmp_path)
-        live = first.subscribe()
+        live = first.follow()
         await first.run("x")
         first.close()
         heard = [each for each in await read(live) if not each.kind.endswith("DeltaEvent")]
@@ -84,13 +87,13 @@ class TestChannels(test_loop.TestLoop):
         assert heard[-1].item.content == "3"
         again = served("more", session="s", session_dir=tmp_path)
         for since in range(-1, len(heard)):
-            replayed = await read(again.subscribe(since=since))
+            replayed = await read(again.follow(since=since))
             assert replayed == heard[since + 1 :]
         again.close()
 
     async def test_a_slow_reader_misses_no_entry_of_a_record(self):
         agent = served("word " * 2_000, "two")
-        slow = agent.subscribe()
+        slow = agent.follow()
         await agent.run("x")
         await agent.run("y")
         entries = await read(slow)
@@ -101,7 +104,7 @@ class TestChannels(test_loop.TestLoop):
 
     async def test_a_reader_that_waits_learns_how_a_run_failed(self):
         agent = served(BadRequest("no such model"))
-        ends = agent.subscribe("RunEnd", "FinalResponseEvent")
+        ends = agent.follow("RunEnd", "FinalResponseEvent")
         waiting = asyncio.create_task(anext(ends))
         with pytest.raises(BadRequest):
             await agent.run("x")
@@ -135,7 +138,7 @@ class TestChannels(test_loop.TestLoop):
     async def test_a_cleared_history_is_told_from_its_beginning(self):
         agent = served("one", "two")
         await agent.run("x")
-        reader = agent.subscribe()
+        reader = agent.follow()
         agent.clear_history()
         assert (await anext(reader)).kind == "Reset"
         await agent.run("y")
@@ -193,18 +196,18 @@ class TestChannels(test_loop.TestLoop):
 
     async def test_a_number_of_another_history_gets_all_of_this_one(self):
         agent = served("hi")
-        page = agent.subscribe("progress", since=57)
+        page = agent.follow("progress", since=57)
         await agent.run("x")
         kept = [each for each in await read(page) if "Delta" not in each.kind]
         assert kinds(kept) == ["UserMessage", "TextEvent", "FinalResponseEvent"]
-        late = await read(agent.subscribe("progress", since=57))
+        late = await read(agent.follow("progress", since=57))
         assert late == kept
 
     async def test_what_a_thread_says_between_runs_wakes_the_reader_and_the_handler(self):
         agent, heard = served("hi"), []
         agent.on("HiddenUserMessageEvent", lambda entry: heard.append(entry.item.content))
         await agent.run("x")
-        reader = agent.subscribe("HiddenUserMessageEvent")
+        reader = agent.follow("HiddenUserMessageEvent")
         waiting = asyncio.create_task(anext(reader))
         await asyncio.sleep(0)  # now it waits
         thread = threading.Thread(target=agent.add_note, args=("a note",))
@@ -229,7 +232,7 @@ class TestChannels(test_loop.TestLoop):
 
     async def test_what_the_user_must_not_see_is_for_monitors_and_is_told_once(self):
         agent = served("hi", system_prompt="the secret recipe")
-        progress, monitor = map(agent.subscribe, ("progress", "monitor"))
+        progress, monitor = map(agent.follow, ("progress", "monitor"))
         agent.add_note("a hidden note")
         await agent.run("x")
         seen = await read(progress)
@@ -239,14 +242,14 @@ class TestChannels(test_loop.TestLoop):
 
     def test_a_name_that_does_not_exist_is_refused(self):
         agent = served()
-        for use in (agent.subscribe, lambda name: agent.on(name, print)):
-            with pytest.raises(ValueError, match="there is no 'progres': choose from .*, progress"):
+        for use in (agent.follow, lambda name: agent.on(name, print)):
+            with pytest.raises(ValueError, match="progres.: use .*, progress"):
                 use("progres")
-            with pytest.raises(ValueError, match="there is no 'ToolResult': .*ToolResultEvent, "):
+            with pytest.raises(ValueError, match="ToolResult.: use .*ToolResultEvent, "):
                 use("ToolResult")
 
     async def test_a_fork_has_no_subscription_of_its_parent(self):
         agent = served("one", "two")
-        subscription = agent.subscribe()
+        subscription = agent.follow()
         await agent.fork().run("x")
         assert await read(subscription) == []

@@ -1,0 +1,233 @@
+"""Channels: followers of a log that reconnect at a number and miss nothing, also after a restart.
+
+One wants them between an agent and its readers: a page that shows progress, a desk that decides on
+calls, a monitor. `agent.follow("progress", since=41)` iterates over numbered entries, from 42 on.
+An entry is an event, or a record without an event, such as a prompt or a `RunStart`. Entries are
+computed from the log, so a replay equals the live entries, and a number stays valid in a new
+process of the same session. Events that leave no record, such as deltas, have the number of the
+previous entry: only followers at the time receive them, and a slow follower may miss some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, Literal, Self, get_args
+
+from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, Session, UserMessage, call, tool
+from agentloop.events import (
+    CompactionEvent,
+    Delta,
+    Event,
+    HiddenUserMessageEvent,
+    PruneEvent,
+    RequestEvent,
+    StepStartEvent,
+    SubAgentEvent,
+    ToolCallEvent,
+    ToolsChangedEvent,
+    UsageEvent,
+    events_of,
+)
+from agentloop.messages import Ask, Decision, Mark, Record, Unknown
+from agentloop.transcript import Fold, Records
+
+Channel = Literal["progress", "control", "monitor"]
+UNRECORDED = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A numbered event or record."""
+
+    number: int
+    item: Event | Record
+
+    @property
+    def kind(self) -> str:
+        """Return the class name of the item."""
+        return type(self.item).__name__
+
+    @property
+    def channel(self) -> Channel:
+        """Return "control" for approval requests and decisions, "progress" for the conversation.
+
+        Anything else is "monitor".
+        """
+        if isinstance(self.item, Ask | Decision):
+            return "control"
+        if isinstance(self.item, Mark | Unknown | UsageEvent | HiddenUserMessageEvent | UNRECORDED):
+            return "monitor"
+        return "progress"
+
+
+class Entries(Fold):
+    """The entries of a log."""
+
+    def __init__(self, log: Records = ()) -> None:
+        super().__init__(log)
+        self.steps = 0
+        self.entries: list[Entry] = []
+
+    def take(self, at: int, record: Any) -> None:
+        items: list[Any] = [*events_of(record)]
+        if isinstance(record, AssistantMessage):
+            for tool_call in record.tool_calls:
+                self.steps += 1
+                items.append(StepStartEvent(tool_call.id, tool_call.name, self.steps))
+                items.append(ToolCallEvent(tool_call.name, tool_call.parsed or {}, tool_call.id))
+        elif isinstance(record, Mark | Unknown) or not items:  # events repeat any other record
+            items.insert(0, record)
+        for item in items:
+            self.entries.append(Entry(len(self.entries), item))
+
+
+class Follower(AsyncIterator[Entry]):
+    """An async iterator over the entries of some channels or kinds, until `close()`.
+
+    names: channels and class names of items; empty for all.
+    since: the number of the last entry received; None starts with the next entry.
+    handler: a function that receives each entry in place of the iterator.
+    """
+
+    def __init__(
+        self,
+        agent: Loop,
+        names: Collection[str],
+        since: int | None = None,
+        handler: Callable[[Entry], None] | None = None,
+    ) -> None:
+        channels = {*get_args(Channel)}
+        classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
+        known = channels.union(cls.__name__ for cls in classes)
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"unknown channel or kind {name!r}: use {', '.join(sorted(known))}"
+                )
+        self._agent = agent
+        self._names = {*names} or channels
+        self._handler = handler
+        self._log = agent.fold(Entries)
+        self._next = len(self._log.entries)
+        if since is not None:  # a number beyond the end belongs to another history
+            self._next = since + 1 if since < self._next else 0
+        self._unrecorded = deque[Entry](maxlen=1000)
+        self._news = asyncio.Event()
+        self._handling = RLock()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of the iterator
+        agent.listeners = [*agent.listeners, self]
+
+    def __call__(self, event: Event | None = None) -> None:
+        """Take an event, and pass new entries to the iterator or the handler. Thread-safe."""
+        if isinstance(event, Delta | UNRECORDED):
+            self._unrecorded.append(Entry(len(self._agent.fold(Entries).entries) - 1, event))
+        self.wake()
+        with self._handling:
+            # `close` may remove the handler at any time, also from another thread
+            while (handler := self._handler) and (entry := self._take()):
+                handler(entry)
+
+    def wake(self) -> None:
+        """Wake up the iterator if it waits for an entry. Thread-safe."""
+        if self._loop:
+            with suppress(RuntimeError):  # the event loop of the iterator is closed
+                self._loop.call_soon_threadsafe(self._news.set)
+
+    def _take(self) -> Entry | None:
+        """Return the next matching entry, or None."""
+        log = self._agent.fold(Entries)
+        if log is not self._log:  # the history was replaced: its numbers start at 0
+            self._log, self._next = log, 0
+        while True:
+            if self._unrecorded and self._unrecorded[0].number < self._next:
+                entry = self._unrecorded.popleft()
+            elif self._next < len(log.entries):
+                entry = log.entries[self._next]
+                self._next += 1
+            else:
+                return None
+            if self._names & {entry.channel, entry.kind}:
+                return entry
+
+    def close(self) -> None:
+        """Stop calling the handler; the iterator ends after the entries of the present log."""
+        self._agent.listeners = [other for other in self._agent.listeners if other is not self]
+        self._handler = None
+        self._closed = True
+        self.wake()
+
+    async def __anext__(self) -> Entry:
+        self._loop = asyncio.get_running_loop()
+        while not (entry := self._take()):
+            if self._closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return entry
+
+
+class Channels(Loop):
+    """Adds `follow` and `on`. The numbers of entries survive a restart of the process."""
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        for listener in self.listeners:
+            if isinstance(listener, Follower):
+                listener.wake()
+                # handlers run later, because a mixin before this one may still write the record
+                with suppress(RuntimeError):  # without an event loop, the next event runs them
+                    asyncio.get_running_loop().call_soon(listener)
+
+    def follow(self, *names: str, since: int | None = None) -> Follower:
+        """Return an async iterator over the entries of these channels or kinds, or over all.
+
+        It starts with the next entry, or with the entry after number `since`; -1 is the beginning.
+        A number beyond the end belongs to another history: then it starts at the beginning of this
+        one. It continues through later runs, until `close()`. Raises ValueError for unknown names.
+        """
+        return Follower(self, names, since)
+
+    def on(self, name: str, handler: Callable[[Entry], None]) -> Callable[[], None]:
+        """Call a plain function with each entry of a channel or a kind, such as "ToolResultEvent".
+
+        Return a function that removes the handler. An exception of the handler is logged, and the
+        run continues. Raises ValueError for an unknown name.
+        """
+        return Follower(self, (name,), handler=handler).close
+
+    def fork(self, at: int | None = None, **settings: Any) -> Self:
+        """Fork as `Loop` does; followers stay with this agent."""
+        twin = super().fork(at, **settings)
+        twin.listeners = [each for each in twin.listeners if not isinstance(each, Follower)]
+        return twin
+
+
+class Served(Channels, Session, Agent): ...
+
+
+@tool("Sales by month")
+def sales(year: int) -> str:
+    return f"January: {year - 2000}"
+
+
+async def main() -> None:
+    llm = ScriptedModel(call("sales", year=2026), "More in February.")
+    agent = Served(llm=llm, tools=[sales])
+    agent.on("monitor", lambda entry: print("monitor:", entry.number, entry.kind))
+    with closing(agent.follow("progress", since=-1)) as entries:
+        await agent.run("How were sales?")
+    with closing(agent.follow("progress", since=4)) as entries:  # another reader, later
+        async for entry in entries:
+            print("progress:", entry.number, entry.kind)
+            if entry.kind == "FinalResponseEvent":
+                break
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
