@@ -121,6 +121,27 @@ def packages_of(parts: Sequence[Part]) -> str:
     return ", ".join(sorted(found - sys.stdlib_module_names))
 
 
+def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
+    """Return a table of the lines of each part outside the core, and of the parts that import it.
+
+    A part without an importer was named by the user.
+    """
+    paths = {part.path for part in core}
+    rows = [(str(sum(lines_of(part) for part in core)), f"the core: {len(core)} parts", "")]
+    for part in parts:
+        if part.path not in paths:
+            importers = [other.path for other in parts if part.path in other.needs]
+            rows.append((str(lines_of(part)), part.path, ", ".join(importers)))
+    table = [f"{'lines':>5}  {'part':24}imported by"]
+    table += [f"{lines:>5}  {path:24}{importers}".rstrip() for lines, path, importers in rows]
+    return "\n".join(table)
+
+
+def lines_of(part: Part) -> int:
+    """Return the number of lines that a part has in a bundle."""
+    return part.text.count("\n") + 1
+
+
 def main(options: argparse.Namespace) -> int:
     """Write the core and the parts that you name as one file of your own.
 
@@ -146,6 +167,7 @@ def main(options: argparse.Namespace) -> int:
             write(path, text)
             write(path.with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'It'} has {size}, and needs {packages_of(parts)}."))
+        print(origins(parts, choose(package)))
     else:
         raise ValueError("Name the parts, and a file: bundle agent openai -o my_agent.py")
     return 0

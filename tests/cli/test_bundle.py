@@ -342,3 +342,19 @@ def test_it_says_how_large_a_bundle_is_before_it_writes_it(tmp_path, monkeypatch
         "my_agent.py",
         "my_agent.shipped",
     ]
+
+
+def test_it_ends_with_the_lines_of_each_part_and_the_parts_that_import_it(capsys):
+    assert command("agent") == 0
+    rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()[2:]]
+    parts = {part.path: part for part in choose(PACKAGE, ["agent"])}
+    core = [parts[path].text.count("\n") + 1 for path in CORE]
+    assert rows[0] == [str(sum(core)), "the", f"core: {len(core)} parts"]
+    table = {path: (int(lines), *others) for lines, path, *others in rows[1:]}
+    assert table.keys() == parts.keys() - {*CORE}
+    for path, (lines, *others) in table.items():
+        assert lines == parts[path].text.count("\n") + 1
+        importers = [part.path for part in parts.values() if path in part.needs]
+        assert others == ([", ".join(importers)] if importers else [])
+    assert table["common/tokens.py"][1] == "mixins/compaction.py, mixins/ephemeral.py"
+    assert len(table["agent.py"]) == 1
