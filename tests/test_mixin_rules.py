@@ -165,7 +165,7 @@ async def play(bases):
     return answers, requests
 
 
-async def test_every_order_of_the_mixins_gives_the_same_answers_and_requests():
+async def test_every_order_of_the_mixins_of_agent_gives_the_same_answers_and_requests():
     standard = [mixin for mixin in MIXINS if issubclass(Agent, mixin)]
     answers, requests = first = await play((*standard, Loop))
     assert answers == ["first", "second"]

@@ -1,12 +1,12 @@
-"""Tells for each model request how much of it the provider may read from its cache.
+"""Estimates the share of each model request that the provider may read from its prompt cache.
 
 Copy with: the core, common/tokens.py.
 
-    class MyAgent(Agent, CacheMonitor): ...     # at the right, where requests leave the agent
+    class MyAgent(Agent, CacheMonitor): ...     # last, where requests leave the agent
 
-A cached token costs about a tenth of a new one. The count follows Anthropic's rule, the strictest:
-the cache has entries for a request up to its system prompt, and up to its end. So after a change
-only the tools and the system prompt are read from it.
+A cached token costs about a tenth of a new token. The estimate follows Anthropic's rule, which is
+the strictest: the cache has an entry at the end of the system prompt and an entry at the end of the
+request. After a changed message, only the tools and the system prompt are read from the cache.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..messages import AssistantMessage, SystemMessage
 
 
 class CacheMonitor(Loop):
-    """Emits a RequestEvent before each request, which compares it with that model's last one."""
+    """Emits a RequestEvent before each request: a comparison with the model's previous request."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._sent: dict[str, Request] = {}  # the last request to each model
+        self._sent: dict[str, Request] = {}  # the previous request, by model
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = (request.model or self.llm).model
@@ -35,7 +35,7 @@ class CacheMonitor(Loop):
 
 
 def compare(request: Request, before: Request) -> RequestEvent:
-    """Build the event that tells of a request, and of what it shares with the one before it."""
+    """Return the event that compares a request with the previous request."""
     new, old = request.messages, before.messages
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
@@ -43,7 +43,7 @@ def compare(request: Request, before: Request) -> RequestEvent:
             if message != earlier:
                 break
             kept += 1
-    read = kept  # how many leading messages the provider may read from its cache
+    read = kept  # leading messages that the provider may read from its cache
     if kept < len(old):
         read = 1 if kept and isinstance(new[0], SystemMessage) else 0
     again = [message for message in new[read:] if message in old[read:]]
@@ -62,12 +62,13 @@ def compare(request: Request, before: Request) -> RequestEvent:
 
 
 def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
-    """Check that each request begins with all of the one before it, with `breaks` exceptions.
+    """Check that each request starts with the complete previous request.
 
-    requests: those that a model got, as `ScriptedModel.requests` holds them.
+    requests: the requests of a model, such as `ScriptedModel.requests`.
+    breaks: the number of permitted exceptions.
 
-    Raises AssertionError, which shows for each such request the first message that changed, before
-    and after. The two are equal if the tools or the tool_choice changed instead.
+    Raises AssertionError if there are more exceptions. The message shows the first changed message
+    of each such request, before and after. Both are equal if the tools or tool_choice changed.
     """
     changes: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):

@@ -1,4 +1,4 @@
-"""Says what an agent's requests used and cost: per model, per run, and in all.
+"""Tokens and cost of an agent's requests: by model, by run, and in total.
 
 Copy with: the core, common/prices.py.
 
@@ -7,10 +7,10 @@ Copy with: the core, common/prices.py.
     agent = MyAgent(llm=llm, prices={"my-model": Price(input=2, output=8, cached_input=0.2)})
     agent.usage, agent.cost, agent.run_bill, agent.model_bills
 
-All is added up from the log when it is asked for, so a session knows it after a restart. Without
-`prices`, those of the optional package genai-prices are used, in US dollars; nothing is downloaded.
-A local model costs nothing then. The cost of a request is None, not zero, if its price is not
-known, and so is every sum that it is a part of. Its tokens are counted all the same.
+The sums are computed from the log on access, so a session has them after a restart. Without
+`prices`, the optional package genai-prices provides prices in US dollars, without any download; a
+local model is then free of charge. If the price of a request is unknown, the cost of the request
+and of every sum that includes the request is None, not zero. Tokens are counted in any case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..transcript import is_request, usage_of
 
 
 class Bill(NamedTuple):
-    """What some requests used. `cost` is None if the price of one of them is not known."""
+    """The usage and cost of requests. `cost` is None if the price of a request is unknown."""
 
     requests: int
     usage: Usage
@@ -32,11 +32,11 @@ class Bill(NamedTuple):
 
 
 class Cost(Priced):
-    """Adds up tokens and money. `Limits` goes by the same `prices`."""
+    """Adds up tokens and cost. `Limits` uses the same `prices`."""
 
     @property
     def cost(self) -> float | None:
-        """Return the money for all requests so far; None if the price of one is not known."""
+        """Return the cost of all requests so far; None if the price of a request is unknown."""
         return self.bill.cost
 
     @property
@@ -51,7 +51,7 @@ class Cost(Priced):
 
     @property
     def model_bills(self) -> dict[str, Bill]:
-        """Return a bill for each model, by name. Requests that name no model are under ""."""
+        """Return a bill per model name. Requests without a model name are under ""."""
         by_model: dict[str, list[RequestRecord]] = {}
         for request in self.conversation.requests:
             by_model.setdefault(request.model or "", []).append(request)

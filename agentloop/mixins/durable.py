@@ -1,36 +1,38 @@
-"""Lets a run in a DBOS workflow survive its process: a recovered run goes on at its last step.
+"""Durable runs in DBOS workflows: after the process dies, a run continues at its last step.
 
 Copy with: the core, common/records.py, common/store.py. Needs `pip install 'dbos>=3.4,<4'`.
 
-    class DurableAgent(Agent, Durable): ...
+    class DurableAgent(Agent, Durable): ...    # last: the other mixins run again in a replay
 
     @DBOS.workflow()
     async def answer(prompt: str) -> str:
         return await DurableAgent(llm=llm, tools=tools).query(prompt)
 
-Each model request is a step, and each tool call two: the first says that the tool is about to
-start, the second has its result. A recovered workflow is replayed from its beginning, and a step
-that had ended returns its output again: so no reply is paid twice, and the log becomes what it was.
-A call that had started, and has no result, may have had effects: the model reads so, unless the
-tool is idempotent; then it runs again. Outside of a workflow, and inside a step, this mixin does
-nothing.
+Each model request is one step. Each tool call is two steps: the first records that the tool is
+about to start, and the second contains the result. A recovered workflow is replayed from the start,
+and each completed step returns the stored output: no reply is billed twice, and the log is rebuilt
+with the same records. A call that had started, and has no result, may have had effects. If its tool
+is idempotent, the call runs again; otherwise the result for the model says that the outcome is
+unknown. Outside of a workflow, and inside a step, this mixin has no effect.
 
-Mixins at its right work inside the steps, so a replay skips them. A replay runs those at its left
-again: they have to decide the same from the same log. The name of a request's step holds the
-agent's classes in their order and a checksum of the first task. If either has changed before a
-replay, the run ends with DBOSUnexpectedStepError, which shows both names. The model and the system
-prompt may change: new requests use the new ones.
+Mixins after Durable work inside the steps, and a replay skips them. A replay executes the mixins
+before Durable again: they must make the same decisions from the same log. The name of a request's
+step contains the agent's classes in order and a checksum of the first task. If either has changed
+before a replay, the run ends with DBOSUnexpectedStepError, which shows both names. The model and
+the system prompt may change: new requests use the new values.
 
-Time is not in the log: `max_seconds` and `approval_timeout` begin anew in a recovered run, or it
-would end before it has caught up. For a limit that counts from the very beginning, use
-`SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
+Time is not part of the log: in a recovered run, `max_seconds` and `approval_timeout` start again,
+because otherwise the run could end during the replay. For limits that count from the original
+start, use `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
 
-DBOS brings an older database up to date, and works with a newer one unless that lacks something,
-which its error names. From Python 3.12 on it needs SQLite 3.42, or Postgres.
+DBOS migrates an older database, and works with a newer database unless the database lacks a
+feature, which is named in DBOS's error message. With Python 3.12 or newer, DBOS requires SQLite
+3.42 or Postgres.
 
-An `interrupt` or a message from outside is not replayed: cancel with `DBOS.cancel_workflow`, and
-receive messages with `DBOS.recv_async` (after a cancel, it waits until a message comes). A workflow
-runs one agent at a time. To run more, start child workflows, as `workflow_tools` may.
+`interrupt` and messages from outside the workflow are not replayed: cancel with
+`DBOS.cancel_workflow`, and receive messages with `DBOS.recv_async` (after a cancellation, it waits
+until a message arrives). A workflow runs one agent at a time. For concurrent agents, start child
+workflows, which `workflow_tools` may do.
 """
 
 from collections.abc import Sequence
@@ -56,21 +58,21 @@ from ..messages import (
 )
 from ..transcript import OUTCOME_UNKNOWN
 
-# In a step, the agent whose step it is and the list that gets what it records.
+# Inside a step: the agent that runs the step, and the list that collects the agent's records.
 _recording = ContextVar[tuple[Loop, list[Record | Stop]] | None]("recording", default=None)
-# The id of the workflow that is being replayed, until a step of it runs.
+# The id of the workflow that is being replayed, until one of its steps executes.
 _replayed = ContextVar[str | None]("replayed", default=None)
 
 
 class Durable(Loop):
-    """Runs requests and calls as steps of the DBOS workflow that it is in.
+    """Runs requests and calls as steps of the current DBOS workflow.
 
-    Listeners get no event of a replay. The reader of a `query_stream` in a workflow is itself
-    replayed, and gets all events.
+    Listeners receive no events during a replay. The code that reads a `query_stream` inside a
+    workflow is itself replayed, and receives all events.
 
-    workflow_tools: names of tools that run in the workflow and not in a step, so that they may
-        start child workflows or wait for a message. They need `parallel=False`. A replay repeats
-        what such a tool does outside of a step.
+    workflow_tools: names of tools that run in the workflow instead of a step, and may therefore
+        start child workflows or wait for messages. These tools require `parallel=False`. A replay
+        repeats the actions of such a tool outside of steps.
     """
 
     workflow_tools: Sequence[str] = ()
@@ -80,16 +82,16 @@ class Durable(Loop):
         for tool in self.tools:
             if tool.parallel and tool.name in self.workflow_tools:
                 raise ValueError(
-                    f"workflow tool {tool.name!r} needs parallel=False: a replay finds steps by "
-                    "their order"
+                    f"workflow tool {tool.name!r} requires parallel=False, because a replay "
+                    "identifies steps by their order"
                 )
-        self._reserved = dict[str, Any]()  # the steps of this turn's calls, by call id
+        self._reserved = dict[str, Any]()  # the steps of the turn's calls, by call id
 
     def record(self, record: Record) -> None:
         if isinstance(record, RunStart) and (step := _reserve_step()):
             run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
             record = replace(record, workflow_run=run)
-            self.log = without_attempt(self.log, record)  # a session kept the first attempt
+            self.log = without_attempt(self.log, record)  # a session has the first attempt
         super().record(record)
         recording = _recording.get()
         if recording and recording[0] is self:
@@ -100,7 +102,7 @@ class Durable(Loop):
         if not replayed or replayed != _dbos().workflow_id:
             super().emit(event)
             return
-        listeners, self.listeners = self.listeners, ()  # only the reader of a stream hears it
+        listeners, self.listeners = self.listeners, ()  # only a stream receives the event
         try:
             super().emit(event)
         finally:
@@ -118,7 +120,7 @@ class Durable(Loop):
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         self._reserved.clear()
-        for call in calls:  # in this order, whichever call starts first
+        for call in calls:  # in call order, independent of the order of execution
             if call.name in self.workflow_tools:
                 self._reserved[call.id] = None, None
             else:
@@ -126,7 +128,7 @@ class Durable(Loop):
         return await super().call_tools(calls)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        # A call that a mixin repeats has new steps.
+        # A call that is repeated by a mixin has new steps.
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
         if start is None:
             return await super().call_tool(call)
@@ -145,13 +147,13 @@ class Durable(Loop):
         return result
 
     async def _answer_unknown(self, call: ToolCall) -> ToolMessage:
-        """Answer a call that had started before the replay, in place of running it."""
+        """Answer a call that had started before the replay, without running the call."""
         self.record(ToolStart(call.id))
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
     async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
-        """Run `work(argument)` as a step. On replay, skip it and record what it recorded before."""
-        records: list[Record | Stop] = []  # what is recorded, and then what is returned or its Stop
+        """Run `work(argument)` as a step. A replay skips it, and adds the step's stored records."""
+        records: list[Record | Stop] = []  # of the step, followed by the return value or the Stop
 
         async def run() -> list[bytes | Stop]:
             _recording.set((self, records))
@@ -175,7 +177,7 @@ class Durable(Loop):
 
 
 def _reserve_step() -> Any:
-    """Reserve the next step of the workflow; None outside of a workflow, and inside a step."""
+    """Reserve the next step of the workflow; return None outside of a workflow or in a step."""
     dbos = _dbos()
     return dbos.reserve_step() if dbos.workflow_id and not dbos.step_id else None
 
@@ -185,4 +187,4 @@ def _dbos() -> Any:
     try:
         return import_module("dbos").DBOS
     except ImportError:
-        raise ImportError("Durable needs DBOS: pip install 'agentloop-micro[durable]'") from None
+        raise ImportError("Durable requires DBOS: pip install 'agentloop-micro[durable]'") from None

@@ -1,11 +1,11 @@
-"""Shows the model what stands in files such as AGENTS.md, right after the system prompt.
+"""Adds the text of files such as AGENTS.md to every request, after the system prompt.
 
 Copy with: the core, common/tokens.py.
 
-The files are read when the agent is made, and the same text is shown for its whole life: a change
-would make the provider read the whole conversation at the full price again. A fork reads them anew,
-and so does `read_memory()`, between runs. The text is part of every request and not of the
-log, so a summary never contains or replaces it.
+The files are read when the agent is created, and the text stays the same for the agent's lifetime,
+because a change would invalidate the cached prefix: the provider would bill the whole conversation
+at the full price. A fork reads the files again, as does `read_memory()` between runs. The text is
+part of every request but not of the log, so a summary never contains or replaces the text.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..content import clip
 from ..loop import Loop
 from ..messages import Message, UserMessage
 
-MEMORY_INTRO = "Keep in mind what these files say:"
+MEMORY_INTRO = "Keep the content of these files in mind:"
 
 
 class InstructionFiles(Loop):
-    """Puts the text of some files in front of every conversation.
+    """Adds the text of files at the start of every conversation.
 
-    memory: the files, in this order. Those that do not exist are left out, and a text that stands
-        in two of them is shown once.
-    memory_dir: the directory that relative names start from.
-    memory_tokens: how much of them is shown, all together, at four characters a token. A longer
-        text loses its middle, and a note says so.
+    memory: file names, in order. Missing files are omitted. A text that occurs in two files is
+        included once.
+    memory_dir: the directory for relative names.
+    memory_tokens: maximum total length in tokens of four characters. In a longer text, a note
+        replaces the middle.
     """
 
     memory: Sequence[str | Path] = ("AGENTS.md",)
@@ -39,13 +39,13 @@ class InstructionFiles(Loop):
     memory_tokens: PositiveInt = 8_000
 
     def __post_init__(self) -> None:
-        self._memory = self._read_files()  # before super(), which may open a session
+        self._memory = self._read_files()  # before super(), which may open a session file
         super().__post_init__()
 
     def read_memory(self) -> None:
         """Read the files again.
 
-        Raises ValueError if one cannot be read, and AgentBusy if a run is going on.
+        Raises ValueError if a file cannot be read, and AgentBusy during a run.
         """
         self.refuse_if_busy()
         self._memory = self._read_files()
@@ -56,9 +56,9 @@ class InstructionFiles(Loop):
         return [*messages[:after_system], *self._memory, *messages[after_system:]]
 
     def _read_files(self) -> list[UserMessage]:
-        """Return the message that shows the files; no message if there is nothing to show."""
+        """Return a message with the text of the files, or an empty list without text."""
         folder = Path(self.memory_dir)
-        texts = {read_text(name, folder): name for name in self.memory}  # each text once
+        texts = {read_text(name, folder): name for name in self.memory}  # each text only once
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
@@ -67,19 +67,19 @@ class InstructionFiles(Loop):
 
 
 def read_text(name: str | Path, folder: Path) -> str:
-    """Return the text of a file, or "" if there is no file. A relative name starts from `folder`.
+    """Return the text of a file, or "" for a missing file. Relative names start from `folder`.
 
-    Raises ValueError if it cannot be read, or if it is a link that leads out of `folder`. A file
-    that is not in `folder` may not be a link that leads out of its own folder.
+    Raises ValueError if the file cannot be read, or is a link to a target outside of `folder`. A
+    file outside of `folder` must not be a link to a target outside of the file's own directory.
     """
     folder = Path(os.path.abspath(folder.expanduser()))
     path = Path(os.path.abspath(folder / Path(name).expanduser()))
     home = folder if path.is_relative_to(folder) else path.parent
     try:
         if not path.resolve().is_relative_to(home.resolve()):
-            raise ValueError(f"it is a link out of {home}")
+            raise ValueError(f"link to a target outside of {home}")
         return path.read_text("utf-8-sig").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        raise ValueError(f"the memory file {path} cannot be read as UTF-8 text: {error}") from error
+        raise ValueError(f"cannot read the memory file {path} as UTF-8 text: {error}") from error

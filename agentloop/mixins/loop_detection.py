@@ -1,12 +1,12 @@
-"""Warns a model that makes the same calls again and again, and ends the run if it goes on.
+"""Warns a model that repeats the same calls, and ends the run if the model continues.
 
 Copy with: the core.
 
 The same turn three times in a row (A, A, A), or the same cycle of turns (A, B, A, B, A, B), is a
-repetition: after it the model reads a warning. If it does the same once more, its calls do not run
-and the run ends with "no_progress". Two turns are the same if their calls are, in any order.
-Arguments are compared as JSON values, and results not at all: a new timestamp is no progress. What
-the user says begins a new count.
+repetition: a warning is added for the model. After another repetition, the calls of the last turn
+do not run, and the run ends with "no_progress". Two turns are equal if their calls are equal, in
+any order. Arguments are compared as JSON values. Results are not compared, because a new timestamp
+does not mean progress. A message from the user resets the count.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ..transcript import Fold, Records, is_own
 
 LONGEST_CYCLE = 5  # turns
 WARNING = (
-    "You are repeating yourself: again and again {}. The same calls get you no further. Do "
-    "something else, or say what is in the way. If you go on like this, the run ends."
+    "You repeat the same calls: {}. Repeating them makes no progress. Try a different approach, or "
+    "explain the obstacle. The run ends at the next repetition."
 )
 
 
 class LoopDetection(Loop):
     """Ends a run with "no_progress" if it repeats its calls after a warning.
 
-    repetition_limit: how often in a row the same turn, or cycle of up to five turns, is a
-        repetition.
-    repetition_exempt: the names of tools whose calls do not count, such as one that polls.
+    repetition_limit: consecutive occurrences of the same turn, or of the same cycle of up to five
+        turns, that count as a repetition.
+    repetition_exempt: names of tools whose calls are ignored, such as a tool that polls.
     """
 
     repetition_limit: PositiveInt = 3
@@ -45,7 +45,7 @@ class LoopDetection(Loop):
         cycle = repeated(past, limit)
         text = clip(", then ".join(cycle), 1_000)
         if repeated(past, limit + 1):
-            raise Stop("no_progress", f"The run was repeating itself: {text}.")
+            raise Stop("no_progress", f"The run repeated the same calls: {text}.")
         result = await super().call_tools(calls)
         is_new = cycle and not repeated(past[:-1], limit)
         counts = any(call.name not in self.repetition_exempt for call in calls)
@@ -55,9 +55,9 @@ class LoopDetection(Loop):
 
 
 class Turns(Fold):
-    """The turns since the run began or the user last spoke, each as a text.
+    """The turns since the start of the run or the last message from the user, as texts.
 
-    Calls of `exempt` tools are left out, and so are turns without another call.
+    Calls of `exempt` tools are omitted, as are turns without any other call.
     """
 
     def __init__(self, log: Records, *exempt: str) -> None:
@@ -75,13 +75,13 @@ class Turns(Fold):
 
 
 def canonical(call: ToolCall) -> str:
-    """Write a call as a text that is the same for the same arguments."""
+    """Return a call as text; equal arguments give equal texts."""
     arguments = call.arguments if call.parsed is None else call.parsed
     return f"{call.name}({json.dumps(arguments, sort_keys=True)})"
 
 
 def repeated(past: list[str], times: int) -> list[str]:
-    """Return the shortest cycle that the turns end with `times` times in a row, or []."""
+    """Return the shortest cycle that occurs `times` times in a row at the end, or []."""
     for length in range(1, LONGEST_CYCLE + 1):
         cycle = past[-length:]
         if past[-length * times :] == cycle * times:

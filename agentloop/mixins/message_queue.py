@@ -1,13 +1,13 @@
-"""Takes messages while a run is going on, and shows them before the next model call.
+"""Accepts messages during a run, and delivers them before the next model call.
 
 Copy with: the core.
 
-    agent.send("Leave the tests as they are.")            # from anywhere, any thread
+    agent.send("Leave the tests as they are.")            # from any thread
     MyAgent(..., reminders=[every(10, "Keep the list of open points up to date.")])
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
-A message waits in the log itself, so it is as safe as the log is: with a session it survives a kill
-from the moment `send` returns. A message that comes too late for a run is answered in the next one.
+The log itself is the queue. With a session, a message survives a kill as soon as `send` returns. A
+message that arrives too late for a run is answered in the next run.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from ..messages import (
 )
 from ..transcript import Fold, Records
 
-sending = RLock()  # held while something is sent, recorded or delivered
+sending = RLock()  # held while a message is sent, recorded or delivered
 
 
 @frozen
 class Sent(Mark):
-    """A message was sent. It waits here until a record of its own puts it into the conversation."""
+    """A queued message, pending until a UserMessage with its `sent_id` follows in the log."""
 
     message: UserMessage
 
 
 @frozen
 class Reminded(Mark):
-    """A reminder was said. `name` is its text, or the name of its function."""
+    """A reminder was added. `name` is its text, or the name of its function."""
 
     name: str
 
 
 class Reminder(NamedTuple):
-    """Says `text` to the model every `n_turns` model calls.
+    """A text that is added for the model every `n_turns` model calls.
 
-    A plain function takes the agent and returns the text, or "" to say nothing now. The log knows
-    it by its name, so two functions need two names.
+    A plain function receives the agent and returns the text, or "" to skip the reminder. The log
+    contains the function's name, so two functions need different names.
     """
 
     n_turns: PositiveInt
@@ -66,13 +66,13 @@ class Reminder(NamedTuple):
         return str(getattr(self.text, "__qualname__", self.text))
 
 
-every = Reminder  # every(10, "text") comes after every 10 model calls
+every = Reminder  # every(10, "text"): after every 10 model calls
 
 
 class MessageQueue(Loop):
-    """Steers a run with messages from outside, and with reminders that come again and again.
+    """Steers a run with messages from other code, and with periodic reminders.
 
-    reminders: each made with `every(n_turns, text)`, or `every(n_turns, function)`.
+    reminders: a sequence of `every(n_turns, text)` and `every(n_turns, function)`.
     """
 
     reminders: Sequence[Reminder] = ()
@@ -81,24 +81,24 @@ class MessageQueue(Loop):
         super().__post_init__()
         names = [each.name for each in self.reminders]
         if len(names) > len({*names}):
-            raise ValueError(f"two reminders have one name, by which the log knows them: {names}")
-        if self.log:  # a session may hold messages that a killed process did not deliver
+            raise ValueError(f"reminders need different names in the log: {names}")
+        if self.log:  # a session may contain messages that a killed process did not deliver
             self._deliver()
 
     def send(self, content: Content, *, hidden: bool = False) -> None:
-        """Tell the model something: in the run that is going on, or else in the next. Thread-safe.
+        """Send a message to the model, in the current run or in the next run. Thread-safe.
 
-        hidden: the program says this, and not the user.
+        hidden: the message comes from the program, not from the user.
 
-        Raises OSError if the session's disk is full; the message is kept, so do not send it again.
+        Raises OSError if the session's disk is full. The message is not lost: do not send it again.
         """
         if not content or str(content).isspace():
-            raise ValueError("the message is empty: say something")
+            raise ValueError("empty message: pass text or content parts")
         with sending:
             origin: UserOrigin = "program" if hidden else "sent"
             self.record(Sent(UserMessage(content, origin, token_hex(8))))
             ended = self.conversation.stop_reason or not self.running
-            if ended:  # no further request of a run will deliver it
+            if ended:  # the run makes no further request that would deliver the message
                 self._deliver()
 
     async def context(self) -> list[Message]:
@@ -118,14 +118,14 @@ class MessageQueue(Loop):
                 self._deliver()
 
     def _deliver(self) -> None:
-        """Put what was sent into the conversation."""
+        """Add pending messages to the conversation."""
         with sending:
             while waiting := self.fold(Unread).messages:  # a listener may send more
                 self.add(waiting[0])
 
 
 class Unread(Fold):
-    """The messages that were sent and are not in the conversation yet."""
+    """The queued messages that are not yet part of the conversation."""
 
     messages: Sequence[UserMessage] = ()
 
@@ -137,7 +137,7 @@ class Unread(Fold):
 
 
 class TurnsWithout(Fold):
-    """How many replies came since a reminder was last said, or since the beginning."""
+    """The number of replies since a reminder was last added, or since the start of the log."""
 
     turns = 0
 

@@ -1,11 +1,11 @@
-"""Keeps long tool results in files: the model sees their beginning and end, and reads on at will.
+"""Moves long tool results to files: the model receives an excerpt, and a tool to read the rest.
 
 Copy with: the core, common/tokens.py.
 
-A file is named after its content: no word of the model or the provider becomes a name. Only its
-owner can read it. `read_offloaded` reads it only for an agent that has its name in the log. If a
-result cannot be written, it is cut. What `agent.answer` gives is no result of a tool here: it stays
-whole.
+A file is named after a checksum of its content, never after text from the model or the provider.
+File permissions restrict access to the owner. `read_offloaded` reads only files whose names are in
+the agent's log. A result that cannot be written is truncated. Results from `agent.answer` do not
+come from a tool, and stay complete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..waiting import logger
 
 
 class Temporary:
-    """A directory that is deleted with the last agent that uses it."""
+    """A directory that is deleted together with the last agent using it."""
 
     def __init__(self) -> None:
         self.path = mkdtemp(prefix="agentloop-")
@@ -42,12 +42,13 @@ class Temporary:
 
 
 class Offload(Loop):
-    """Puts the text of long tool results into files, and offers the tool that reads them.
+    """Writes the text of long tool results to files, and adds a tool to read these files.
 
-    offload_tokens: results of more tokens than this go to a file; the model sees so many characters
-        of them.
-    offload_dir: the folder of the files; None is a temporary one, which goes with the agent.
-    max_result_chars: as in `Loop`: what a longer result loses is in no file either.
+    offload_tokens: longer results (in tokens) are written to a file. The excerpt for the model has
+        this number of characters.
+    offload_dir: directory for the files. None means a temporary directory, which is deleted with
+        the agent.
+    max_result_chars: as in `Loop`. Longer results are truncated before they are written to a file.
     """
 
     offload_tokens: Annotated[int, Field(ge=100)] = 2_000
@@ -56,12 +57,12 @@ class Offload(Loop):
 
     @cached_property
     def _temporary(self) -> Temporary:
-        """Make a directory for this agent and its forks."""
+        """Create a directory for this agent and its forks."""
         return Temporary()
 
     @property
     def offload_folder(self) -> Path:
-        """Return the folder of the files."""
+        """Return the directory of the files."""
         return Path(self.offload_dir or self._temporary.path).expanduser()
 
     def fork(self, at: int | None = None, **settings: Any) -> Self:
@@ -83,10 +84,12 @@ class Offload(Loop):
             name = store(self.offload_folder, text)
             cut = preview(text, name, self.offload_tokens)
         except OSError as error:
-            logger.warning("a result of %s is cut, as it could not be kept: %s", call.name, error)
+            logger.warning(
+                "a result of %s is truncated because it could not be written: %s", call.name, error
+            )
             cut = clip(text, self.offload_tokens * BYTES_PER_TOKEN)
         content: Content = cut
-        if not isinstance(message.content, str):  # images and files stay
+        if not isinstance(message.content, str):  # images and files stay in the message
             content = [TextPart(cut)]
             content += [part for part in message.content if not isinstance(part, TextPart)]
         return replace(message, content=content, offloaded=name)
@@ -99,34 +102,34 @@ async def read_offloaded(
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=20_000)] = 8_000,
 ) -> str:
-    """Read a tool result that was too long to be shown whole.
+    """Read a tool result that was too long to be shown completely.
 
     Args:
-        name: the name that stands at the top of the shortened result.
-        offset: the first character to read.
-        limit: how many characters.
+        name: the name at the top of the shortened result.
+        offset: position of the first character to read.
+        limit: maximum number of characters.
     """
     results = [record for record in agent.log if isinstance(record, ToolMessage)]
     names = [result.offloaded for result in results if result.offloaded]
     if name not in names:
-        raise ToolError(f"There is no {name!r:.80}. There are: {names[-5:]}.")
+        raise ToolError(f"Unknown result {name!r:.80}. Available: {names[-5:]}.")
     text = load(agent.offload_folder, name)
     if text is None:
-        raise ToolError(f"The text of {name} is gone or was changed: call the tool again.")
+        raise ToolError(f"The text of {name} was deleted or changed: call the tool again.")
     end = min(len(text), offset + limit)
     return f"[Characters {offset:,} to {end:,} of {len(text):,}.]\n{text[offset:end]}"
 
 
 def preview(text: str, name: str, limit: int) -> str:
-    """Return `limit` characters from a text's beginning and end, with a note how to read on."""
+    """Return `limit` characters from the start and end of a text, and how to read the rest."""
     return (
-        f'[Read on with read_offloaded(name="{name}", offset={limit - limit // 2}). This result '
-        f"has {len(text):,} characters: here are its beginning and its end.]\n{clip(text, limit)}"
+        f"[Start and end of a result of {len(text):,} characters. To read more, call "
+        f'read_offloaded(name="{name}", offset={limit - limit // 2}).]\n{clip(text, limit)}'
     )
 
 
 def store(folder: Path, text: str) -> str:
-    """Keep a text in a file, whole or not at all, and return the file's name. Raises OSError."""
+    """Write a text to a file, atomically, and return the file's name. Raises OSError."""
     data = text.encode()
     name = name_for(data)
     if load(folder, name) is None:
@@ -135,14 +138,14 @@ def store(folder: Path, text: str) -> str:
         try:
             temporary.touch(0o600, exist_ok=False)
             temporary.write_bytes(data)
-            temporary.replace(folder / name)  # a link in its place is not followed
+            temporary.replace(folder / name)  # does not follow an existing link
         finally:
             temporary.unlink(missing_ok=True)
     return name
 
 
 def load(folder: Path, name: str) -> str | None:
-    """Return the text that was kept under a name; None if its file is gone or was changed."""
+    """Return the text of a file; None if the file was deleted or changed."""
     try:
         data = (folder / name).read_bytes()
     except OSError:

@@ -1,10 +1,10 @@
-"""Spans of OpenTelemetry for a run, its model requests and its tool calls.
+"""OpenTelemetry spans for runs, model requests and tool calls.
 
 Copy with: the core, common/records.py. Needs `pip install 'agentloop-micro[otel]'`, and an SDK.
 
-    class Traced(Tracing, Agent): ...    # at the left, where a call's span holds all that it does
+    class Traced(Tracing, Agent): ...    # first, so that spans include the work of other mixins
 
-Names, attributes and the JSON of messages are those of OpenTelemetry's semantic conventions for
+Names, attributes and the JSON format of messages follow OpenTelemetry's semantic conventions for
 generative AI: https://github.com/open-telemetry/semantic-conventions-genai
 """
 
@@ -30,17 +30,17 @@ from ..messages import (
 )
 from ..transcript import usage_of
 
-PROVIDERS = {"google": "gcp.gemini"}  # any other is named after its class: ChatOpenAI, "openai"
-# Our words for why a reply ended, and the conventions'. Any other word is the same in both.
+PROVIDERS = {"google": "gcp.gemini"}  # other names come from the class: ChatOpenAI, "openai"
+# agentloop's stop reasons, and the names in the conventions. Other stop reasons have equal names.
 FINISH_REASONS = {"end": "stop", "tool_calls": "tool_call", "refused": "content_filter"}
 
 
 class Tracing(Loop):
-    """Makes a span `invoke_agent` for each run, and in it `chat` and `execute_tool` spans.
+    """Creates an `invoke_agent` span for each run, with `chat` and `execute_tool` child spans.
 
-    agent_name: stands in the name of a run's span.
-    trace_content: put the system prompt, the text of messages, tool definitions, arguments and
-        results into the spans as well. Images and files stay out of them.
+    agent_name: part of the name of a run's span.
+    trace_content: whether spans include the system prompt, the text of messages, tool definitions,
+        arguments and results. Images and files are never included.
     """
 
     agent_name: str = "agent"
@@ -50,7 +50,7 @@ class Tracing(Loop):
         super().record(record)
         if isinstance(record, RunStart):
             about = {"gen_ai.agent.name": self.agent_name, "gen_ai.request.model": self.llm.model}
-            start = self.log[-1]  # as the mixins at the right have recorded it
+            start = self.log[-1]  # as recorded by the following mixins
             if isinstance(start, RunStart) and start.session:
                 about["gen_ai.conversation.id"] = start.session
             self._ends = ExitStack()
@@ -61,7 +61,7 @@ class Tracing(Loop):
             usage = usage_of(self.conversation.run)
             self._span.set_attributes(attributes_of(record.stop_reason, usage))
             if record.error:
-                fail(self._span, record.error.partition(":")[0])  # the rest may be content
+                fail(self._span, record.error.partition(":")[0])  # the rest may be private content
             self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -93,7 +93,7 @@ class Tracing(Loop):
 
     @contextmanager
     def _inside(self, operation: str, name: str, about: dict[str, str]) -> Generator[trace.Span]:
-        """Open a span around what runs in the block, inside the span that is open here."""
+        """Open a span for the duration of the block, as a child of the current span."""
         provider = type(self.llm).__name__.removeprefix("Chat").lower()
         about["gen_ai.operation.name"] = operation
         about["gen_ai.provider.name"] = PROVIDERS.get(provider, provider)
@@ -101,7 +101,7 @@ class Tracing(Loop):
             f"{operation} {name}",
             kind=trace.SpanKind.CLIENT if operation == "chat" else trace.SpanKind.INTERNAL,
             attributes=about,
-            record_exception=False,  # the error's text may be content
+            record_exception=False,  # the error message may contain content
             set_status_on_exception=False,
         ) as span:
             try:
@@ -114,13 +114,13 @@ class Tracing(Loop):
 
 
 def fail(span: trace.Span, kind: str) -> None:
-    """Mark a span as failed, without the error's text."""
+    """Mark a span as failed, without the error message."""
     span.set_attribute("error.type", kind)
     span.set_status(trace.StatusCode.ERROR)
 
 
 def attributes_of(reason: str, usage: Usage) -> JSON:
-    """Return the attributes that say why a run or a request ended, and what it used."""
+    """Return attributes for the stop reason and the usage of a run or a request."""
     return {
         "gen_ai.response.finish_reasons": [reason],
         "gen_ai.usage.input_tokens": usage.input_tokens,
@@ -132,7 +132,7 @@ def attributes_of(reason: str, usage: Usage) -> JSON:
 
 
 def content_of(request: Request) -> dict[str, str]:
-    """Return the attributes that hold what the model gets."""
+    """Return attributes for the messages and tools of a request."""
     tools = [
         {
             "type": "function",
@@ -149,7 +149,7 @@ def content_of(request: Request) -> dict[str, str]:
 
 
 def as_message(message: Message) -> JSON:
-    """Return a message as the conventions have it: its role, and its text and calls as parts."""
+    """Return a message in the format of the conventions: role, and text and calls as parts."""
     parts: list[JSON] = [{"type": "text", "content": message.text}]
     if isinstance(message, ToolMessage):
         answer = {"id": message.tool_call_id, "response": message.text}
@@ -160,5 +160,5 @@ def as_message(message: Message) -> JSON:
 
 
 def as_json(value: object) -> str:
-    """Write a value as JSON text: an attribute holds no lists of objects."""
+    """Return a value as JSON text, because attributes cannot contain lists of objects."""
     return to_json(value).decode()

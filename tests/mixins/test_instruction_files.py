@@ -73,7 +73,7 @@ class TestInstructionFiles(test_loop.TestLoop):
         (folder / "bad.md").write_bytes(b"\xff\xfeh\0i\0")
         (folder / "notes").mkdir()
         for name in ("bad.md", "notes"):
-            with pytest.raises(ValueError, match=rf"{name} cannot be read as UTF-8 text"):
+            with pytest.raises(ValueError, match=rf"{name} as UTF-8"):
                 InstructionFiles(llm=ScriptedModel(), memory=[name], memory_dir=folder)
 
     async def test_a_change_of_the_file_shows_when_it_is_read_again_and_in_forks(self, folder):

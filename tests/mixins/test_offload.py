@@ -62,7 +62,7 @@ class TestOffload(test_loop.TestLoop):
         head = int(re.search(rf'read_offloaded\(name="{file.name}", offset=(\d+)\)', text)[1])
         assert f"\n{full[:head]}\n" in text
         assert text.endswith(full[-1000:])
-        assert f"{len(full):,} characters: here are its beginning and its end" in text
+        assert f"{len(full):,} characters" in text
         assert len(text) < 2_300
         assert file.read_bytes().decode() == full
         got, place = "", 0
@@ -105,10 +105,10 @@ class TestOffload(test_loop.TestLoop):
         for name in ("../secret", "/etc/passwd", "secret", "", ".", "..", "a\0b", "0" * 16):
             text, is_error = await read(agent, name)
             assert is_error
-            assert f"There are: ['{file.name}']." in text
+            assert f"['{file.name}']" in text
             assert "SECRET" not in text
         other = Offload(llm=ScriptedModel(), offload_dir=tmp_path / "results")
-        assert (await read(other, file.name))[0].endswith("There are: [].")
+        assert (await read(other, file.name))[0].endswith("[].")
 
     @posix
     async def test_the_owner_alone_can_read_the_files(self, tmp_path):
@@ -124,8 +124,9 @@ class TestOffload(test_loop.TestLoop):
             file.mkdir()
         elif damage == "change":
             file.write_text("other")
-        text = f"The text of {file.name} is gone or was changed: call the tool again."
-        assert await read(agent, file.name) == (text, True)
+        text, is_error = await read(agent, file.name)
+        assert is_error
+        assert f"{file.name} was deleted or changed" in text
 
     async def test_a_write_that_fails_leaves_no_part_of_a_file(self, tmp_path, monkeypatch):
         def full(path, data):
@@ -145,7 +146,7 @@ class TestOffload(test_loop.TestLoop):
         text = shown(agent.llm.requests[1])[-1]
         assert "characters left out" in text
         assert 8_000 < len(text) < 8_100
-        assert "a result of long is cut" in caplog.text
+        assert "result of long is truncated" in caplog.text
 
     @pytest.mark.parametrize("stays", [True, False])
     async def test_a_fork_reads_on_and_the_last_agent_takes_its_folder_along(self, tmp_path, stays):
