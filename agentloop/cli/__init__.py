@@ -1,1 +1,1 @@
-"""Programs for the terminal. Nothing else imports this."""
+"""Command-line programs. No other package imports this package."""

@@ -1,7 +1,7 @@
-"""`agentloop demo`: an agent mends a small project whose test fails.
+"""`agentloop demo`: an agent fixes a failing test in a small project.
 
-The model's words are a script. What they do is real, and so is what is printed. The demo leaves in
-the project its session, and an agent of the same tools as one file, agent.py.
+The model's replies are scripted. The tool calls, the files and the output are real. The project
+directory also contains the session, and agent.py, a bundled agent with the same tools.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .agent import SYSTEM_PROMPT, Chat
 from .bundle import bundle, choose, read_package, write
 from .terminal import BOLD, DIM, Terminal
 
-TASK = "A test of this project fails. Find out why, and mend it."
+TASK = "A test of this project fails. Find the cause and fix it."
 PROJECT = {
     "prices.py": (
-        '"""What a shopping basket costs."""\n\n\ndef total(prices):\n    return sum(prices[1:])\n'
+        '"""Prices of shopping baskets."""\n\n\ndef total(prices):\n    return sum(prices[1:])\n'
     ),
     "test_prices.py": (
         "import unittest\n\nfrom prices import total\n\n\n"
@@ -34,18 +34,18 @@ PROJECT = {
 RUN_TESTS = [sys.executable, "-B", "-m", "unittest", "-q"]
 COMMAND = f'"{Path(sys.executable).as_posix()}" -B -m unittest -q'  # for bash and for cmd.exe
 SCRIPT: Sequence[AssistantMessage] = [
-    AssistantMessage("I run the tests first.", (call("bash", command=COMMAND),)),
+    AssistantMessage("I will run the tests first.", (call("bash", command=COMMAND),)),
     AssistantMessage(
-        "The total is 5 where it should be 6. I look at the code and at its test.",
+        "The total is 5 instead of 6. I will read the code and its test.",
         (call("read", path="prices.py"), call("read", path="test_prices.py")),
     ),
     AssistantMessage(
-        "The slice [1:] leaves out the first price. I take it away.",
+        "The slice [1:] skips the first price. I will remove it.",
         (call("edit", path="prices.py", old_text="sum(prices[1:])", new_text="sum(prices)"),),
     ),
-    AssistantMessage("Now the tests once more.", (call("bash", command=COMMAND),)),
+    AssistantMessage("I will run the tests again.", (call("bash", command=COMMAND),)),
     AssistantMessage(
-        "The test passes now. total() summed prices[1:], which left out the first price."
+        "The test passes now. total() summed prices[1:], which skipped the first price."
     ),
 ]
 AGENT = '''\
@@ -55,14 +55,14 @@ import sys
 
 
 class CodingAgent(Approval, Session, Cost, Agent):
-    """The agent of the demo. session="NAME" keeps its conversation."""
+    """The agent of the demo. session="NAME" saves its conversation."""
 
     system_prompt = """\\
 {}"""
 
 
 def is_allowed(call, reason):
-    print(f"May it call {{call.name}}?", json.dumps(call.parsed, indent=2))
+    print(f"Allow the call of {{call.name}}?", json.dumps(call.parsed, indent=2))
     return input("[y/N] > ").strip().lower() == "y"
 
 
@@ -78,26 +78,24 @@ def main():
 if __name__ == "__main__":
     main()
 '''
-# What the agent in agent.py is made of
+# The parts of the agent in agent.py
 PARTS = ["agent", "approval", "session", "cost", "files", "shell", "openai"]
 
 
 def main(_: argparse.Namespace) -> int:
-    """Let an agent mend a project; its model is a script."""
+    """Run an agent that fixes a failing test; the model is scripted."""
     terminal = Terminal(sys.stdout)
     root = Path(tempfile.mkdtemp(prefix="agentloop-demo-")).resolve()
     for name, text in PROJECT.items():
         write(root / name, text)
-    terminal.say(
-        f"Here the model's words are a script; files and tests are real.\n\n> {TASK}", BOLD
-    )
+    terminal.say(f"The model's replies are scripted; files and tests are real.\n\n> {TASK}", BOLD)
     llm = ScriptedModel(*SCRIPT)
     with Chat(llm, root, terminal, yes=True, session="demo", session_dir=root) as chat:
         chat.runner.run(chat.reply(TASK))
     terminal.say(
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
-        "agent.py in the project is an agent with the same prompt and tools: edit it.\n"
-        "Run it there:\n"
+        "agent.py in the project is an agent with the same prompt and tools, for you to edit.\n"
+        "Run it in the project:\n"
         f'  OPENAI_API_KEY=... "{sys.executable}" agent.py "{TASK}"',
         DIM,
     )

@@ -1,7 +1,7 @@
-"""`agentloop`: its commands and their options. Without a command it is a chat, or one answer.
+"""`agentloop`: commands and their options. Without a command, it starts a chat or answers a prompt.
 
-A command is a function, and its docstring is its help. There, a line with a gap of two spaces is an
-option: its names, its value (a switch has none), and what it is for.
+A command is a function, and its docstring is the help text. In the docstring, a line with a gap of
+two spaces defines an option: its names, its value (omitted for a switch), and its description.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
 EPILOG = f"""\
-the model is of the first that is set, unless --provider says whose it is:
+the first variable that is set selects the provider; --provider overrides it:
 {WAYS}
 
-what is piped in is the prompt, or is added to it. Commands, writes and edits
-are then denied (nobody can be asked), unless --yes or a rule allows them.
+standard input is the prompt, or is appended to the prompt. Commands, writes
+and edits are then denied unless --yes or a rule allows them, because nobody can
+approve them.
 
-a chat is kept as a session of its folder. An answer to --prompt is kept if
---session, --continue or --resume names a session. The tools of --tools are your
-own code: they run unasked.
+a chat is saved as a session of its directory. An answer to --prompt is saved if
+--session, --continue or --resume selects a session. The tools of --tools are
+your own code: they run without approval.
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
-context_window, tools, mcp and skills (beside it), and
+context_window, tools, mcp and skills (relative to its directory), and
 rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
 130 interrupted."""
 NO_EXTRA = (
-    "The chat needs prompt_toolkit and rich: pip install 'agentloop-micro[chat]'. "
+    "The chat requires prompt_toolkit and rich: pip install 'agentloop-micro[chat]'. "
     "(--prompt, demo, replay, view and bundle work without them.)"
 )
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the program with these words, or those of its command line. Return its exit status."""
+    """Run the program with the given or the command line's arguments; return the exit status."""
     if words is None:
         words = sys.argv[1:]
     name = words[0] if words and words[0] in COMMANDS else ""
@@ -63,13 +64,15 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser(name, command).parse_args(words[1:] if name else words)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the encoding cannot carry
+            stream.reconfigure(errors="backslashreplace")  # for characters outside of the encoding
     try:
         return command(options)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads it
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader has closed the pipe
         return 1
     except (SessionLocked, ImportError, OSError, ValueError) as error:
         Terminal(sys.stderr).say(re.sub(r"^\[Errno \d+\] ", "", str(error)), RED)
@@ -77,9 +80,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:
-    """Build the parser of a command from its docstring. The name of the chat is empty.
+    """Return a parser for a command, based on its docstring. The name of the chat is empty.
 
-    In the docstring, "PART..." stands for any number of values, "a|b" for one of these.
+    In the docstring, "PART..." means any number of values, and "a|b" a choice of values.
     """
     description, _, options = help_of(command)
     raw = argparse.RawDescriptionHelpFormatter
@@ -87,7 +90,7 @@ def parser(name: str, command: Command) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(program, description=description, formatter_class=raw)
     if not name:
         others = [f"  {other:8} {help_of(COMMANDS[other])[0]}" for other in COMMANDS]
-        parser.epilog = "\n".join(["other than a chat:", *others, "", EPILOG])
+        parser.epilog = "\n".join(["other commands:", *others, "", EPILOG])
         parser.add_argument("--version", action="version", version=f"agentloop {__version__}")
     for names, value, what in OPTION.findall(options):
         kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
@@ -100,29 +103,29 @@ def parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 
 def help_of(command: Command) -> tuple[str, str, str]:
-    """Split the docstring of a command into its first line, a line end, and the options."""
+    """Split the docstring of a command into the first line, a line break, and the options."""
     return (inspect.getdoc(command) or "").partition("\n")
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Talk with a coding agent that works in the current folder.
+    """Chat with a coding agent that works in the current directory.
 
-    message WORD...      begin the chat with this
-    -p --prompt TEXT     answer this, and exit
-    -c --continue        go on with the newest session of this folder
-    --resume             go on with a session of this folder that you choose
-    --session NAME       keep the conversation in ~/.agentloop/sessions/NAME.jsonl, or go on with it
-    -m --model NAME      the model's name
-    --provider openai|anthropic|google  whose API to speak
-    --base-url URL       of a server, such as http://localhost:11434/v1
-    --json               answer, and print each event as a line of JSON
-    --yes                allow all commands, writes and edits, unasked
-    --tools FILE...      more tools: all at the top of FILE.py
-    --mcp FILE           tools of the MCP servers in its {"mcpServers": {...}}
-    --skills FOLDER      each folder in it that has a SKILL.md is a skill
+    message WORD...      the first message of the chat
+    -p --prompt TEXT     answer this prompt and exit
+    -c --continue        continue the newest session of the current directory
+    --resume             select and continue a session of the current directory
+    --session NAME       create or continue the session ~/.agentloop/sessions/NAME.jsonl
+    -m --model NAME      name of the model
+    --provider openai|anthropic|google  API of the model
+    --base-url URL       address of a server, such as http://localhost:11434/v1
+    --json               answer, and print every event as a line of JSON
+    --yes                allow all commands, writes and edits without approval
+    --tools FILE...      additional tools: every tool at the top level of FILE.py
+    --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
+    --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
     """
     here = Path.cwd()
-    # The answer goes to stdout; all the rest too if that is a screen, else to stderr.
+    # The answer goes to stdout. Other output goes to stdout if it is a terminal, else to stderr.
     on_screen = sys.stdout.isatty() and not options.json
     is_typed = sys.stdin and sys.stdin.isatty()
     is_chat = is_typed and on_screen and options.prompt is None
@@ -140,7 +143,7 @@ def chat(options: argparse.Namespace) -> int:
     if not name and (options.resume or vars(options)["continue"]):
         found = sessions_of(here)
         if not found:
-            raise ValueError(f"No session of {here} is kept.")
+            raise ValueError(f"No session of {here} found.")
         name = found[0].name
         if is_chat and options.resume and found[1:]:
             offered = [(each.name, described(each)) for each in found]
@@ -168,7 +171,7 @@ def chat(options: argparse.Namespace) -> int:
                 conversation.starting = asyncio.ensure_future(start)
                 await asyncio.wait([conversation.starting], timeout=0.1)
                 if conversation.starting.done():
-                    conversation.starting.result()  # raises what is wrong in the file
+                    conversation.starting.result()  # raises an error for an invalid file
             work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
             result: Result | None = await work
             return result
@@ -181,7 +184,7 @@ def chat(options: argparse.Namespace) -> int:
         result = conversation.runner.run(converse())
         if result and not on_screen and not options.json:
             print(safe(result.text), flush=True)
-        how = f". Go on: agentloop --session {conversation.agent.session}" if is_chat else ""
+        how = f". Continue: agentloop --session {conversation.agent.session}" if is_chat else ""
         conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
         return 0
@@ -191,7 +194,7 @@ def chat(options: argparse.Namespace) -> int:
 
 
 def read_prompt(options: argparse.Namespace) -> str:
-    """Return the prompt: of --prompt, of the words of the command line, and what is piped in."""
+    """Return the prompt: --prompt, the words of the command line, and standard input."""
     texts = [options.prompt or "", " ".join(options.message)]
     if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
         texts.append(sys.stdin.read())

@@ -1,4 +1,4 @@
-"""`agentloop replay`: a session turn by turn."""
+"""`agentloop replay`: the turns of a session as text."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .view import path_of
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show a session turn by turn.
+    """Print a session turn by turn.
 
-    file SESSION  the session's file, or its name
+    file SESSION  the file or the name of the session
     """
     show(Terminal(sys.stdout), read_log(path_of(options.file)))
     return 0
 
 
 def show(terminal: Terminal, log: Sequence[Record]) -> None:
-    """Print each turn as the chat did, and its figures."""
+    """Print each turn in the format of the chat, with its model, tokens and duration."""
     shown = Shown(terminal)
     turn = 0
     for record in log:

@@ -1,7 +1,8 @@
-"""`agentloop view`: a session as one HTML file to look into, or to watch the loop with.
+"""`agentloop view`: a session as a single HTML page, for inspection or to watch the loop.
 
-A page is view.html or loop.html with the session in it as data, each message once: a row stands for
-a record, and says how what the model saw before it differs from what it saw before.
+A page is view.html or loop.html with the session as embedded data. The data contains each message
+only once. A row represents a record, and describes how the messages sent to the model before this
+record differ from the messages of the previous request.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from ..mixins.ephemeral import Pruning
 from ..transcript import Conversation, is_request
 from .terminal import safe
 
-WARNING = "It holds the whole session: mind whom you send it."
-RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where the log begins anew
-END = Unknown({"type": "end"})  # the last row: what the model would see next
+WARNING = "The page contains the complete session: be careful when sharing it."
+RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where a new log starts
+END = Unknown({"type": "end"})  # the last row: the messages of the next request
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write a page to look into a session with.
+    """Write an HTML page for inspecting a session.
 
-    file SESSION  the session's file, or its name
-    -o PAGE.html  the page (SESSION.html here if not given)
-    --beside SESSION  another session, which stands beside the first
-    --loop        a page to watch the loop with, record by record
-    --live        write the page again whenever the session has grown, until Ctrl-C
+    file SESSION  the file or the name of the session
+    -o PAGE.html  the page (default: SESSION.html in the current directory)
+    --beside SESSION  a second session for a side-by-side comparison
+    --loop        a page that shows the loop record by record
+    --live        update the page whenever the session grows, until Ctrl-C
     """
     path = path_of(options.file)
     output = Path(options.o or f"{path.stem}.html")
-    if output.suffix != ".html":  # it may be the session, which would be lost
-        raise ValueError(f"-o names the page, which ends in .html, not {output}")
+    if output.suffix != ".html":  # the name of the session would overwrite it
+        raise ValueError(f"invalid page {output}: the name after -o must end in .html")
     beside: JSON | None = None
     if options.beside:
         other = path_of(options.beside)
@@ -54,8 +55,8 @@ def main(options: argparse.Namespace) -> int:
             written = size
             logs = logs_of(path)
             page = page_of(path.name, *logs, loop=options.loop, live=options.live, beside=beside)
-            draft = output.with_suffix(".part")  # so that no browser reads half a page
-            draft.touch(0o600)  # for the owner's eyes only
+            draft = output.with_suffix(".part")  # so that browsers never load an incomplete page
+            draft.touch(0o600)  # readable by the owner only
             draft.write_bytes(page)
             draft.replace(output)
             print(safe(f"{output}: {len(page):,} bytes. {WARNING}"), flush=True)
@@ -65,20 +66,22 @@ def main(options: argparse.Namespace) -> int:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a session that was named by its path, or by its name.
+    """Return the file of a session, given its path or its name.
 
-    FileNotFoundError: there is none.
+    Raises FileNotFoundError if the session does not exist.
     """
     path = Path(name)
     if not path.is_file() and SESSION_NAME.fullmatch(name):
         path = session_path(name)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no session {name}: name its file, or one of those kept")
+        raise FileNotFoundError(
+            f"session {name} not found: pass the path of its file, or the name of a saved session"
+        )
     return path
 
 
 def logs_of(path: Path) -> list[list[Record]]:
-    """Return the log of a session, and before it each log that was replaced by another."""
+    """Return the log of a session, preceded by each earlier log that was replaced."""
     text = b"".join(read_lines(path))
     return [load_log(part.splitlines()) for part in RESET.split(text)]
 
@@ -86,28 +89,29 @@ def logs_of(path: Path) -> list[list[Record]]:
 def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: object) -> bytes:
     """Return a page of a session, as UTF-8.
 
-    logs: as from `logs_of`. loop: make the page to watch the loop with, of the last of them.
-    live: let the page load itself again and again. beside: the title and data of another session.
+    logs: the result of `logs_of`. loop: return the page that shows the loop, for the last log.
+    live: reload the page periodically. beside: title and data of a second session.
     """
     data: JSON = {"title": title, "code": inspect.getsource(Loop.run)} | more
     data |= data_of(*logs[-1:], every=True) if loop else data_of(*logs)
     text = to_json(data, inf_nan_mode="null").decode()
-    nonce = sha256(text.encode()).hexdigest()  # no text can hold its own hash
+    nonce = sha256(text.encode()).hexdigest()  # a text cannot contain its own hash
     template = "loop.html" if loop else "view.html"
     page = Path(__file__).with_name(template).read_text("utf-8").replace("{{nonce}}", nonce)
     return page.replace("{{data}}", text.replace("<", "\\u003c")).encode()
 
 
 def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
-    """Return what a page shows: all messages, and a row for each record and for the end of a log.
+    """Return the data of a page: all messages, and rows for the records and the end of each log.
 
-    The row of a reply or of a run's end (with `every`, each row) says what the model saw, or would
-    have seen, before it: the first `same` messages of the last such row, and `then` others. Results
-    are pruned as `Ephemeral` does with its defaults: a log does not say how it was set.
+    The row of a reply or of a run's end (with `every`, every row) lists the messages that a request
+    at this point contained, or would have contained: the first `same` messages of the previous such
+    row, followed by the messages in `then`. Results are pruned with the default settings of
+    `Ephemeral`, because a log does not contain the settings.
     """
     rows: list[JSON] = []
     places: dict[Message, int] = {}
-    seen: list[Message] = []  # what the model sees
+    seen: list[Message] = []  # the messages sent to the model
     for log in logs:
         so_far: list[Record] = []
         conversation = Conversation(so_far)
@@ -129,9 +133,10 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
 
 
 def common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return how many messages two lists begin with alike, or somewhat fewer.
+    """Return the length of the common start of two lists, or a slightly smaller number.
 
-    A list mostly grows at its end: so all are tried first, then 1, 3, 7, ... fewer.
+    Usually a list only grows at the end. Therefore the full length is compared first, followed by
+    lengths that are shorter by 1, 3, 7, ...
     """
     same, step = min(len(before), len(now)), 1
     while before[:same] != now[:same]:

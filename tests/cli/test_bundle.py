@@ -219,7 +219,7 @@ def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
     header, *pieces = re.split(r"\n\n\n# ==== (\S+) ====\n", text)
     texts = dict(zip(pieces[::2], pieces[1::2], strict=True))
     assert [*texts] == ["data.py", "loop.py", "extra.py", "yours"]
-    assert "It needs Python 3.11, httpx." in header
+    assert "Requires Python 3.11, httpx." in header
     assert header.endswith("\nfrom __future__ import annotations")
     whole = f"{HEAD}{LOOP}".splitlines()
     changes = unified_diff(whole, texts["loop.py"].splitlines(), n=0, lineterm="")
@@ -290,7 +290,7 @@ def test_a_change_that_clashes_with_ones_own_is_marked_and_not_made_again(file, 
     change(file, "return size(é) + ZERO", "return 2 * size(é)")
     newer(file, loop=ADD)
     status, said = upgraded(file, capsys)
-    assert (status, "look for <<<<<<<" in said) == (1, True)
+    assert (status, "<<<<<<<" in said) == (1, True)
     mine, theirs = "        return 2 * size(é)\n", "        return ZERO + size(é)\n"
     newest = file.with_suffix(".newer")
     both = f"<<<<<<< {file}\n{mine}=======\n{theirs}>>>>>>> {newest}\n"
@@ -334,10 +334,10 @@ def test_it_says_how_large_a_bundle_is_before_it_writes_it(tmp_path, monkeypatch
     said = capsys.readouterr().out
     assert not [*tmp_path.iterdir()]
     assert command("done", "openai", "-o", "my_agent.py") == 0
-    assert capsys.readouterr().out == said.replace("It has", "my_agent.py has")
+    assert capsys.readouterr().out == said.replace("The bundle has", "my_agent.py has")
     text = Path("my_agent.py").read_text(encoding="utf-8")
     lines, tokens = text.count("\n"), count_tokens(text)
-    assert f" parts, {lines:,} lines, {tokens:,} tokens, and needs httpx, pydantic" in said
+    assert f" parts, {lines:,} lines, {tokens:,} tokens, and requires httpx, pydantic" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "my_agent.py",
         "my_agent.shipped",

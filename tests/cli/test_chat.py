@@ -482,7 +482,7 @@ def test_ways_to_leave(chat, leave):
     else:
         screen.enter(leave)
     assert screen.status() == 0
-    assert f"Go on: agentloop --session {name})" in screen.screen()
+    assert f"Continue: agentloop --session {name})" in screen.screen()
 
 
 @pytest.mark.parametrize("word", ["ok", "Sure", "yep.", "yes please"])

@@ -39,7 +39,7 @@ def played():
     done = run(program=STRICT, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
-    assert "the model's words are a script" in first
+    assert "scripted" in first
     return done.stdout, Path(last.removeprefix("The test passes. The project: "))
 
 
@@ -63,7 +63,7 @@ def test_it_ends_with_the_tests_passing_and_leaves_its_agent_as_a_file_that_runs
         alone = {"program": [sys.executable, "agent.py"], "cwd": root, "stdin": "y\n" * CALLS}
         done = run(demo.TASK, **alone, **model)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("May it call bash?") == 2
+    assert done.stdout.count("Allow the call of bash?") == 2
     assert done.stdout.endswith(f"{demo.SCRIPT[-1].text}\n")
     assert "sum(prices)" in prices.read_text(encoding="utf-8")
 

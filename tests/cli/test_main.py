@@ -94,14 +94,14 @@ WRONG = rf"""
 {NOWHERE} go --session taken -> is open elsewhere
 {NOWHERE} go --session ../x -> cannot be a session's
 {NOWHERE} ' ' -> the prompt is empty
-bundle compacton -o x.py -> There is no part 'compacton': see --list.
-bundle -o x.py -> Name the parts, and a file
+bundle compacton -o x.py -> unknown part 'compacton'
+bundle -o x.py -> missing parts
 bundle done -o . -> File exists
 bundle --upgrade x.py -> No such file or directory
-replay none -> there is no session none
-view missing.jsonl -> there is no session missing.jsonl
+replay none -> session none not found
+view missing.jsonl -> session missing.jsonl not found
 view none.py -> is no session
-view s.jsonl -o s.jsonl -> -o names the page, which ends in .html, not s.jsonl
+view s.jsonl -o s.jsonl -> invalid page s.jsonl: the name after -o must end in .html
 view s.jsonl -o no/where.html -> No such file
 """
 
@@ -321,7 +321,7 @@ def test_a_session_is_kept_and_goes_on(tmp_path):
     sent = [said(each, "user", "assistant") for each in server.requests]
     assert sent == [["first"], ["first", "one", "second"], ["third"]]
     listed = run("--resume", **home).stderr
-    assert listed == f"No session of {tmp_path} is kept.\n", "it has a name, and is of no folder"
+    assert listed == f"No session of {tmp_path} found.\n", "it has a name, and is of no folder"
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
 
 
