@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from .. import (
@@ -22,7 +23,7 @@ from .. import (
     events,
 )
 from ..common.tokens import context_window, message_tokens, tool_tokens
-from ..messages import Fork, SideRequest
+from ..messages import Fork, Part, SideRequest
 from ..mixins.approval import Rule
 from ..mixins.compaction import UNKNOWN_WINDOW
 from ..models.http import HTTPModel
@@ -143,15 +144,24 @@ class Chat:
         self.note(NOBODY)
         return False
 
+    async def confirm(self, path: str) -> bool:
+        """Refuse to attach a file outside the working folder, because nobody can confirm it."""
+        raise ValueError(
+            f"{path} is outside {self.root}: nobody can confirm here that it may be sent. "
+            f"Start agentloop in its folder, or pipe the file: agentloop -p ... < {quote(path)}"
+        )
+
     def show(self, event: events.Event) -> None:
         """Show an event."""
         self.shown(event)
 
-    async def reply(self, prompt: str | None) -> Result | None:
-        """Answer a prompt, and show the answer as it comes. None goes on with a cut-off run.
+    async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
+        """Answer a prompt, and show the answer as it arrives. None continues an interrupted run.
 
-        If the model has asked something (`ask_user`), the prompt is the answer. Return None if the
-        model failed. Raises OSError if the session cannot be kept.
+        typed: the part of the prompt that the user typed, whose @paths attach files.
+
+        If the model has called `ask_user`, the prompt is the answer. Return None if the model
+        failed. Raises OSError if the session cannot be saved.
         """
         questions = [call for call in self.agent.pending if call.name == "ask_user"]
         if prompt and questions:
@@ -159,8 +169,11 @@ class Chat:
             prompt = None
         if self.starting:
             await asyncio.shield(self.starting)
+        message: str | Sequence[Part] | None = prompt
+        if prompt:
+            message = await with_files(prompt, typed, self.root, self.note, self.confirm)
         try:
-            result = await self.agent.run(prompt and with_files(prompt, self.root, self.note))
+            result = await self.agent.run(message)
         except ModelError as error:
             self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
             return None

@@ -1,53 +1,128 @@
-"""What "always" allows where the chat asks for a call, and what is asked for in each mode."""
+"""Standing approvals ("always") of the chat, and the approval modes."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from glob import escape
 from typing import Literal, NamedTuple
 
 from ..messages import ToolCall
-from ..mixins.approval import PLAIN
 
 EDITS = ("write", "edit", "multi_edit")
-# The modes of the chat, from one to the next: `approval_mode`, and the tools that run unasked
+# The modes of the chat in the order of Shift-Tab: `approval_mode`, and the tools that run unasked
 MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
     "accept edits": ("ask", EDITS),
     "plan": ("plan", ()),
     "ask": ("ask", ()),
 }
-RUN_OTHERS = frozenset(  # programs whose arguments may name another program
+# Programs that only read, whatever their options are
+READERS = frozenset(
     [
-        *("bash", "sh", "zsh", "dash", "ksh", "fish", "busybox", "cmd", "powershell", "pwsh"),
-        *("env", "sudo", "doas", "su", "command", "builtin", "exec", "eval", "source", "."),
-        *("time", "timeout", "nice", "nohup", "setsid", "stdbuf", "watch", "xargs", "parallel"),
-        *("python", "node", "deno", "bun", "npx", "uv", "uvx", "perl", "ruby", "php", "lua", "awk"),
-        *("find", "fd", "ssh", "docker", "podman"),
+        *("ls", "cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "pwd", "echo", "stat", "du"),
+        *("df", "diff", "cmp", "comm", "cut", "nl", "tac", "od", "strings", "basename", "dirname"),
+        *("realpath", "readlink", "which", "whoami", "id", "uname", "md5sum", "sha256sum"),
     ]
 )
+# Commands whose other options write files, delete, or start a program: only these are allowed
+OPTIONS: Mapping[str, str] = {
+    "git status": "-s --short -b --branch --porcelain -uno --ignored --long",
+    "git log": "-n -p --oneline --stat --graph --all --decorate --since --until --author --grep "
+    "--format --pretty --name-only --name-status --follow --reverse --merges --no-merges --date",
+    "git diff": "--stat --staged --cached --name-only --name-status -w -b --check --word-diff -U",
+    "git show": "--stat --name-only --name-status --oneline --format --pretty -s -p",
+    "git blame": "-L -w -C -M",
+    "git ls-files": "-m -o -d --modified --others --exclude-standard --deleted",
+    "git rev-parse": "--short --abbrev-ref --show-toplevel --verify",
+    "git branch": "-a -r -v -vv --list --show-current",
+    "pytest": "-q -qq -v -vv -x -s -k -m -n -l --lf --ff --sw --tb --maxfail --durations",
+    "ruff check": "--select --ignore --statistics --diff -q",
+    "mypy": "--strict --pretty --show-error-codes",
+    "pyright": "--stats --warnings",
+    "eslint": "--quiet --max-warnings",
+    "go test": "-v -run -race -count -short -cover -bench -timeout",
+    "go vet": "",
+    "go build": "-v -race",
+    "cargo check": "-p --workspace --all --all-targets --release -q -v",
+    "cargo build": "-p --workspace --all --all-targets --release -q -v",
+    "cargo test": "-p --workspace --all --release -q -v --lib --doc --no-fail-fast",
+    "cargo clippy": "-p --workspace --all --all-targets -q",
+    "docker ps": "-a -q",
+    "docker images": "-a -q",
+    "kubectl get": "-n -A -w",
+}
+# `git branch NAME` makes a branch and `docker ps` has no operands: options only
+NO_OPERANDS = frozenset(["git branch", "docker ps", "docker images"])
+# No second command, substitution, redirection, variable, escape or brace expansion
+ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
+# A path outside the folder, or a hidden file, which may contain a secret
+GUARDED = re.compile(r"^(-\w*)?[/~]|[=,:][/~]|(^|[/=])\.\.(/|$)|(^|[/=,:])\.[^./]")
 
 
 class Always(NamedTuple):
-    """What "always" allows: how to say it, the tools, and globs for arguments of their calls."""
+    """A standing approval: its text for the user, the tools, and the commands of bash.
 
-    said: str
+    command: None for any arguments; "git log *" for one entry of the tables; otherwise exactly
+        this command.
+    """
+
+    text: str
     tools: Sequence[str]
-    arguments: Mapping[str, str] | None = None
+    command: str | None = None
+
+    def covers(self, call: ToolCall) -> bool:
+        """Return whether the call needs no further approval."""
+        if call.name not in self.tools:
+            return False
+        if self.command is None:
+            return True
+        arguments = call.parsed or {}
+        command = str(arguments.get("command"))
+        if arguments.get("background"):  # requires approval each time
+            return False
+        return self.command in (command, prefix_of(command))
 
 
 def always_for(call: ToolCall) -> Always:
-    """Return what "always" allows where somebody is asked for this call.
+    """Return the standing approval to offer for a call.
 
-    A plain command allows its program with any plain arguments: "git log" allows "git *". A command
-    that is not plain, or whose program may run another, allows this very text only.
+    A command that only reads allows its program with any arguments ("cat *"), a command of the
+    table `OPTIONS` allows the same command with its harmless options ("git log *"), and any other
+    command allows only itself.
     """
     if call.name in EDITS:
         return Always("each edit", EDITS)
     if call.name != "bash":
         return Always(f"each {call.name}", [call.name])
     command = str((call.parsed or {}).get("command"))
-    program, _, more = command.partition(" ")
-    is_spelled_out = re.fullmatch(r"[\w./+-]+", program)  # a quote in a name may hide which it is
-    name = re.sub(r"(?<=\w)[\d.]*(\.exe)?$", "", program.split("/")[-1].lower())  # python3.11
-    if more and is_spelled_out and name not in RUN_OTHERS and PLAIN.fullmatch(command):
-        return Always(f"{program} *", ["bash"], {"command": f"{program} *"})
-    return Always("this command", ["bash"], {"command": escape(command)})
+    prefix = prefix_of(command)
+    return Always(prefix or "this command", ["bash"], prefix or command)
+
+
+def prefix_of(command: str) -> str:
+    """Return the prefix with "*" that covers a command safely, or "" if there is none."""
+    if not ONE_COMMAND.fullmatch(command):
+        return ""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an unbalanced quote
+        return ""
+    if any(GUARDED.search(word) for word in words):
+        return ""
+    name, subcommand = " ".join(words[:1]), " ".join(words[:2])
+    if name in READERS:
+        return f"{name} *"
+    for known in (name, subcommand):
+        if known in OPTIONS and are_harmless(known, words[len(known.split()) :]):
+            return f"{known} *"
+    return ""
+
+
+def are_harmless(known: str, words: Sequence[str]) -> bool:
+    """Return whether the arguments of a command are among those that `OPTIONS` allows."""
+    options = OPTIONS[known].split()
+    for word in words:
+        if not word.startswith("-"):
+            if known in NO_OPERANDS:
+                return False
+        elif not re.fullmatch(r"--|-\d+", word) and word.partition("=")[0] not in options:
+            return False
+    return True

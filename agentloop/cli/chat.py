@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -20,6 +20,7 @@ from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 
 from .. import ToolCall
+from .always import Always
 from .drawing import Drawn
 from .kept import is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
@@ -30,10 +31,11 @@ GO_ON = "The run was cut off. Enter goes on with it."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
+GRACE = 1.0  # seconds after a question appears in which keys still belong to a draft
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice
 !COMMAND  runs it, and lets the model read what it prints
-@PATH     names a file or an image, which goes along
+@PATH     attaches a file or an image
 Tab       completes
 Ctrl-R    searches what you typed
 Ctrl-O    opens what was folded last, then the one before
@@ -60,8 +62,12 @@ class Screen(Drawn):
         self.question: asyncio.Future[str] | None = None
         self.leaves = False  # at the next Ctrl-C
         self.pastes = Pastes()
+        self.drafts: dict[str, str] = {}  # sent prompts as they were typed, with placeholders
+        self.standing = list[Always]()
         self.status = ""
-        self.prompt = "> "
+        self.label = ""  # of the open question
+        self.is_empty = True
+        self.asked_at = self.typed_at = 0.0  # when the question appeared, when the text was begun
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
@@ -77,6 +83,7 @@ class Screen(Drawn):
             enable_suspend=True,
         )
         self.buffer = self.session.default_buffer
+        self.buffer.on_text_changed += self.begin_text
 
     async def talk(self, first: str) -> None:
         """Answer the first message, if it is not empty, and what is typed until the user leaves."""
@@ -113,7 +120,7 @@ class Screen(Drawn):
         """Keep the status line up to date."""
         shown: object = None
         while True:
-            live = self.text, self.output, int(monotonic())
+            live = self.text, self.output, self.prompt, int(monotonic())
             if not self.status or (self.work and live != shown):
                 shown = live
                 self.status, _ = await self.meter()
@@ -123,7 +130,9 @@ class Screen(Drawn):
     def below(self) -> ANSI:
         """Render the live area: unfinished text, running calls, queue, status line, prompt."""
         lines = self.running()
-        if self.work:
+        if self.question and not self.is_answering:
+            lines += ["A question is open. Send or delete this text first, then answer."]
+        elif self.work:
             hint = "Up edits the last, Esc drops it" if self.queue else "Esc stops"
             lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
         lines += [f"next: {text}" for text in self.queue]
@@ -135,33 +144,60 @@ class Screen(Drawn):
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Ask the user about a call, and show it whole. Return True, or why it is denied."""
+        if any(approval.covers(call) for approval in self.standing):
+            return True
         always = self.draw_question(call)
         self.output = ""
-        typed = self.buffer.document
-        self.buffer.reset()
-        self.prompt = f"yes, always ({exact(always.said)}), no, or what to do instead > "
-        if is_dumb_terminal():  # the prompt there is printed once, before the question
-            self.note(self.prompt)
-        answer = word = ""
-        try:
-            while " " not in answer and word not in (*YES, *ALWAYS, *NO):
-                if word:
-                    self.note(f"{answer}? Say y, a or n, or in a few words what to do instead.")
-                self.question = asyncio.get_running_loop().create_future()
-                answer = await self.question
-                word = answer.lower().rstrip(".!")
-                self.buffer.reset()
-        finally:
-            self.question = None
-            self.prompt = "> "
-            self.buffer.document = typed
-        if word in YES:
-            return True
+        label = f"yes, always ({exact(always.text)}), no, or what to do instead > "
+        answer = await self.answer_to(
+            label, (*YES, *ALWAYS, *NO), "Say y, a or n, or in a few words what to do instead."
+        )
+        word = word_of(answer)
         if word in ALWAYS:
-            for tool in always.tools:
-                self.agent.allow_always(tool, always.arguments)
+            self.standing.append(always)
+        if word in (*YES, *ALWAYS):
             return True
         return False if word in NO else answer
+
+    async def confirm(self, path: str) -> bool:
+        """Ask the user whether to attach a file outside the working folder."""
+        self.box(path, "a file outside this folder")
+        answer = await self.answer_to("attach it: yes or no > ", (*YES, *NO), "Say y or n.")
+        return word_of(answer) in YES
+
+    async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
+        """Return the user's answer to a question: one of the words, or several words.
+
+        An answer is text that was begun on an empty prompt while it showed the label, which takes
+        a moment to appear. Anything else is the draft of a message, which Enter sends or queues.
+        """
+        self.label, self.asked_at = label, monotonic()
+        if is_dumb_terminal():  # prints its prompt only once, before the question
+            await asyncio.sleep(GRACE)
+            self.note(label)
+        try:
+            answer = ""
+            while " " not in answer and word_of(answer) not in words:
+                if answer:
+                    self.note(f"{answer}? {help}")
+                self.question = asyncio.get_running_loop().create_future()
+                answer = await self.question
+            return answer
+        finally:
+            self.question = None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the text in the prompt, or the next key, belongs to the open question."""
+        if not self.question:
+            return False
+        begun = self.typed_at if self.buffer.text else monotonic()
+        return begun >= self.asked_at + GRACE
+
+    @property
+    def prompt(self) -> str:
+        """The label before the cursor."""
+        return self.label if self.is_answering else "> "
 
     # ---- typing
 
@@ -179,6 +215,17 @@ class Screen(Drawn):
         keys.add("<bracketed-paste>")(self.paste)
         return keys
 
+    def begin_text(self, _: object) -> None:
+        """Note when the text in the prompt was begun."""
+        if self.is_empty:
+            self.typed_at = monotonic()
+        self.is_empty = not self.buffer.text
+
+    def clear(self, *, append_to_history: bool = False) -> None:
+        """Empty the prompt."""
+        self.buffer.reset(append_to_history=append_to_history)  # emits no on_text_changed
+        self.is_empty = True
+
     def enter(self, _: object = None) -> None:
         """Take what was typed."""
         text = self.buffer.text.strip()
@@ -188,10 +235,11 @@ class Screen(Drawn):
         elif text.endswith("\\"):
             self.buffer.delete_before_cursor()
             self.buffer.newline()
-        elif self.question:
+        elif self.question and self.is_answering:
+            self.clear()
             self.question.set_result(text)
         else:
-            self.buffer.reset(append_to_history=True)
+            self.clear(append_to_history=True)
             self.queue.append(text)
             self.take_next()
 
@@ -219,7 +267,7 @@ class Screen(Drawn):
         elif self.work:
             self.work.cancel()
         elif self.buffer.text:
-            self.buffer.reset()
+            self.clear()
         elif self.leaves:
             self.prompting.cancel()
         else:
@@ -231,9 +279,10 @@ class Screen(Drawn):
         text = event.data
         path = text.strip().strip("'\"").replace("\\ ", " ")
         if image_at(self.root / path):
-            text = f'@"{path}" '
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        self.buffer.insert_text(self.pastes.fold(text))
+            self.buffer.insert_text(f'@"{path}" ')
+        else:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+            self.buffer.insert_text(self.pastes.fold(text))
 
     def words(self) -> list[str]:
         """List what Tab completes to."""
@@ -247,7 +296,8 @@ class Screen(Drawn):
     def submit(self, text: str) -> None:
         """Begin what a message or a command asks for."""
         self.terminal.say(f"\n> {text}", BOLD)
-        text = self.pastes.unfold(text)
+        typed, text = text, self.pastes.unfold(text)
+        self.drafts[text] = typed
         if text in ("exit", "quit"):
             text = "/exit"
         name, _, rest = text[1:].partition(" ")
@@ -259,7 +309,7 @@ class Screen(Drawn):
                 return
             work = self.commands[name](rest.strip())
         else:
-            work = self.reply(text)
+            work = self.reply(text, typed)
         self.begin(work)
 
     def begin(self, work: Awaitable[object]) -> None:
@@ -294,12 +344,13 @@ class Screen(Drawn):
     async def do_undo(self, rest: str) -> None:
         """take back your last message and what followed; files stay"""
         prompt = self.take_back()
+        prompt = self.drafts.get(prompt) or self.pastes.fold(prompt)
         draft = self.buffer.document
         if draft.text:
             self.buffer.history.append_string(prompt)  # Up shows it
             self.buffer.reset(draft)
         else:
-            self.buffer.insert_text(self.pastes.fold(prompt))
+            self.buffer.insert_text(prompt)
 
     async def do_exit(self, rest: str) -> None:
         """leave"""
@@ -308,3 +359,8 @@ class Screen(Drawn):
 
     do_quit = do_exit
     do_clear = Drawn.do_new
+
+
+def word_of(answer: str) -> str:
+    """Return an answer in the form of YES, ALWAYS and NO."""
+    return answer.lower().rstrip(".!")

@@ -44,6 +44,7 @@ WAYS = f"""\
   GOOGLE_API_KEY     or GEMINI_API_KEY: Google: {DEFAULT_MODELS["google"]}, or --model"""
 FILE = "config.toml"
 PORTS = (11434, 8080, 1234)  # Ollama, llama.cpp, LM Studio
+MAX_LISTING = 1_000_000  # bytes of a server's list of models
 NO_MODEL = f"""\
 There is no model to talk to. Each of these gives one:
 {WAYS}
@@ -88,22 +89,53 @@ def configured(options: argparse.Namespace) -> Config:
 
 
 def local_models() -> list[tuple[tuple[str, str], str]]:
-    """List the models of servers on this machine: (URL, model), and the two in words."""
+    """List the models of local servers: (URL, model), and a label for the user.
+
+    Names with control characters are omitted.
+    """
     found = list[tuple[tuple[str, str], str]]()
     direct = build_opener(ProxyHandler({}))
     for port in PORTS:
         url = f"http://localhost:{port}/v1"
-        with suppress(OSError, ValueError, LookupError, TypeError):  # another server is there
-            for each in json.load(direct.open(f"{url}/models", timeout=0.5))["data"]:
-                found.append(((url, each["id"]), f"{each['id']} at {url}"))
+        with suppress(OSError, ValueError, LookupError, TypeError):  # a different kind of server
+            listing = direct.open(f"{url}/models", timeout=0.5).read(MAX_LISTING)
+            for model in json.loads(listing)["data"]:
+                name = model["id"]
+                if isinstance(name, str) and name.isprintable():
+                    found.append(((url, name), f"{name} at {url}"))
     return found
+
+
+def remember_model(file: Path, base_url: str, model: str) -> None:
+    """Add a model to the config file, replacing the file in one step.
+
+    Raises ValueError if the new file would set anything but these two.
+    """
+    text = file.read_text("utf-8") if file.exists() else ""
+    settings = {"base_url": base_url, "model": model}
+    added = "".join(f"{name} = {toml_string(value)}\n" for name, value in settings.items())
+    new = f"{added}{text}"  # at the top: below a table header, they would belong to the table
+    try:
+        if tomllib.loads(new) != settings | tomllib.loads(text):
+            raise ValueError("they are set already")
+    except ValueError as error:
+        raise ValueError(f"{file}: set base_url and model there by hand: {error}") from None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(new, "utf-8")
+    part.replace(file)
+
+
+def toml_string(text: str) -> str:
+    """Return text as a TOML basic string."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
-    pick: asks the user for one of some options. If nothing is configured, it is asked which model
-        of this machine to use, and the config file keeps the answer.
+    pick: asks the user to select an option. If nothing is configured, the user selects a model of
+        a local server, which is saved in the config file.
     """
     providers = [KEYS[key] for key in KEYS if os.environ.get(key)]
     if config.base_url:
@@ -112,9 +144,7 @@ def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTP
         providers = [config.provider]
     if not providers and pick and (found := local_models()):
         config.base_url, config.model = pick("Which model, from now on?", options=found)
-        config_folder().mkdir(parents=True, exist_ok=True)
-        with (config_folder() / FILE).open("a", encoding="utf-8") as file:
-            file.write(f'\nbase_url = "{config.base_url}"\nmodel = "{config.model}"\n')
+        remember_model(config_folder() / FILE, config.base_url, config.model)
         providers = ["openai"]
     if not providers:
         raise ValueError(NO_MODEL)

@@ -44,7 +44,7 @@ your own code: they run without approval.
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
 context_window, tools, mcp and skills (relative to its directory), and
-rules = [["allow", "bash", {{command = "git *"}}], ["deny", "write"]].
+rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
@@ -129,7 +129,7 @@ def chat(options: argparse.Namespace) -> int:
     on_screen = sys.stdout.isatty() and not options.json
     is_typed = sys.stdin and sys.stdin.isatty()
     is_chat = is_typed and on_screen and options.prompt is None
-    prompt = read_prompt(options)
+    typed, prompt = read_prompt(options)
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
@@ -172,7 +172,7 @@ def chat(options: argparse.Namespace) -> int:
                 await asyncio.wait([conversation.starting], timeout=0.1)
                 if conversation.starting.done():
                     conversation.starting.result()  # raises an error for an invalid file
-            work = conversation.talk(prompt) if is_chat else conversation.reply(prompt)
+            work = conversation.talk(typed) if is_chat else conversation.reply(prompt, typed)
             result: Result | None = await work
             return result
 
@@ -193,12 +193,13 @@ def chat(options: argparse.Namespace) -> int:
     return 0 if result.stop_reason in ("completed", "done") else 3
 
 
-def read_prompt(options: argparse.Namespace) -> str:
-    """Return the prompt: --prompt, the words of the command line, and standard input."""
+def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
+    """Return the text that the user typed on the command line, and that text with piped input."""
     texts = [options.prompt or "", " ".join(options.message)]
+    typed = "\n\n".join(filter(str.strip, texts))
     if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
         texts.append(sys.stdin.read())
-    return "\n\n".join(filter(str.strip, texts))
+    return typed, "\n\n".join(filter(str.strip, texts))
 
 
 COMMANDS: dict[str, Command] = {

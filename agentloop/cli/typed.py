@@ -1,10 +1,10 @@
-"""What a user types, as a prompt: long pastes, and the files and images that it names."""
+"""User input as a prompt: pasted text, and attached files and images."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from mimetypes import guess_type
 from pathlib import Path
 
@@ -13,66 +13,84 @@ from ..messages import IMAGE_TYPES, ImagePart, Part, TextPart, UserMessage, text
 from ..toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
-MAX_TEXT = 50_000  # characters of a file that go along
+MAX_TEXT = 50_000  # characters of an attached file
 MOST_FILES = 10_000  # how many files Tab looks at
-LONG = 10  # lines of a paste that is shown whole in the prompt
+LONG = 10  # lines of a paste that the prompt shows in full
 
 
 class Pastes(dict[str, str]):
-    """The long pastes, by the names that the prompt shows in their place until it is sent."""
+    """Pastes by the placeholders that the prompt shows until it is sent.
+
+    A placeholder replaces a long paste, and a paste with an @path: only paths that the user typed
+    attach files.
+    """
 
     def fold(self, text: str) -> str:
-        """Return the text, or a name for it if it is long."""
+        """Return the text, or a placeholder for it."""
         lines = text.count("\n") + 1
-        if lines <= LONG:
+        if lines <= LONG and not NAMED.search(text):
             return text
         name = f"[paste {len(self) + 1}: {lines} lines]"
         self[name] = text
         return name
 
     def unfold(self, text: str) -> str:
-        """Put the pastes where their names stand."""
-        for name, whole in self.items():
-            text = text.replace(name, whole)
-        return text
+        """Replace the placeholders by the pastes."""
+        if not self:
+            return text
+        names = "|".join(map(re.escape, self))
+        return re.sub(names, lambda match: self[match[0]], text)  # one pass: not inside a paste
 
 
-def with_files(prompt: str, root: Path, say: Callable[[str], None]) -> str | list[Part]:
-    """Return the prompt with the files and images that it names as @path, and say which these are.
+async def with_files(
+    prompt: str,
+    typed: str,
+    root: Path,
+    say: Callable[[str], None],
+    confirm: Callable[[str], Awaitable[bool]],
+) -> str | list[Part]:
+    """Return the prompt with the files and images that the user named as @path.
 
-    root: the folder that paths start from.
+    typed: the part of the prompt that the user typed. A pipe or a paste attaches nothing.
+    root: the working folder, the base of relative paths.
+    say: receives a line about each attached or missing file.
+    confirm: receives the path of a file outside the working folder, and returns whether to attach
+        it.
     """
     parts: list[Part] = [TextPart(prompt)]
-    for found in NAMED.findall(prompt):
-        path = found.strip('"')
+    for name in NAMED.findall(typed):
+        path = name.strip('"')
         file = root / Path(path).expanduser()
         if not file.is_file():  # "look at @a.py."
             path = path.rstrip(".,:;!?)")
-            file = root / path
-        if image := image_at(file):
+            file = root / Path(path).expanduser()
+        is_outside = not file.resolve().is_relative_to(root.resolve())
+        if file.is_file() and is_outside and not await confirm(str(file.resolve())):
+            say(f"{path} was not attached.")
+        elif image := image_at(file):
             parts.append(image)
-            say(f"{path} goes along.")
+            say(f"{path} is attached.")
         elif file.is_file():
             text = file.read_text("utf-8", "replace")
             if "\0" in text:
-                say(f"{path} is no text.")
+                say(f"{path} was not attached: it is a binary file.")
                 continue
             parts.append(TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"))
-            say(f"{path} goes along: {len(text):,} characters.")
-        elif "." in path:  # else @ may begin a name
-            say(f"There is no file {path}.")
+            say(f"{path} is attached: {len(text):,} characters.")
+        elif "." in path:  # otherwise @ may start a user name
+            say(f"{path} was not attached: no such file.")
     return parts if parts[1:] else prompt
 
 
 def typed(message: UserMessage) -> str:
-    """Return what was typed, without the files that went along."""
+    """Return the text of a user message without its attached files."""
     if isinstance(message.content, str):
         return message.content
     return text_of(message.content[:1])
 
 
 def image_at(path: Path) -> Part | None:
-    """Return the image in a file, or None if it is no image."""
+    """Return the image in a file, or None for other files."""
     kind = guess_type(path.name)[0]
     if kind in IMAGE_TYPES and path.is_file():
         return ImagePart(data=path.read_bytes(), media_type=kind)
@@ -80,7 +98,7 @@ def image_at(path: Path) -> Part | None:
 
 
 def named_files(root: Path) -> list[str]:
-    """List the files below a folder as one names them in a prompt, but none of SKIPPED folders."""
+    """List the files below a folder as @paths, without the folders in SKIPPED."""
     names = list[str]()
     for folder, folders, files in os.walk(root):
         folders[:] = set(folders).difference(SKIPPED)

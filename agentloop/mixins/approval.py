@@ -3,7 +3,7 @@
 Copy with: the core, common/gate.py.
 
     class MyAgent(Approval, Session, Agent):
-        approval_rules = [Rule("allow", "bash", {"command": "git *"}), Rule("deny", "drop_*")]
+        approval_rules = [Rule("allow", "bash", {"command": "git status*"}), Rule("deny", "drop_*")]
 
     result = await agent.run("Pay 5.")                   # "needs_approval", result.pending
     agent.decide(result.pending[0].id, "deny", note="Not today.")
@@ -131,7 +131,7 @@ class Approval(Gate):
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Answer asks for this tool with yes, as long as its definition stays what it is.
 
-        arguments: a glob for each of some arguments, such as `{"command": "git *"}`. For this very
+        arguments: a glob for each of some arguments, such as `{"command": "git status*"}`. For this very
             text and no other it is `{"command": glob.escape(text)}`.
         Raises ToolError if there is no such tool.
         """

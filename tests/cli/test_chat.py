@@ -61,6 +61,12 @@ def said(request, role="user"):
     return [each["content"] for each in request["messages"] if each["role"] == role]
 
 
+def answer(screen, word, text=None, times=1):
+    """Answer a question as soon as the prompt shows its label, and wait for the text."""
+    screen.expect(QUESTION)
+    return screen.enter(word, text, times)
+
+
 def ask_three(screen):
     """Send three prompts, of which the first has a long answer."""
     for prompt, answer in (("first", "word word"), ("second", "two"), ("third", "three")):
@@ -160,8 +166,8 @@ def test_nothing_hostile_reaches_the_terminal(chat):
     )
     screen.enter("go", "ZXZpbA", 2)
     screen.expect(QUESTION)
-    screen.enter("y", "write")
-    screen.enter("always", "the end")
+    answer(screen, "y", "write")
+    answer(screen, "always", "the end")
     screen.enter("again", "failed: 400: ")
     raw = screen.raw.read_text("utf-8", "replace")
     ours = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\x1b[=>()][B0]?|\r+\n|\r|\x1b\[>4;\d+m", "", raw)
@@ -175,11 +181,11 @@ def test_what_is_allowed_once_is_asked_for_again_and_a_refusal_says_why(chat, pr
     screen = chat([LEDGER], [LEDGER], [write], "done")
     screen.enter("go", QUESTION)
     assert "timeout" not in screen.expect("│ echo ran >> ledger")
-    screen.press("Enter")  # is no answer
-    screen.enter("y", "│ echo ran >> ledger", 2)
+    screen.press("Enter")  # not an answer
+    answer(screen, "y", "│ echo ran >> ledger", 2)
     wait_for(lambda: lines_of(project / "ledger") == ["ran"], screen)
-    screen.enter("no", "+one")
-    screen.enter("call it old.txt", "done")
+    answer(screen, "no", "+one")
+    answer(screen, "call it old.txt", "done")
     assert lines_of(project / "ledger") == ["ran"]
     assert not (project / "new.txt").exists()
     results = said(screen.server.requests[-1], "tool")
@@ -192,31 +198,53 @@ def test_always_is_for_a_prefix_or_for_edits_in_this_session_and_nothing_else(ch
     (project / "a").write_text("1")
     edit = ("edit", {"path": "a", "old_text": "1", "new_text": "2"})
     write = ("write", {"path": "b", "content": "3"})
-    one, two, three = (("bash", {"command": f"touch {n}"}) for n in "123")
+    one, two, three = (("bash", {"command": f"ls {name}"}) for name in ("-l", "-a", "a"))
     screen = chat([one], [two, three], [edit], [write], [LEDGER], "done")
-    screen.enter("go", "always (touch *)")
-    screen.enter("a", "always (each edit)")
-    assert {path.name for path in project.iterdir()} == {"1", "2", "3", "a"}
-    screen.enter("always", "always (this command)")
+    screen.enter("go", "always (ls *)")
+    answer(screen, "a", "always (each edit)")
+    answer(screen, "always", "always (this command)")
     assert ((project / "a").read_text(), (project / "b").read_text()) == ("2", "3")
-    screen.enter("n", "done")
+    answer(screen, "n", "done")
     assert not (project / "ledger").exists()
 
 
-def test_a_question_shows_all_and_is_not_answered_by_what_was_typed_before(chat):
+def test_a_draft_does_not_answer_a_question_and_enter_queues_it(chat, project):
     hold = threading.Event()
-    command = f"echo {'x' * 300} # the\u200b end"
-    screen = chat(["wait ", hold, ("bash", {"command": command})], "done", columns=60)
+    screen = chat(["wait ", hold, LEDGER], "done", "next answer")
     screen.enter("go", "wait")
-    screen.type("yes")
-    screen.expect("> yes")
+    screen.type("make it really eas")
+    screen.expect("> make it really eas")
     hold.set()
+    screen.expect("│ echo ran >> ledger")
+    screen.expect("A question is open")
+    screen.enter("y", "next: make it really easy")
+    assert not (project / "ledger").exists()
+    answer(screen, "n", "next answer")
+    assert not (project / "ledger").exists()
+    assert said(screen.server.requests[-1])[-1] == "make it really easy"
+
+
+def test_keys_typed_as_a_question_appears_belong_to_a_draft(chat, project):
+    hold = threading.Event()
+    screen = chat(["wait ", hold, LEDGER], "done", "next answer")
+    screen.enter("go", "wait")
+    hold.set()
+    screen.expect("│ echo ran >> ledger")
+    screen.type("y")
+    screen.press("Enter")
+    screen.expect("next: y\n")
+    assert not (project / "ledger").exists()
     screen.expect(QUESTION)
+
+
+def test_a_question_shows_the_whole_command(chat):
+    command = f"echo {'x' * 300} # the\u200b end"
+    screen = chat([("bash", {"command": command})], "done", columns=60)
+    screen.enter("go", QUESTION)
     shown = screen.expect("\\u200b end")
     inside = "".join(re.findall(r"^│ (.*?) *│$", shown, re.MULTILINE))
     assert inside.replace(" ", "") == command.replace("\u200b", "\\u200b").replace(" ", "")
-    screen.enter("no", "done")
-    screen.expect("> yes")  # it waits again
+    answer(screen, "no", "done")
 
 
 def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, project):
@@ -438,7 +466,9 @@ def test_an_image_goes_along_by_its_name_or_pasted(chat, project):
     for name in ("shot one.png", "number two.png"):
         (project / name).write_bytes(PNG)
     screen = chat("I see none.", "I see both.")
-    assert "(There is no file three.png.)" in screen.enter("@three.png", "I see none.")
+    assert "(three.png was not attached: no such file.)" in screen.enter(
+        "@three.png", "I see none."
+    )
     screen.paste(f"'{project}/shot one.png'")
     screen.expect("shot one.png")
     screen.type("@two")
@@ -489,7 +519,7 @@ def test_ways_to_leave(chat, leave):
 def test_words_that_mean_yes(chat, project, word):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
-    screen.enter(word, "done")
+    answer(screen, word, "done")
     assert lines_of(project / "ledger") == ["ran"]
 
 
@@ -497,7 +527,7 @@ def test_a_terminal_without_cursor_movement(chat, project):
     screen = chat("one", [LEDGER], "two", term="dumb")
     screen.enter("first", "one")
     screen.enter("second", QUESTION)
-    screen.enter("yes", "two")
+    answer(screen, "yes", "two")
     assert lines_of(project / "ledger") == ["ran"]
     assert not re.search(r"\x1b\[[\d;]*m", screen.raw.read_text()), "no colours"
     screen.enter("/exit")
@@ -665,7 +695,7 @@ def test_a_mode_allows_edits_and_still_asks_for_commands(chat, project):
     screen = chat([WRITE, LEDGER], "done")
     screen.press("BTab")
     screen.enter("go", "│ echo ran >> ledger")
-    screen.enter("n", "done")
+    answer(screen, "n", "done")
     assert (project / "new.txt").exists()
     assert not (project / "ledger").exists()
 
@@ -702,7 +732,7 @@ def test_several_edits_are_shown_as_one_diff(chat, project):
     shown = screen.expect("+TWO")
     for line in ("-one", "-two", "+ONE", "+TWO"):
         assert line in shown
-    screen.enter("y", "done")
+    answer(screen, "y", "done")
     assert (project / "a.py").read_text() == "ONE\nTWO\n"
 
 
@@ -713,10 +743,10 @@ def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
     (project / "c.png").write_bytes(PNG)
     prompt = "what is in @a.py, and in @b.bin? @c.png, @d.py. Ask @anna."
     shown = screen.enter(prompt, "I see.")
-    assert "(a.py goes along: 12 characters.)" in shown
-    assert "(b.bin is no text.)" in shown
-    assert "(c.png goes along.)" in shown
-    assert "(There is no file d.py.)" in shown
+    assert "(a.py is attached: 12 characters.)" in shown
+    assert "(b.bin was not attached: it is a binary file.)" in shown
+    assert "(c.png is attached.)" in shown
+    assert "(d.py was not attached: no such file.)" in shown
     assert "anna.)" not in shown
     assert "answer = 42" not in shown
     assert "answer = 42" in str(said(screen.server.requests[0]))
@@ -803,7 +833,7 @@ def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_i
     screen.press("G")
     wait_for(lambda: "line 9999" in screen.do("capture-pane", "-p"), screen)
     screen.press("q")
-    screen.enter("y", "done")
+    answer(screen, "y", "done")
     assert (project / "new.txt").read_text() == text
 
 
@@ -911,3 +941,23 @@ def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):
     screen = chat(server=screen.server, options=["--prompt", "go"], wait=False, PYTHONPATH=path)
     screen.expect("done")
     assert screen.status() == 0
+
+
+def test_a_pasted_path_attaches_nothing_and_a_typed_path_outside_the_folder_is_confirmed(
+    chat, project, tmp_path
+):
+    (project / "shop.py").write_text("inside = 1\n")
+    (tmp_path / "secret.txt").write_text("outside = 2\n")
+    screen = chat("one", "two", "three")
+    screen.type("why? ")
+    screen.paste("error in @shop.py and @../secret.txt")
+    screen.expect("[paste 1: 1 lines]")
+    screen.press("Enter")
+    screen.expect("one\n")
+    assert said(screen.server.requests[0]) == ["why? error in @shop.py and @../secret.txt"]
+    for reply, text in (("no", "two"), ("yes", "three")):
+        screen.enter("read @../secret.txt", "attach it: yes or no >")
+        screen.enter(reply, f"{text}\n")
+    refused, attached = (str(said(request)[-1]) for request in screen.server.requests[1:])
+    assert "outside = 2" not in refused
+    assert "outside = 2" in attached

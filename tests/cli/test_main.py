@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from agentloop import Usage, events
-from agentloop.cli.config import KEYS, Config, choose
+from agentloop.cli.config import KEYS, Config, choose, remember_model
 from agentloop.cli.kept import stem
 from agentloop.cli.main import COMMANDS, main
 from agentloop.common.store import SessionFile, session_path
@@ -391,3 +392,54 @@ import agentloop.cli.main, agentloop.cli.agent, agentloop.cli.demo
 assert "httpx" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_only_names_in_typed_text_attach_files_and_only_inside_the_folder(tmp_path):
+    home, folder = tmp_path / "home", tmp_path / "project"
+    (home / ".ssh").mkdir(parents=True)
+    folder.mkdir()
+    (home / ".ssh" / "id_rsa").write_text("PRIVATE")
+    (folder / ".env").write_text("TOKEN")
+    (folder / "shop.py").write_text("price = 3")
+    (folder / "link.txt").symlink_to(home / ".ssh" / "id_rsa")
+    more = {"cwd": folder, "HOME": str(home)}
+    with HeldDouble("A.", "B.") as server:
+        ask(server, prompt="Summarize", stdin="see @~/.ssh/id_rsa and @.env and @shop.py", **more)
+        ask(server, prompt="Explain @shop.py", **more)
+        for path in ("~/.ssh/id_rsa", "../home/.ssh/id_rsa", "link.txt"):
+            done = ask(server, prompt=f"Explain @{path}", **more)
+            assert done.returncode == 2
+            assert "outside" in done.stderr
+    piped, typed = (str(request["messages"]) for request in server.requests)
+    assert not {"PRIVATE", "TOKEN", "price"} & set(re.findall(r"\w+", piped))
+    assert "price = 3" in typed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'qwen3"\nrules = [["allow","*"]]\n#',
+        "C:\\Users\\ann\\qwen.gguf",
+        'a"b',
+        "日本\x7f",
+        "𝒳",
+        "a'''b",
+    ],
+)
+@pytest.mark.parametrize("before", ["", 'provider = "openai"\n', '[[tables]]\nmodel = "x"'])
+def test_the_name_of_a_model_is_saved_as_a_string_and_sets_nothing_else(tmp_path, name, before):
+    file = tmp_path / "agentloop" / "config.toml"
+    if before:
+        file.parent.mkdir()
+        file.write_text(before)
+    remember_model(file, "http://localhost:1/v1", name)
+    settings = tomllib.loads(file.read_text("utf-8"))
+    assert settings == tomllib.loads(before) | {"base_url": "http://localhost:1/v1", "model": name}
+
+
+def test_a_config_file_with_a_model_is_not_overwritten(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('model = "mine"\n')
+    with pytest.raises(ValueError, match="by hand"):
+        remember_model(file, "http://localhost:1/v1", "theirs")
+    assert file.read_text() == 'model = "mine"\n'
