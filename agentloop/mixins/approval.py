@@ -131,8 +131,8 @@ class Approval(Gate):
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Answer asks for this tool with yes, as long as its definition stays what it is.
 
-        arguments: a glob for each of some arguments, such as `{"command": "git status*"}`. For this very
-            text and no other it is `{"command": glob.escape(text)}`.
+        arguments: a glob for each of some arguments, such as `{"command": "git log*"}`. For exactly
+            this text it is `{"command": glob.escape(text)}`.
         Raises ToolError if there is no such tool.
         """
         definition = asdict(find_tool(tool, self.toolset()))

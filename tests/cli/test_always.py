@@ -59,7 +59,7 @@ ls: ls ~/.ssh, ls /root, ls; x, ls & x
 head a: head /etc/shadow, head .netrc
 echo a: echo a > app.py, echo $SECRET, echo {a..b}, echo $(x), echo a | sh, echo a && rm b
 date: date -s tomorrow
-wc a: wc ~/.netrc, wc a; rm a
+wc a: wc ~/.netrc, wc a; rm a, wc --files0-from=/etc/passwd, wc a & rm a, wc a > b
 env: env ./x.sh
 python a.py: python b.py, python -c x
 bash a.sh: bash b.sh
