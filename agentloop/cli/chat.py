@@ -188,7 +188,7 @@ class Screen(Drawn):
 
     @property
     def is_answering(self) -> bool:
-        """Whether the text in the prompt, or the next key, belongs to the open question."""
+        """Return whether the text in the prompt, or the next key, belongs to the open question."""
         if not self.question:
             return False
         begun = self.typed_at if self.buffer.text else monotonic()
@@ -196,7 +196,7 @@ class Screen(Drawn):
 
     @property
     def prompt(self) -> str:
-        """The label before the cursor."""
+        """Return the label before the cursor."""
         return self.label if self.is_answering else "> "
 
     # ---- typing
