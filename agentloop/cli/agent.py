@@ -1,4 +1,4 @@
-"""The coding agent of the command, a conversation with it, and its slash commands."""
+"""A conversation with the coding agent, and its slash commands."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from .terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
 from .typed import typed, with_files
 
 SYSTEM_PROMPT = (
-    "You are a coding agent in a terminal, at work in the user's current folder. Look at what is "
-    "there before you change it, change no more than the task needs, and run the tests if there "
-    "are any. Say briefly what you did and what you found. In a message, @path names a file, "
-    "and what it says follows."
+    "You are a coding agent in a terminal, and work in the user's current directory. Look at "
+    "existing files before you change them, change no more than the task requires, and run the "
+    "tests if there are any. Report briefly what you did and found. In a message, @path mentions a "
+    "file, whose content follows."
 )
-STOPPED = {  # the stop reason of a run that ended early: what to do about it
+STOPPED = {  # advice by the stop reason of a run that ended early
     "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
     "limit:length": "the model can say no more at once: tell it to go on",
 }
@@ -54,15 +54,16 @@ NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the
 
 
 class Chat:
-    """One conversation. Use it with `with`: it has an event loop as long as it lasts.
+    """A conversation, and a context manager that owns an event loop.
 
-    root: the folder to work in.
-    yes: allow everything without asking. rules: what is allowed, asked for or denied.
-    tools: tools besides those for files and commands; they run without asking.
-    window: the size of the model's context window in tokens, if the user says it.
+    root: the working directory.
+    yes: allow all calls without approval. rules: the approval rules.
+    tools: tools in addition to the file and shell tools; they run without approval.
+    window: the size of the model's context window in tokens, if configured.
     settings: further settings of the agent.
 
-    A method `do_x` is the command /x, and its docstring the help. It gets what follows the command.
+    A method `do_x` implements the command /x, and its docstring is the help text. The argument is
+    the text after the command.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class Chat:
         self.terminal, self.root = terminal, root
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
         self.workspace, self.shell = Workspace(root), Shell(root)
-        self.own_shell = Shell(root)  # of the user, for !COMMAND
+        self.own_shell = Shell(root)  # for !COMMAND of the user
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.shown = Shown(terminal)
-        self.starting: asyncio.Future[None] | None = None  # the MCP servers: a prompt waits
+        self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
             f"It is {datetime.now().date()}. The folder is {root}, the system {platform.system()}."
         )
@@ -112,7 +113,7 @@ class Chat:
         self.runner.close()
 
     async def start_servers(self, path: str, opened: AsyncExitStack) -> None:
-        """Start the MCP servers of a file, and name those that do not start."""
+        """Start the MCP servers of a file, and report servers that fail to start."""
         self.note("Starting the MCP servers ...")
         servers = await opened.enter_async_context(mcp_servers(path))
         self.settings["mcp_servers"] = self.agent.mcp_servers = servers
@@ -121,7 +122,7 @@ class Chat:
                 self.terminal.say(str(server.error), RED)
 
     async def greet(self) -> None:
-        """Say which session this is, show its last exchange, and name the calls cut off in it."""
+        """Print the session's name, its last exchange, and its interrupted calls."""
         name, messages = self.agent.session, self.agent.messages
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
@@ -136,11 +137,11 @@ class Chat:
                 self.note(f"It is unknown what came of this call: {call}")
 
     def note(self, text: str) -> None:
-        """Print a remark of the program."""
+        """Print a note from the program."""
         self.terminal.say(f"({text})", DIM)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
-        """Deny a call, as there is nobody to ask."""
+        """Deny a call, because no user can approve it."""
         self.note(NOBODY)
         return False
 
@@ -152,7 +153,7 @@ class Chat:
         )
 
     def show(self, event: events.Event) -> None:
-        """Show an event."""
+        """Display an event."""
         self.shown(event)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
@@ -182,7 +183,7 @@ class Chat:
         return result
 
     async def run_command(self, command: str) -> None:
-        """Run a command of the user's, and let the model read what it printed."""
+        """Run a command of the user, and add its output to the conversation."""
         self.show(events.ToolCallEvent("!", {"command": command}, "!"))
         result = "The user stopped it."
         try:
@@ -194,13 +195,13 @@ class Chat:
         self.show(events.ToolResultEvent("!", result, "!"))
 
     def usage(self) -> str:
-        """Say in words what the conversation has used so far."""
+        """Return a description of the tokens and the cost of the conversation."""
         bill = self.agent.bill
         cost = f", ${bill.cost:.4f}" if bill.cost else ""
         return f"{bill.usage.input_tokens:,} tokens in, {bill.usage.output_tokens:,} out{cost}"
 
     async def meter(self) -> tuple[str, str]:
-        """Say in tokens how full the context window is, and of what."""
+        """Return the used tokens of the context window, in total and by kind."""
         context = await self.agent.context()
         start = len(context) - len(self.agent.messages)
         system, messages = message_tokens(context[:start]), message_tokens(context[start:])
@@ -209,7 +210,7 @@ class Chat:
         return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
 
     async def use_session(self, name: str) -> None:
-        """Close this session, and go on with the one of this name."""
+        """Close the current session, and continue with the session of this name."""
         self.settings["session"] = name
         agent = CodingAgent(**self.settings)
         self.agent.close()
@@ -217,9 +218,9 @@ class Chat:
         await self.greet()
 
     def take_back(self) -> str:
-        """Forget the newest prompt and what followed it. Return the prompt.
+        """Remove the newest prompt and the records after it, and return the prompt.
 
-        What was paid stays on the bill. The files that the agent has changed since are named.
+        The cost remains part of the bill. A note names the files that the agent has changed since.
         Raises ValueError if there is no prompt.
         """
         log, before = [*self.agent.log], self.agent.conversation
@@ -233,7 +234,7 @@ class Chat:
                 if call.name in EDITS:
                     files[str((call.parsed or {}).get("path"))] = None
         self.agent.load_history(view(log[:at]))
-        self.agent.record(Fork())  # from here on, these are the requests that were paid
+        self.agent.record(Fork())  # the following records represent all requests so far
         for request in before.requests:
             self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
@@ -245,11 +246,11 @@ class Chat:
     # ---- commands
 
     async def do_new(self, rest: str) -> None:
-        """begin anew, in a session of its own"""
+        """start a new session"""
         await self.use_session(free_name(self.root))
 
     async def do_resume(self, rest: str) -> None:
-        """go on with the session NAME; its beginning will do, Tab completes"""
+        """continue the session NAME; a unique prefix suffices, Tab completes"""
         kept = [each for each in sessions_of(self.root) if each.name != self.agent.session]
         names = rest, f"{stem(self.root)}-{rest}"
         exact = [each for each in kept if each.name in names]
@@ -261,7 +262,7 @@ class Chat:
             self.terminal.say("\n".join(["There are these other sessions:", *lines]))
 
     async def do_fork(self, rest: str) -> None:
-        """go on in a copy (called NAME); this session stays as it is"""
+        """continue in a copy (named NAME); this session remains unchanged"""
         before = self.agent
         name = f"{stem(self.root)}-{rest}" if rest else free_name(self.root)
         try:
@@ -274,20 +275,20 @@ class Chat:
         self.note(f"This is session {name} now; {before.session} stays as it was.")
 
     async def do_model(self, rest: str) -> None:
-        """go on with the model NAME of the same provider"""
+        """switch to the model NAME of the same provider"""
         old: Any = self.agent.llm
         if rest:
             self.agent.llm = self.settings["llm"] = type(old)(rest, base_url=old.base_url)
         self.note(f"The model is {self.agent.llm.model}.")
 
     async def do_compact(self, rest: str) -> None:
-        """let the model summarize the conversation now, and go on from that"""
+        """summarize the conversation now, and continue from the summary"""
         self.note("The model writes a summary ...")
         if not await self.agent.compact():
             self.note("Nothing was summarized.")
 
     async def do_context(self, rest: str) -> None:
-        """show what fills the context window, the tools, and the bill so far"""
+        """show the use of the context window, the tools, and the cost so far"""
         filled, parts = await self.meter()
         names = ", ".join(tool.name for tool in self.agent.toolset())
         self.terminal.say(f"{filled}: {parts}\ntools: {names}\nso far: {self.usage()}")

@@ -1,4 +1,4 @@
-"""The chat in a terminal: the prompt stays at the bottom, and what is said goes by above it."""
+"""The chat in a terminal: the prompt at the bottom, the conversation scrolling above."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .kept import is_cut_off, sessions_of
 from .terminal import BOLD, RED, cut, exact, one_line
 from .typed import Pastes, image_at, named_files
 
-HISTORY = "~/.agentloop/history"  # beside the sessions
+HISTORY = "~/.agentloop/history"  # next to the sessions
 GO_ON = "The run was cut off. Enter goes on with it."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
@@ -47,10 +47,10 @@ A line that ends with \\ goes on in the next."""
 
 
 class Screen(Drawn):
-    """A chat with somebody who types.
+    """An interactive chat.
 
-    work: the task of the current input. queue: the inputs that wait for it to end.
-    question: the future of an answer that the user is asked for.
+    work: the task of the current input. queue: the inputs after the current input.
+    question: a future for the answer to an approval request.
     """
 
     pick = staticmethod(choice)
@@ -60,7 +60,7 @@ class Screen(Drawn):
         self.work: asyncio.Task[None] | None = None
         self.queue = list[str]()
         self.question: asyncio.Future[str] | None = None
-        self.leaves = False  # at the next Ctrl-C
+        self.leaves = False  # whether the next Ctrl-C leaves
         self.pastes = Pastes()
         self.drafts: dict[str, str] = {}  # sent prompts as they were typed, with placeholders
         self.standing = list[Always]()
@@ -86,9 +86,9 @@ class Screen(Drawn):
         self.buffer.on_text_changed += self.begin_text
 
     async def talk(self, first: str) -> None:
-        """Answer the first message, if it is not empty, and what is typed until the user leaves."""
+        """Answer the first message, unless empty, and further input until the user leaves."""
         output = self.session.output
-        # prompt_toolkit turns bracketed paste off for each print: a paste would then come as lines
+        # prompt_toolkit disables bracketed paste at each print, which would split pastes into lines
         vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         with patch_stdout(raw=True):
@@ -110,14 +110,14 @@ class Screen(Drawn):
                 output.flush()
 
     async def read(self) -> None:
-        """Let the user type until they leave."""
-        while True:  # a prompt ends with each line in a terminal without cursor movement
+        """Read input until the user leaves."""
+        while True:  # in a terminal without cursor movement, a prompt ends after each line
             typed = await self.session.prompt_async()
             self.buffer.text = typed
             self.enter()
 
     async def tick(self) -> None:
-        """Keep the status line up to date."""
+        """Update the status line."""
         shown: object = None
         while True:
             live = self.text, self.output, self.prompt, int(monotonic())
@@ -138,12 +138,12 @@ class Screen(Drawn):
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
-        # the newest of them, so that they fit on the screen
+        # the last lines, to fit on the screen
         lines = ["", *self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
         return ANSI("\n".join([*lines, self.prompt]))
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
-        """Ask the user about a call, and show it whole. Return True, or why it is denied."""
+        """Display a complete call and request approval. Return True, or the reason of a denial."""
         if any(approval.covers(call) for approval in self.standing):
             return True
         always = self.draw_question(call)
@@ -202,7 +202,7 @@ class Screen(Drawn):
     # ---- typing
 
     def keys(self) -> KeyBindings:
-        """Say what each key does."""
+        """Return the key bindings."""
         keys = KeyBindings()
         busy = Condition(lambda: bool(self.work))
         edits = Condition(lambda: bool(self.queue) and not self.buffer.text)
@@ -227,7 +227,7 @@ class Screen(Drawn):
         self.is_empty = True
 
     def enter(self, _: object = None) -> None:
-        """Take what was typed."""
+        """Process the typed text."""
         text = self.buffer.text.strip()
         if not text:
             if not self.work and is_cut_off(self.agent.conversation):
@@ -244,19 +244,19 @@ class Screen(Drawn):
             self.take_next()
 
     def take_next(self) -> None:
-        """Begin the first entry of the queue, unless other work goes on."""
+        """Start the first entry of the queue, unless other work is in progress."""
         while self.queue and not self.work:
             self.submit(self.queue.pop(0))
 
     def escape(self, _: object) -> None:
-        """Drop the last entry of the queue. If there is none, stop what goes on."""
+        """Drop the last entry of the queue. If the queue is empty, stop the current work."""
         if self.queue:
             self.queue.pop()
         else:
             self.stop()
 
     def edit_queued(self, _: object) -> None:
-        """Take the last entry of the queue back into the prompt."""
+        """Move the last entry of the queue back into the prompt."""
         self.buffer.insert_text(self.queue.pop())
 
     def stop(self, _: object = None) -> None:
@@ -285,7 +285,7 @@ class Screen(Drawn):
             self.buffer.insert_text(self.pastes.fold(text))
 
     def words(self) -> list[str]:
-        """List what Tab completes to."""
+        """Return the words for Tab completion."""
         typed = self.buffer.text
         if typed.startswith("/resume "):
             return [each.name for each in sessions_of(self.root)]
@@ -294,7 +294,7 @@ class Screen(Drawn):
         return named_files(self.root)
 
     def submit(self, text: str) -> None:
-        """Begin what a message or a command asks for."""
+        """Start the work for a message or a command."""
         self.terminal.say(f"\n> {text}", BOLD)
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
@@ -303,7 +303,7 @@ class Screen(Drawn):
         name, _, rest = text[1:].partition(" ")
         if text.startswith("!"):
             work: Awaitable[object] = self.run_command(text[1:])
-        elif text.startswith("/") and name.isalpha():  # /etc/hosts begins a message
+        elif text.startswith("/") and name.isalpha():  # a message may start with /etc/hosts
             if name not in self.commands:
                 self.note(f"There is no /{name}. /help says what there is.")
                 return
@@ -313,13 +313,13 @@ class Screen(Drawn):
         self.begin(work)
 
     def begin(self, work: Awaitable[object]) -> None:
-        """Begin some work."""
+        """Start a task for some work."""
         self.leaves = False
         self.began = monotonic()
         self.work = asyncio.ensure_future(self.finish(work))
 
     async def finish(self, work: Awaitable[object]) -> None:
-        """Wait for some work, and be ready for the next."""
+        """Wait for the current work, then start the next entry of the queue."""
         try:
             await work
         except asyncio.CancelledError:
@@ -342,12 +342,12 @@ class Screen(Drawn):
         self.terminal.say("\n".join([*lines, KEYS]))
 
     async def do_undo(self, rest: str) -> None:
-        """take back your last message and what followed; files stay"""
+        """remove your last message and the answer; files remain unchanged"""
         prompt = self.take_back()
         prompt = self.drafts.get(prompt) or self.pastes.fold(prompt)
         draft = self.buffer.document
         if draft.text:
-            self.buffer.history.append_string(prompt)  # Up shows it
+            self.buffer.history.append_string(prompt)  # available with Up
             self.buffer.reset(draft)
         else:
             self.buffer.insert_text(prompt)

@@ -1,4 +1,4 @@
-"""The coding agent of the command."""
+"""The coding agent of the chat."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from ..toolkits.mcp import MCPTools
 from ..toolkits.skills import Skills
 from .remembering import Remembering
 
-CUT_OFF = "Your answer was cut off here by an error. Go on where it ends."
+CUT_OFF = "An error interrupted your answer here. Continue at this point."
 
 
 class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
-    """An agent that asks before it acts. What it said before an answer was cut off is kept.
+    """An agent whose actions require approval. Text before an interruption is preserved.
 
-    workspace: where its tools change files. A change that cannot be made is not asked for.
+    workspace: the workspace of the file tools. Impossible changes are rejected without approval.
     """
 
     workspace: Workspace | None = None
 
     async def judge(self, judgment: Judgment) -> Judgment:
         call = judgment.call
-        is_first = self.conversation.open_calls[0].call.id == call.id  # the others may build on it
+        is_first = (
+            self.conversation.open_calls[0].call.id == call.id
+        )  # later calls may depend on it
         if self.workspace and is_first:
             trouble = await rehearse(self.workspace, call)
             if trouble:
@@ -61,14 +63,14 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
 
 
 class Rehearsal(Workspace):
-    """A workspace whose tools change nothing."""
+    """A workspace whose tools check changes without writing files."""
 
     def _change(self, target: Path, before: bytes, data: bytes) -> None:
         pass
 
 
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:
-    """Return why a write or an edit cannot be made, or "" if it can. Nothing is changed."""
+    """Return why a write or an edit is impossible, or "" if possible. No file is changed."""
     twin = Rehearsal(workspace.root)
     twin.seen = dict(workspace.seen)
     for tool in (twin.write, twin.edit, twin.multi_edit):

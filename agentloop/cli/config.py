@@ -1,4 +1,4 @@
-"""The settings of the options and of the config file: a model to talk to, tools and rules."""
+"""Settings from options and the configuration file: model, tools and approval rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_MODELS = {
     "anthropic": "claude-sonnet-5",
     "google": "gemini-flash-latest",
 }
-KEYS: dict[str, Provider] = {  # the first variable that is set says whose model it is
+KEYS: dict[str, Provider] = {  # the first variable that is set selects the provider
     "OPENAI_BASE_URL": "openai",
     "OPENAI_API_KEY": "openai",
     "ANTHROPIC_API_KEY": "anthropic",
@@ -46,13 +46,13 @@ FILE = "config.toml"
 PORTS = (11434, 8080, 1234)  # Ollama, llama.cpp, LM Studio
 MAX_LISTING = 1_000_000  # bytes of a server's list of models
 NO_MODEL = f"""\
-There is no model to talk to. Each of these gives one:
+No model is configured. Each of these selects a model:
 {WAYS}
-Without a model there is a demo, in which the model is a script: agentloop demo"""
+A demo with a scripted model requires no configuration: agentloop demo"""
 
 
 def config_folder() -> Path:
-    """Return the folder of the config file."""
+    """Return the directory of the configuration file."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "agentloop"
 
 
@@ -60,7 +60,7 @@ Beside = Annotated[str, AfterValidator(lambda name: str(config_folder() / name))
 
 
 class Config(Settings):
-    """The settings of the config file. The files that it names are beside it."""
+    """The settings of the configuration file. Relative file names start from its directory."""
 
     provider: Provider | None = None
     model: str | None = None
@@ -73,7 +73,7 @@ class Config(Settings):
 
 
 def configured(options: argparse.Namespace) -> Config:
-    """Read the config file; options replace its settings. Raises ValueError for a mistake in it."""
+    """Read the configuration file; options override it. Raises ValueError for invalid content."""
     file = config_folder() / FILE
     text = ""
     try:
@@ -154,7 +154,7 @@ def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTP
 
 
 def load_tools(file: str) -> list[Tool]:
-    """Return all tools at the top of a file. Raises ValueError if there are none, and says why."""
+    """Return all tools at the top level of a file. Raises ValueError if there are none."""
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
     try:
@@ -163,5 +163,5 @@ def load_tools(file: str) -> list[Tool]:
         raise ValueError(f"{file}: {type(error).__name__}: {error}") from None
     tools = [each for each in found if isinstance(each, Tool)]
     if not tools:
-        raise ValueError(f"{file}: there is no tool; @tool makes one of a function")
+        raise ValueError(f"{file}: no tool found; @tool turns a function into a tool")
     return tools

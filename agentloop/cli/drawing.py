@@ -1,4 +1,4 @@
-"""What a chat in a terminal looks like: Markdown, calls with their results, changes of files."""
+"""Rendering of a terminal chat: Markdown, calls with their results, file changes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .agent import Chat
 from .always import EDITS, MODES, Always, always_for
 from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 
-FOLDED = 6  # lines of a result that are shown
-MOST_OUTPUT = 10_000  # characters of the newest output of a command
+FOLDED = 6  # maximum number of displayed lines of a result
+MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
 class Drawn(Chat):
-    """A chat that is drawn.
+    """A chat with formatted output.
 
-    text: the unfinished Markdown of a reply. output: the newest output of a running command.
-    calls: a line for each running call, and the changes that it makes to a file, by call id.
-    asked: the ids of calls whose changes were shown in a question.
-    folded: what was not shown whole, each with its title.
-    mode: one of MODES, or "" before the user has chosen one.
+    text: the incomplete Markdown of a reply. output: the recent output of a running command.
+    calls: a line for each running call, and its file changes, by call id.
+    asked: ids of the calls whose changes were displayed in an approval request.
+    folded: texts that were displayed only in part, with titles.
+    mode: a key of MODES, or "" before the user has selected a mode.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -49,7 +49,7 @@ class Drawn(Chat):
         self.shell.on_output = self.own_shell.on_output = self.hear
 
     def next_mode(self, _: object) -> None:
-        """Ask for calls as the next mode says."""
+        """Switch to the approval settings of the next mode."""
         self.mode = next(self.modes)
         approval_mode, unasked = MODES[self.mode]
         rules = [*self.rules, *(Rule("allow", name) for name in unasked)]
@@ -57,7 +57,7 @@ class Drawn(Chat):
         self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
 
     def show(self, event: events.Event) -> None:
-        """Show an event."""
+        """Display an event."""
         match event:
             case events.TextDeltaEvent():
                 self.output = ""
@@ -97,7 +97,7 @@ class Drawn(Chat):
                 pass
 
     def running(self) -> list[str]:
-        """List the running calls, the newest output, and the commands in the background."""
+        """Return lines for running calls, recent output, and background commands."""
         lines = [f"* {line}" for line, _ in self.calls.values()]
         room = self.terminal.width - 2
         lines += [f"  {line[-room:]}" for line in self.output.splitlines()[-3:]]
@@ -107,11 +107,11 @@ class Drawn(Chat):
         return lines
 
     def hear(self, piece: str) -> None:
-        """Take the newest output of a command."""
+        """Append to the recent output of a command."""
         self.output = self.output[-MOST_OUTPUT:] + safe(piece)
 
     def cut_off(self) -> None:
-        """Show what did not come to its end."""
+        """Display incomplete text, calls and output."""
         self.markdown(self.text)
         for line, _ in self.calls.values():
             self.terminal.line(f"* {line}  (cut off)", RED)
@@ -122,7 +122,7 @@ class Drawn(Chat):
         self.text = self.output = ""
 
     def drawn(self, text: str) -> str:
-        """Return Markdown as it looks in this terminal."""
+        """Return Markdown as rendered for this terminal."""
         with self.console.capture() as shown:
             self.console.print(Markdown(safe(text), hyperlinks=False))
         return shown.get().strip("\n")
@@ -133,7 +133,7 @@ class Drawn(Chat):
             print(f"\n{self.drawn(text)}")
 
     def fold(self, text: str, title: str) -> None:
-        """Print all of a short result, and the beginning and the end of a long one."""
+        """Print a short result completely, and the start and the end of a long result."""
         lines = text.strip("\n").splitlines()
         longest = max(map(len, lines), default=0)
         if len(lines) > FOLDED or longest > self.terminal.width - 3:
@@ -144,7 +144,7 @@ class Drawn(Chat):
             self.terminal.line(f"  {line}", DIM)
 
     def fold_diff(self, diff: Text, title: str) -> Text:
-        """Return a diff, or the beginning of one that is longer than the screen."""
+        """Return a diff; if it is longer than the screen, only the first lines."""
         room = max(self.console.height - 10, FOLDED)
         lines = diff.split()
         if len(lines) <= room:
@@ -154,7 +154,7 @@ class Drawn(Chat):
         return Text("\n").join([*lines[:room], more])
 
     def unfold(self, _: object) -> None:
-        """Show whole what was folded last: in a pager, if it is longer than the screen."""
+        """Display the most recently folded text, in a pager if it is longer than the screen."""
         if not self.folded:
             return
         text, title = self.folded.pop()
@@ -166,7 +166,7 @@ class Drawn(Chat):
     def diff(self, tool: str, args: JSON) -> Text | None:
         """Return the changes of a write or an edit, or None for other tools.
 
-        The numbers are those of the lines afterwards.
+        Line numbers refer to the changed file.
         """
         if tool not in EDITS:
             return None
@@ -193,7 +193,7 @@ class Drawn(Chat):
         return shown
 
     def draw_question(self, call: ToolCall) -> Always:
-        """Show all that the user decides on, and return what "always" would allow."""
+        """Display a call that requires approval, and return the permission for "always"."""
         args, name = call.parsed or {}, call.name
         self.asked.add(call.id)
         diff = self.diff(name, args)
@@ -214,7 +214,7 @@ class Drawn(Chat):
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    """Split Markdown into its complete blocks and the one that is still being written."""
+    """Split Markdown into complete blocks and the incomplete last block."""
     end = 0
     for match in re.finditer(r"\n\n(?=\S)", text):
         in_code = text.count("```", 0, match.end()) % 2

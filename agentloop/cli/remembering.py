@@ -1,4 +1,4 @@
-"""The memory files of a folder. The log keeps what they said, so that the page can show it."""
+"""The memory files of a directory, and a record of their text for `agentloop view`."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from ..mixins.instruction_files import InstructionFiles
 
 @frozen
 class Remembered(Mark):
-    """The text of the memory files, which stands in each request of a run."""
+    """The text of the memory files, which is part of every request of a run."""
 
     content: str
 
 
 class Remembering(InstructionFiles):
-    """Shows the memory files to the model, and records their text when a run begins."""
+    """Adds memory files to requests, and records their text at the start of a run."""
 
     def record(self, record: Record) -> None:
         super().record(record)
@@ -24,10 +24,10 @@ class Remembering(InstructionFiles):
 
 
 def memory_files(folder: Path, own: Path) -> list[Path]:
-    """Return the AGENTS.md of the user's `own` folder, and those that are about a folder.
+    """Return the AGENTS.md files of the user's `own` directory and of the given directory.
 
-    These lie in it and above it, up to the root of its repository, which comes first. Where a
-    folder has none, its CLAUDE.md counts.
+    The files of the given directory include its parents up to the root of the repository, which
+    comes first. In a directory without AGENTS.md, CLAUDE.md is used.
     """
     folders = list[Path]()
     for above in [folder, *folder.parents]:

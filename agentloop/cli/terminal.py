@@ -1,8 +1,8 @@
-"""What a terminal is sent: text made safe, and the events of a run as plain lines.
+"""Terminal output: text with escaped control characters, and the events of a run as plain lines.
 
-Text of a model, a tool, a file or a server can hold sequences that move the cursor, set the
-clipboard, or show a command in another order than it has. So all text goes through `safe` before it
-is shown.
+Text from a model, a tool, a file or a server may contain control sequences that move the cursor,
+set the clipboard, or change the displayed order of characters in a command. Therefore `safe`
+processes all text before it is printed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..messages import JSON
 
 UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls (C0, DEL, C1) except tab and line end
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # these turn the direction of text
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that change the text direction
     r"\u00ad\u034f\u115f\u1160\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
-    r"\ufff9-\ufffb\U000e0000-\U000e0fff"  # as on the line before: invisible characters
-    r"\u2028\u2029\ud800-\udfff]"  # other line ends; halves of characters
+    r"\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible characters, as in the previous line
+    r"\u2028\u2029\ud800-\udfff]"  # other line endings; surrogates
 )
-JOINERS = re.compile("[\u200c\u200d]")  # Persian, Hindi and emoji need these invisible characters
+JOINERS = re.compile("[\u200c\u200d]")  # invisible, but required by Persian, Hindi and emoji
 
-# In the text of an error: what broke, the class that raised it, a server's JSON or HTML
+# Parts of error messages: a broken stream, the class of the model, a server's JSON or HTML
 BROKEN = re.compile(
     r"\d+: text/event-stream.*?: \w+\(['\"](.*?)['\"]\):.*|\S+: RemoteProtocolError: ([^(]*\w).*"
 )
@@ -41,17 +41,17 @@ DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
 
 def safe(text: str) -> str:
-    """Spell out what a terminal would obey or not show: the escape character becomes \\x1b."""
+    """Escape control characters and invisible characters: the escape character becomes \\x1b."""
     return UNSAFE.sub(_spelled_out, text.replace("\r\n", "\n"))
 
 
 def exact(text: str) -> str:
-    """Do as `safe`, and spell out joiners too: for text that somebody decides on."""
+    """Escape text as `safe` does, including joiners: for text that requires a decision."""
     return JOINERS.sub(_spelled_out, safe(text))
 
 
 def one_line(text: str) -> str:
-    """Do as `safe`, and put all into one line."""
+    """Escape text as `safe` does, and join its lines into a single line."""
     return safe(text).replace("\t", " ").replace("\n", "\\n")
 
 
@@ -60,12 +60,12 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """Replace the end of a line that is longer than `width` characters by "..."."""
+    """Shorten a line to `width` characters, with "..." at the end."""
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
 def plain(error: object) -> str:
-    """Return the words of a provider's error, in one line.
+    """Return the message of a provider's error in one line.
 
     'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
     """
@@ -76,12 +76,12 @@ def plain(error: object) -> str:
 
 
 def arguments_of(args: JSON) -> str:
-    """Return the arguments of a call in one line, without their names; of bash, the command."""
+    """Return the arguments of a call in one line, without names; for bash, only the command."""
     return one_line(str(args.get("command") or " ".join(map(str, args.values()))))
 
 
 def outline(result: str) -> str:
-    """Return the end of a result in one line, and how many lines it has."""
+    """Return the last lines of a result in one line, with the number of lines."""
     lines = [line.strip() for line in result.split("\n") if line.strip()]
     if len(lines) > 2:
         lines[:-2] = [f"[{len(lines)} lines]"]
@@ -89,7 +89,7 @@ def outline(result: str) -> str:
 
 
 class Terminal:
-    """Text that is written to a stream, in colour if that is a screen."""
+    """Writes text to a stream, in colour if the stream is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
@@ -101,7 +101,7 @@ class Terminal:
         return shutil.get_terminal_size((100, 0)).columns
 
     def say(self, text: str, style: str = "") -> None:
-        """Print lines of any length. All output goes through here: `safe` text, our own style."""
+        """Print lines of any length. All output passes this method, which escapes the text."""
         text = safe(text)
         if style and self.colour:
             text = "\n".join(fill(line, self.width - 1) for line in text.split("\n"))
@@ -109,12 +109,12 @@ class Terminal:
         print(text, file=self.stream, flush=True)
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line, cut to the width of the screen."""
+        """Print one line, shortened to the width of the terminal."""
         self.say(cut(one_line(text), self.width - 1), style)
 
 
 class Log(logging.Handler):
-    """A log on the terminal: of warnings, and of requests to the model that are tried again."""
+    """Prints log messages: warnings, and retries of model requests."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Log(logging.Handler):
 
 
 class Shown:
-    """Events as plain lines. `says=False` hides the model's own text."""
+    """Prints events as plain lines. `says=False` omits the text of the model."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
@@ -146,6 +146,6 @@ class Shown:
 
 
 def print_json(event: events.Event) -> None:
-    """Print an event as a line of JSON: the name of its class as "type", and its fields."""
+    """Print an event as a line of JSON: the class name as "type", and the fields."""
     fields = {"type": type(event).__name__} | asdict(event)
     print(json.dumps(fields, default=str), flush=True)

@@ -14,7 +14,7 @@ from ..toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 MAX_TEXT = 50_000  # characters of an attached file
-MOST_FILES = 10_000  # how many files Tab looks at
+MOST_FILES = 10_000  # maximum number of files for Tab completion
 LONG = 10  # lines of a paste that the prompt shows in full
 
 

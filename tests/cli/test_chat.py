@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from agentloop import AssistantMessage
+from agentloop.cli.coding import CUT_OFF
 from agentloop.common.store import read_log
 from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
@@ -344,7 +345,7 @@ def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
     screen.expect("the rest")
     sent = screen.server.requests[-1]
     assert said(sent, "assistant") == ["half of it"]
-    assert said(sent) == ["go", "Your answer was cut off here by an error. Go on where it ends."]
+    assert said(sent) == ["go", CUT_OFF]
 
 
 def test_a_run_that_ends_too_early_says_what_to_do(chat):
