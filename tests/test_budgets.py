@@ -16,11 +16,11 @@ SHARE = 0.96
 CEILINGS = {
     "package": (66_000, ["agentloop/**/*.py"]),
     "core": (19_000, ["agentloop/*.py", "agentloop/common/*.py"]),
-    "models": (17_000, ["agentloop/models/*.py"]),
-    "mixins": (16_500, ["agentloop/mixins/*.py"]),
-    "toolkits": (12_000, ["agentloop/toolkits/*.py"]),
-    "cli": (4_500, ["agentloop/cli/*.py"]),
-    "chat": (11_500, ["examples/agentloop_chat/*.py"]),
+    "models": (17_000, ["agentloop/models/**/*.py"]),
+    "mixins": (16_500, ["agentloop/mixins/**/*.py"]),
+    "toolkits": (12_000, ["agentloop/toolkits/**/*.py"]),
+    "cli": (4_500, ["agentloop/cli/**/*.py"]),
+    "chat": (11_500, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
 CHAT_IS_A_PROGRAM = (ROOT / "examples" / "agentloop_chat").is_dir()

@@ -14,7 +14,7 @@ from agentloop.mixins.durable import Durable
 
 
 class MyAgent(Agent, Durable):
-    """Each request is a step, and each call."""
+    """Each model request is a step; each tool call is two."""
 
 
 @tool("Book a room")

@@ -91,7 +91,7 @@ class Live(Loop):
                 await DBOS.write_stream_async("events", told)
 
 
-class Worker(Agent, Durable, Live):  # at the right of Durable, Live is inside the steps
+class Worker(Agent, Durable, Live):  # after Durable, Live runs inside the steps
     tools = (book,)
 
 
