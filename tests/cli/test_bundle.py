@@ -224,6 +224,7 @@ def test_a_file_is_taken_apart_and_the_rest_of_it_stays_as_it_was(tmp_path):
     whole = f"{HEAD}{LOOP}".splitlines()
     changes = unified_diff(whole, texts["loop.py"].splitlines(), n=0, lineterm="")
     assert [line for line in changes if line[1:] and line[:2] not in ("--", "++", "@@")] == [
+        "-Copy with: nothing else.",
         "-from __future__ import annotations",
         "-from .data import (",
         "-    size,",
