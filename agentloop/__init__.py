@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from .agent import Agent
+from .common.gate import Gate, Judgment, Verdict
 from .common.prices import Price
 from .common.records import dump_record, load_record
+from .common.store import read_log, session_path
+from .common.tokens import context_window, message_tokens, tool_tokens
 from .depends import Depends, current_agent, current_call
 from .errors import (
     AgentBusy,
@@ -47,9 +50,15 @@ from .loop import ChatModel, Loop, Request
 from .messages import (
     AssistantMessage,
     FilePart,
+    Fork,
     ImagePart,
+    Mark,
     Message,
+    Part,
+    Record,
     Result,
+    RunStart,
+    SideRequest,
     Stop,
     Summary,
     SystemMessage,
@@ -75,6 +84,7 @@ from .mixins.session import Session, sessions
 from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, call, validate
 from .tools import Tool, tool
+from .transcript import newest_prompt, view
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
@@ -108,27 +118,35 @@ __all__ = [
     "Fallback",
     "FilePart",
     "FinalResponseEvent",
+    "Fork",
+    "Gate",
     "HiddenUserMessageEvent",
     "ImagePart",
     "InstructionFiles",
+    "Judgment",
     "Limits",
     "Loop",
     "LoopDetection",
+    "Mark",
     "Message",
     "MessageQueue",
     "ModelError",
     "Offload",
     "Overloaded",
+    "Part",
     "Price",
     "RateLimited",
+    "Record",
     "Request",
     "RequestEvent",
     "Result",
+    "RunStart",
     "RunStopped",
     "ScriptedModel",
     "ServerError",
     "Session",
     "SessionLocked",
+    "SideRequest",
     "StepCompleteEvent",
     "StepStartEvent",
     "Stop",
@@ -151,16 +169,24 @@ __all__ = [
     "Usage",
     "UsageEvent",
     "UserMessage",
+    "Verdict",
     "assert_prefix_stable",
     "call",
+    "context_window",
     "current_agent",
     "current_call",
     "dump_record",
     "every",
     "load_record",
+    "message_tokens",
+    "newest_prompt",
+    "read_log",
+    "session_path",
     "sessions",
     "tool",
+    "tool_tokens",
     "validate",
+    "view",
 ]
 
 

@@ -151,7 +151,11 @@ def test_every_command_prints_what_it_says(blocks, tmp_path):
         link.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
         link.chmod(0o755)
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    own |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "OPENAI_API_KEY": "k"}
+    own |= {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'examples'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENAI_API_KEY": "k",
+    }
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with HeldDouble(*TURNS) as server:
         where = {"cwd": folder, "env": os.environ | own | {"OPENAI_BASE_URL": server.base_url}}

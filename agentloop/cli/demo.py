@@ -14,11 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from .. import AssistantMessage, ScriptedModel, call
-from .agent import SYSTEM_PROMPT, Chat
+from .. import Agent, AssistantMessage, Cost, ScriptedModel, Session, call
+from ..mixins.approval import Approval
+from ..toolkits.files import Workspace
+from ..toolkits.shell import Shell
 from .bundle import bundle, choose, read_package, write
-from .terminal import BOLD, DIM, Terminal
+from .terminal import BOLD, DIM, Shown, Terminal
 
+SYSTEM_PROMPT = (
+    "You are a coding agent in a terminal. Read the relevant files before you change them, change "
+    "no more than the task requires, and run the tests. Report briefly what you did and found."
+)
 TASK = "A test of this project fails. Find the cause and fix it."
 PROJECT = {
     "prices.py": (
@@ -82,6 +88,10 @@ if __name__ == "__main__":
 PARTS = ["agent", "approval", "session", "cost", "files", "shell", "openai"]
 
 
+class CodingAgent(Approval, Session, Cost, Agent):
+    """The agent of the demo."""
+
+
 def main(_: argparse.Namespace) -> int:
     """Run an agent that fixes a failing test; the model is scripted."""
     terminal = Terminal(sys.stdout)
@@ -89,9 +99,19 @@ def main(_: argparse.Namespace) -> int:
     for name, text in PROJECT.items():
         write(root / name, text)
     terminal.say(f"The model's replies are scripted; files and tests are real.\n\n> {TASK}", BOLD)
-    llm = ScriptedModel(*SCRIPT)
-    with Chat(llm, root, terminal, yes=True, session="demo", session_dir=root) as chat:
-        chat.runner.run(chat.reply(TASK))
+    shell = Shell(root)
+    agent = CodingAgent(
+        llm=ScriptedModel(*SCRIPT),
+        tools=[*Workspace(root).tools, *shell.tools],
+        system_prompt=SYSTEM_PROMPT,
+        approval_mode="auto",
+        session="demo",
+        session_dir=root,
+        listeners=[Shown(terminal)],
+    )
+    with agent:
+        agent.run_sync(TASK)
+    shell.close()
     terminal.say(
         f"\nThe session, for `agentloop view`: {root / 'demo.jsonl'}\n\n"
         "agent.py in the project is an agent with the same prompt and tools, for you to edit.\n"

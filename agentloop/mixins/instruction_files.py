@@ -42,6 +42,11 @@ class InstructionFiles(Loop):
         self._memory = self._read_files()  # before super(), which may open a session file
         super().__post_init__()
 
+    @property
+    def memory_texts(self) -> list[str]:
+        """Return the texts that each request contains."""
+        return [message.text for message in self._memory]
+
     def read_memory(self) -> None:
         """Read the files again.
 

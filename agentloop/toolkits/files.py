@@ -90,7 +90,8 @@ class Workspace:
     boundary.
     """
 
-    def __init__(self, root: str | Path = ".") -> None:
+    def __init__(self, root: str | Path = ".", *, dry_run: bool = False) -> None:
+        self.dry_run = dry_run
         self.root = Path(root).resolve()
         os.listdir(self.root)  # raises now if it is no folder
         self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
@@ -267,6 +268,8 @@ class Workspace:
             raise ToolError(f"{name} is git's own: it can be read, and not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
+        if self.dry_run:
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
         try:

@@ -18,7 +18,12 @@ SECRET = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "PYTEST", "COLUMNS", "LINES
 def environment(**more):
     """Return this process's environment without a key, a server, or settings of a terminal."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
-    own = {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm", "HOME": HOME.name}
+    own = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")]),
+        "PYTHONUTF8": "1",
+        "TERM": "xterm",
+        "HOME": HOME.name,
+    }
     return kept | own | more
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agentloop_chat.coding_agent import CodingAgent
+from agentloop_chat.memory import Remembered
 
 from agentloop import (
     Agent,
@@ -30,9 +32,7 @@ from agentloop import (
     dump_record,
     tool,
 )
-from agentloop.cli.coding import CodingAgent
 from agentloop.cli.main import main
-from agentloop.cli.remembering import Remembered
 from agentloop.cli.view import data_of, logs_of, page_of
 from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log

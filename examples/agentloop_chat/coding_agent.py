@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-from .. import (
+from agentloop import (
     Agent,
     AssistantMessage,
     Cost,
+    Judgment,
     ModelError,
     Request,
     Session,
     ToolCall,
     ToolError,
+    Verdict,
     events,
 )
-from ..common.gate import Judgment, Verdict
-from ..mixins.approval import Approval
-from ..toolkits.files import Workspace
-from ..toolkits.mcp import MCPTools
-from ..toolkits.skills import Skills
-from .remembering import Remembering
+from agentloop.mixins.approval import Approval
+from agentloop.toolkits.files import Workspace
+from agentloop.toolkits.mcp import MCPTools
+from agentloop.toolkits.skills import Skills
+
+from .memory import Remembering
 
 CUT_OFF = "An error interrupted your answer here. Continue at this point."
 
@@ -62,16 +63,9 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
         super().emit(event)
 
 
-class Rehearsal(Workspace):
-    """A workspace whose tools check changes without writing files."""
-
-    def _change(self, target: Path, before: bytes, data: bytes) -> None:
-        pass
-
-
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:
-    """Return why a write or an edit is impossible, or "" if possible. No file is changed."""
-    twin = Rehearsal(workspace.root)
+    """Return the error of a write or an edit, or "" if it would succeed. Changes no file."""
+    twin = Workspace(workspace.root, dry_run=True)
     twin.seen = dict(workspace.seen)
     for tool in (twin.write, twin.edit, twin.multi_edit):
         if tool.name == call.name:

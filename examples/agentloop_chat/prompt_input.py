@@ -7,12 +7,13 @@ import re
 from collections.abc import Awaitable, Callable
 from mimetypes import guess_type
 from pathlib import Path
+from typing import TypeGuard
 
-from ..content import clip
-from ..messages import IMAGE_TYPES, ImagePart, Part, TextPart, UserMessage, text_of
-from ..toolkits.files import SKIPPED
+from agentloop import ImagePart, Message, Part, Record, TextPart, UserMessage
+from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_TEXT = 50_000  # characters of an attached file
 MOST_FILES = 10_000  # maximum number of files for Tab completion
 LONG = 10  # lines of a paste that the prompt shows in full
@@ -75,18 +76,31 @@ async def with_files(
             if "\0" in text:
                 say(f"{path} was not attached: it is a binary file.")
                 continue
-            parts.append(TextPart(f"{path}:\n{clip(text, MAX_TEXT)}"))
+            parts.append(TextPart(f"{path}:\n{shortened(text)}"))
             say(f"{path} is attached: {len(text):,} characters.")
         elif "." in path:  # otherwise @ may start a user name
             say(f"{path} was not attached: no such file.")
     return parts if parts[1:] else prompt
 
 
+def shortened(text: str) -> str:
+    """Return the start and the end of a text that is longer than MAX_TEXT."""
+    if len(text) <= MAX_TEXT:
+        return text
+    half = MAX_TEXT // 2
+    return f"{text[:half]}\n[{len(text) - MAX_TEXT:,} characters omitted]\n{text[-half:]}"
+
+
+def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:
+    """Return whether a record is a message of the user, not a hidden message of the program."""
+    return isinstance(record, UserMessage) and not record.hidden
+
+
 def typed(message: UserMessage) -> str:
     """Return the text of a user message without its attached files."""
     if isinstance(message.content, str):
         return message.content
-    return text_of(message.content[:1])
+    return "".join(part.text for part in message.content[:1] if isinstance(part, TextPart))
 
 
 def image_at(path: Path) -> Part | None:

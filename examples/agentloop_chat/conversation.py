@@ -11,34 +11,40 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Self
 
-from .. import (
+from agentloop import (
     AssistantMessage,
     CompactionConfig,
+    Fork,
     ModelError,
+    Part,
     Result,
+    SideRequest,
     Tool,
     ToolCall,
     ToolError,
     ToolMessage,
+    context_window,
     events,
+    message_tokens,
+    newest_prompt,
+    tool_tokens,
+    view,
 )
-from ..common.tokens import context_window, message_tokens, tool_tokens
-from ..messages import Fork, Part, SideRequest
-from ..mixins.approval import Rule
-from ..mixins.compaction import UNKNOWN_WINDOW
-from ..models.http import HTTPModel
-from ..models.scripted import ScriptedModel
-from ..toolkits.files import Workspace
-from ..toolkits.mcp import mcp_servers
-from ..toolkits.shell import MAX_TIMEOUT, Shell
-from ..transcript import is_own, newest_prompt, view
-from .always import EDITS
-from .coding import CodingAgent
+from agentloop.cli.terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
+from agentloop.mixins.approval import Rule
+from agentloop.mixins.compaction import UNKNOWN_WINDOW
+from agentloop.models.http import HTTPModel
+from agentloop.models.scripted import ScriptedModel
+from agentloop.toolkits.files import Workspace
+from agentloop.toolkits.mcp import mcp_servers
+from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
+
+from .coding_agent import CodingAgent
 from .config import config_folder
-from .kept import described, free_name, sessions_of, stem
-from .remembering import memory_files
-from .terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
-from .typed import typed, with_files
+from .memory import memory_files
+from .prompt_input import is_prompt, typed, with_files
+from .sessions import described, free_name, sessions_of, stem
+from .standing_approvals import EDITS
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal, and work in the user's current directory. Look at "
@@ -126,7 +132,7 @@ class Chat:
         name, messages = self.agent.session, self.agent.messages
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
-            if is_own(message):
+            if is_prompt(message):
                 lines = typed(message).splitlines()
                 self.terminal.say("\n> " + "\n".join(lines[:10]), BOLD)
             elif isinstance(message, AssistantMessage):
@@ -241,7 +247,7 @@ class Chat:
         self.note(
             f"Taken back. What was done to files stays. Written: {', '.join(files) or 'none'}."
         )
-        return next(typed(record) for record in log[at:] if is_own(record))
+        return next(typed(record) for record in log[at:] if is_prompt(record))
 
     # ---- commands
 

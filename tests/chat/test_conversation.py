@@ -3,9 +3,9 @@
 import io
 
 import pytest
+from agentloop_chat.conversation import Chat
 
 from agentloop import AssistantMessage, ScriptedModel, Usage, call
-from agentloop.cli.agent import Chat
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
 

@@ -9,16 +9,16 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
-from .. import sessions
-from ..common.store import read_log, session_path
-from ..mixins.session import SessionInfo
-from ..transcript import Conversation, is_own
-from .terminal import one_line
+from agentloop import Agent, read_log, session_path, sessions
+from agentloop.cli.terminal import one_line
+from agentloop.mixins.session import SessionInfo
+
+from .prompt_input import is_prompt
 
 
-def is_cut_off(conversation: Conversation) -> bool:
-    """Return whether the newest run failed or was killed."""
-    return conversation.stop_reason in ("", "error", "cancelled")
+def is_cut_off(agent: Agent) -> bool:
+    """Return whether the newest run failed, or was killed."""
+    return agent.conversation.stop_reason in ("", "error", "cancelled")
 
 
 def stem(folder: Path) -> str:
@@ -46,8 +46,8 @@ def described(session: SessionInfo) -> str:
     """
     when = datetime.fromtimestamp(session.modified)
     title = session.title
-    with suppress(OSError, ValueError):  # the title describes the error in the file
-        prompts = [each.text for each in read_log(session_path(session.name)) if is_own(each)]
+    with suppress(OSError, ValueError):  # the title says what is wrong with the file
+        prompts = [each.text for each in read_log(session_path(session.name)) if is_prompt(each)]
         if prompts[1:]:
             title = f"{one_line(prompts[-1])[:28]} (began: {title[:28]})"
     return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

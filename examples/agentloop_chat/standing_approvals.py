@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ..messages import ToolCall
+from agentloop import ToolCall
 
 EDITS = ("write", "edit", "multi_edit")
 # The modes of the chat in the order of Shift-Tab: `approval_mode`, and the tools that run unasked

@@ -9,18 +9,18 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from .. import ChatAnthropic, ChatGoogle, ChatOpenAI, Tool
-from ..mixins.approval import Rule
-from ..models.http import HTTPModel
-from ..settings import Settings
+from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Tool
+from agentloop.mixins.approval import Rule
+from agentloop.models.http import HTTPModel
 
 Provider: TypeAlias = Literal["openai", "anthropic", "google"]
 
@@ -59,8 +59,10 @@ def config_folder() -> Path:
 Beside = Annotated[str, AfterValidator(lambda name: str(config_folder() / name))]
 
 
-class Config(Settings):
-    """The settings of the configuration file. Relative file names start from its directory."""
+class Config(BaseModel):
+    """The settings of the config file. File names are relative to its folder."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     provider: Provider | None = None
     model: str | None = None
@@ -73,17 +75,25 @@ class Config(Settings):
 
 
 def configured(options: argparse.Namespace) -> Config:
-    """Read the configuration file; options override it. Raises ValueError for invalid content."""
+    """Read the config file. Options override its settings. Raises ValueError for invalid files."""
     file = config_folder() / FILE
     text = ""
     try:
         with suppress(FileNotFoundError):
             text = file.read_text("utf-8")
-        config = Config(**tomllib.loads(text))
+        settings = tomllib.loads(text)
+        for name in settings.keys() - Config.model_fields:
+            near = get_close_matches(name, Config.model_fields, 1, 0.5) or Config.model_fields
+            raise ValueError(f"{name}: unknown setting. Did you mean {', '.join(near)}?")
+        config = Config(**settings)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{file}: {name}: {problem['msg']}") from None
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
     for name, value in vars(options).items():
-        if value and hasattr(config, name):
+        if value and name in Config.model_fields:
             setattr(config, name, value)
     return config
 
@@ -143,8 +153,9 @@ def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTP
     if config.provider:
         providers = [config.provider]
     if not providers and pick and (found := local_models()):
-        config.base_url, config.model = pick("Which model, from now on?", options=found)
-        remember_model(config_folder() / FILE, config.base_url, config.model)
+        url, name = pick("Which model, from now on?", options=found)
+        remember_model(config_folder() / FILE, url, name)
+        config.base_url, config.model = url, name
         providers = ["openai"]
     if not providers:
         raise ValueError(NO_MODEL)

@@ -14,13 +14,13 @@ from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
 
-from .. import ToolCall, events
-from ..messages import JSON
-from ..mixins.approval import Rule
-from ..toolkits.ask import question_text
-from .agent import Chat
-from .always import EDITS, MODES, Always, always_for
-from .terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
+from agentloop import ToolCall, events
+from agentloop.cli.terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
+from agentloop.mixins.approval import Rule
+from agentloop.toolkits.ask import question_text
+
+from .conversation import Chat
+from .standing_approvals import EDITS, MODES, Always, always_for
 
 FOLDED = 6  # maximum number of displayed lines of a result
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
@@ -163,7 +163,7 @@ class Drawn(Chat):
         else:
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
-    def diff(self, tool: str, args: JSON) -> Text | None:
+    def diff(self, tool: str, args: dict[str, Any]) -> Text | None:
         """Return the changes of a write or an edit, or None for other tools.
 
         Line numbers refer to the changed file.

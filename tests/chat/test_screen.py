@@ -15,9 +15,9 @@ import pytest
 from agentloop import AssistantMessage
 from agentloop.cli.coding import CUT_OFF
 from agentloop.common.store import read_log
+from tests.chat.tmux import SECONDS, Tmux, needs_tmux
 from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
-from tests.cli.tmux import SECONDS, Tmux, needs_tmux
 
 pytestmark = needs_tmux
 QUESTION = "or what to do instead >"
@@ -899,7 +899,7 @@ def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
     with HeldDouble("one", "two") as server:
         port = server.server_port
         (tmp_path / "sitecustomize.py").write_text(
-            f"import agentloop.cli.config as config\nconfig.PORTS = (1, {port})\n"
+            f"import agentloop_chat.config as config\nconfig.PORTS = (1, {port})\n"
         )
         more = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
         (tmp_path / "project").mkdir()

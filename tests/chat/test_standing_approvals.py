@@ -1,8 +1,8 @@
 """Standing approvals of the chat: safe prefixes, all edits, all calls of a tool, or one command."""
 
 import pytest
+from agentloop_chat.standing_approvals import always_for
 
-from agentloop.cli.always import always_for
 from agentloop.models.scripted import call
 
 from ..mixins import bash

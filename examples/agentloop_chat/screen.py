@@ -19,12 +19,13 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 
-from .. import ToolCall
-from .always import Always
-from .drawing import Drawn
-from .kept import is_cut_off, sessions_of
-from .terminal import BOLD, RED, cut, exact, one_line
-from .typed import Pastes, image_at, named_files
+from agentloop import ToolCall
+from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
+
+from .prompt_input import Pastes, image_at, named_files
+from .rendering import Drawn
+from .sessions import is_cut_off, sessions_of
+from .standing_approvals import Always
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
 GO_ON = "The run was cut off. Enter goes on with it."
@@ -230,7 +231,7 @@ class Screen(Drawn):
         """Process the typed text."""
         text = self.buffer.text.strip()
         if not text:
-            if not self.work and is_cut_off(self.agent.conversation):
+            if not self.work and is_cut_off(self.agent):
                 self.begin(self.reply(None))
         elif text.endswith("\\"):
             self.buffer.delete_before_cursor()
@@ -330,7 +331,7 @@ class Screen(Drawn):
         self.status = ""
         self.work = None
         self.session.app.invalidate()
-        if is_cut_off(self.agent.conversation):
+        if is_cut_off(self.agent):
             self.note(GO_ON)
         self.take_next()
 

@@ -1,0 +1,43 @@
+"""The instruction files of a folder, recorded in the log for the page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentloop import InstructionFiles, Mark, Record, RunStart
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered(Mark):
+    """The text of the instruction files, which is part of each request of a run."""
+
+    content: str
+
+
+class Remembering(InstructionFiles):
+    """Adds the instruction files to requests, and records their text at the start of a run."""
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if isinstance(record, RunStart):
+            for text in self.memory_texts:
+                super().record(Remembered(text))
+
+
+def memory_files(folder: Path, own: Path) -> list[Path]:
+    """Return the AGENTS.md of the user's `own` folder, of a folder, and of its parents.
+
+    The parents extend to the root of the repository, whose file comes first. CLAUDE.md replaces a
+    missing AGENTS.md.
+    """
+    folders = list[Path]()
+    for above in [folder, *folder.parents]:
+        folders.insert(0, above)
+        if (above / ".git").exists():
+            break
+    else:
+        folders = [folder]
+    found = list[Path]()
+    for each in [own, *folders]:
+        names = [each / "AGENTS.md", each / "CLAUDE.md"]
+        found += [path for path in names if path.is_file()][:1]
+    return found

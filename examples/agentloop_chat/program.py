@@ -1,0 +1,138 @@
+"""The program: options, standard input, exit status."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from agentloop import Result
+from agentloop.cli.terminal import BOLD, Log, Terminal, print_json, safe
+from agentloop.toolkits.skills import discover_skills
+
+from .config import WAYS, choose, configured, load_tools
+from .conversation import Chat
+from .sessions import described, free_name, sessions_of
+
+EPILOG = f"""\
+the first variable that is set selects the provider; --provider overrides it:
+{WAYS}
+
+standard input is the prompt, or is appended to the prompt. Commands, writes
+and edits are then denied unless --yes or a rule allows them, because nobody can
+approve them.
+
+a chat is saved as a session of its directory. An answer to --prompt is saved if
+--session, --continue or --resume selects a session. The tools of --tools are
+your own code: they run without approval.
+
+~/.config/agentloop/config.toml may set provider, model, base_url,
+context_window, tools, mcp and skills (relative to its directory), and
+rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
+
+exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
+no model, 3 the run ended before an answer (a limit, a refusal),
+130 interrupted."""
+NO_EXTRA = (
+    "The chat requires prompt_toolkit and rich: pip install 'prompt_toolkit>=3.0.52,<4' 'rich>=13'. "
+    "(--prompt, demo, replay, view and bundle work without them.)"
+)
+
+
+def chat(options: argparse.Namespace) -> int:
+    """Chat with a coding agent that works in the current directory.
+
+    message WORD...      the first message of the chat
+    -p --prompt TEXT     answer this prompt and exit
+    -c --continue        continue the newest session of the current directory
+    --resume             select and continue a session of the current directory
+    --session NAME       create or continue the session ~/.agentloop/sessions/NAME.jsonl
+    -m --model NAME      name of the model
+    --provider openai|anthropic|google  API of the model
+    --base-url URL       address of a server, such as http://localhost:11434/v1
+    --json               answer, and print every event as a line of JSON
+    --yes                allow all commands, writes and edits without approval
+    --tools FILE...      additional tools: every tool at the top level of FILE.py
+    --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
+    --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
+    """
+    here = Path.cwd()
+    # The answer goes to stdout. Other output goes to stdout if it is a terminal, else to stderr.
+    on_screen = sys.stdout.isatty() and not options.json
+    is_typed = sys.stdin and sys.stdin.isatty()
+    is_chat = is_typed and on_screen and options.prompt is None
+    typed, prompt = read_prompt(options)
+    terminal = Terminal(sys.stdout if on_screen else sys.stderr)
+    logging.getLogger().addHandler(Log(terminal))
+    logging.getLogger("agentloop").setLevel(logging.INFO)
+    kind: Any = Chat
+    if is_chat:
+        try:
+            from .screen import Screen as kind
+        except ImportError:
+            raise ImportError(NO_EXTRA) from None
+    name = options.session
+    if not name and (options.resume or vars(options)["continue"]):
+        found = sessions_of(here)
+        if not found:
+            raise ValueError(f"No session of {here} found.")
+        name = found[0].name
+        if is_chat and options.resume and found[1:]:
+            offered = [(each.name, described(each)) for each in found]
+            name = kind.pick("Which session?", options=offered)
+    if is_chat:
+        name = name or free_name(here)
+    config = configured(options)
+    llm, where = choose(config, kind.pick if is_chat else None)
+    conversation = kind(
+        llm,
+        here,
+        terminal,
+        yes=options.yes,
+        rules=config.rules,
+        tools=[tool for file in config.tools for tool in load_tools(file)],
+        window=config.context_window,
+        session=name,
+        skills=discover_skills(config.skills) if config.skills else (),
+    )
+
+    async def converse() -> Result | None:
+        async with AsyncExitStack() as opened:
+            if config.mcp:
+                start = conversation.start_servers(config.mcp, opened)
+                conversation.starting = asyncio.ensure_future(start)
+                await asyncio.wait([conversation.starting], timeout=0.1)
+                if conversation.starting.done():
+                    conversation.starting.result()  # raises an error for an invalid file
+            work = conversation.talk(typed) if is_chat else conversation.reply(prompt, typed)
+            result: Result | None = await work
+            return result
+
+    with conversation:
+        terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
+        conversation.shown.says = on_screen
+        if options.json:
+            conversation.shown = print_json
+        result = conversation.runner.run(converse())
+        if result and not on_screen and not options.json:
+            print(safe(result.text), flush=True)
+        how = f". Continue: agentloop --session {conversation.agent.session}" if is_chat else ""
+        conversation.note(f"{conversation.usage()}{how}")
+    if is_chat:
+        return 0
+    if result is None:
+        return 1
+    return 0 if result.stop_reason in ("completed", "done") else 3
+
+
+def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
+    """Return the text that the user typed on the command line, and that text with piped input."""
+    texts = [options.prompt or "", " ".join(options.message)]
+    typed = "\n\n".join(filter(str.strip, texts))
+    if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
+        texts.append(sys.stdin.read())
+    return typed, "\n\n".join(filter(str.strip, texts))

@@ -1,0 +1,445 @@
+"""`agentloop` without a terminal: one prompt, pipes, exit statuses, a model, the config file."""
+
+import dataclasses
+import io
+import json
+import logging
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
+from datetime import date
+from functools import partial
+from pathlib import Path
+
+import pytest
+from agentloop_chat.config import KEYS, Config, choose, remember_model
+from agentloop_chat.sessions import stem
+
+from agentloop import Usage, events
+from agentloop.cli.main import COMMANDS, main
+from agentloop.common.store import SessionFile, session_path
+from tests.cli.command import MODULE, ROOT, environment, run
+from tests.cli.held_double import HeldDouble
+
+LEDGER = ("bash", {"command": "touch ran"})
+OTHER = ("bash", {"command": "rm -f ran; touch ran2"})
+WRITE = ("write", {"path": "new.txt", "content": "new\n"})
+NOWHERE = "--base-url http://127.0.0.1:9 --model m --prompt"
+SCRIPT = [str(Path(sys.executable).with_name("agentloop"))]
+
+
+def ask(server, *options, prompt="go", **more):
+    """Run the command with a model on this server."""
+    at = ["--base-url", server.base_url, "--model", "m", *["--prompt", prompt] * bool(prompt)]
+    return run(*at, *options, **more)
+
+
+def said(request, *roles):
+    return [each["content"] for each in request["messages"] if each["role"] in roles]
+
+
+def test_no_file_of_the_current_folder_runs(tmp_path):
+    for name in ("secrets", "pydantic", "httpx", "argparse", "agentloop/__init__"):
+        file = tmp_path / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__)")
+    with HeldDouble("answer") as server:
+        done = ask(server, cwd=tmp_path, program=SCRIPT)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    assert done.stdout == "answer\n", done.stderr
+
+
+def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path):
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "AGENTS.md").write_text("Write no comments.")
+    with HeldDouble(["I look. ", ("read", {"path": "a"})], "It is x.", "one") as server:
+        done = ask(server, cwd=tmp_path, stdin="piped")
+        assert (done.returncode, done.stdout) == (0, "It is x.\n")
+        where = f"m at 127.0.0.1, in {tmp_path}\n"
+        assert done.stderr == f"{where}* read a\n  1 x\n(0 tokens in, 0 out)\n"
+        assert ask(server, prompt="", cwd=tmp_path, stdin="piped").stdout == "one\n"
+    system, memory, prompt = said(server.requests[0], "system", "user")
+    assert f"It is {date.today()}. The folder is {tmp_path}, the system " in system
+    assert "Write no comments." in memory
+    assert prompt == "go\n\npiped"
+    assert said(server.requests[-1], "user")[-1] == "piped"
+
+
+@pytest.mark.parametrize("yes", [False, True])
+def test_without_a_terminal_only_yes_allows(tmp_path, yes):
+    with HeldDouble([WRITE], "done") as server:
+        done = ask(server, *["--yes"] * yes, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert (tmp_path / "new.txt").exists() == yes
+    assert ("--yes allows" in done.stderr) == (not yes)
+
+
+# ---- what cannot be
+
+WRONG = rf"""
+--prompt go -> OPENAI_BASE_URL
+-> agentloop demo
+--nonsense -> unrecognized arguments
+--base-url localhost:1 --model m --prompt go -> is no http
+--provider google --prompt go -> ChatGoogle needs api_key=
+--resume -> No session of
+{NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'
+{NOWHERE} go --tools none.py -> none.py: there is no tool; @tool makes one
+{NOWHERE} go --tools wrong.py -> SyntaxError: invalid syntax (wrong.py, line 2)
+{NOWHERE} go --skills nowhere -> nowhere
+{NOWHERE} go --session taken -> is open elsewhere
+{NOWHERE} go --session ../x -> cannot be a session's
+{NOWHERE} ' ' -> the prompt is empty
+bundle compacton -o x.py -> unknown part 'compacton'
+bundle -o x.py -> missing parts
+bundle done -o . -> File exists
+bundle --upgrade x.py -> No such file or directory
+replay none -> session none not found
+view missing.jsonl -> session missing.jsonl not found
+view none.py -> is no session
+view s.jsonl -o s.jsonl -> invalid page s.jsonl: the name after -o must end in .html
+view s.jsonl -o no/where.html -> No such file
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Make a folder in which `main` may be called; undo what it changes in this process."""
+    for name in os.environ.keys() - environment().keys():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    return tmp_path
+
+
+@pytest.mark.parametrize("row", WRONG.strip().split("\n"))
+def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
+    (here / "none.py").write_text("LIST = []")
+    (here / "wrong.py").write_text("\ndef f(:\n")
+    (here / "s.jsonl").write_text('{"type":"session","schema":2}\n')
+    arguments, why = row.split("-> ")
+    with SessionFile(session_path("taken", here / ".agentloop" / "sessions")):
+        before = {*here.rglob("*")}
+        try:
+            status = main(shlex.split(arguments))
+        except SystemExit as left:
+            status = left.code
+        assert {*here.rglob("*")} == before
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert why in err
+    assert "Errno" not in err
+    assert err.count("\n") == 1 or err.startswith(("usage: ", "There is no model", "m at "))
+
+
+def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="^0$"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert "130 interrupted" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    for name in COMMANDS:
+        assert re.search(rf"(?m)^  {name} +\S", shown)
+
+
+def test_a_model_that_fails_is_1_and_names_itself_once(tmp_path):
+    with HeldDouble([400, "no"]) as server:
+        done = ask(server, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "m failed: 400: no\n" in done.stderr
+
+
+def test_a_run_that_ends_before_an_answer_is_3(tmp_path):
+    with HeldDouble(["I will not.", {"finish_reason": "content_filter"}]) as server:
+        done = ask(server, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "I will not.\n")
+    assert "(Stopped: refused.)" in done.stderr
+
+
+def test_a_stdin_that_is_closed_is_no_prompt_and_no_trouble(tmp_path):
+    with HeldDouble("answer") as server:
+        command = shlex.join([*MODULE, "--base-url", server.base_url, "-m", "m"])
+        answered = run("-c", f"{command} -p go <&-", program=["sh"], cwd=tmp_path)
+        empty = run("-c", f"{command} <&-", program=["sh"], cwd=tmp_path)
+    assert (answered.returncode, answered.stdout) == (0, "answer\n")
+    assert empty.returncode == 2
+    assert "the prompt is empty" in empty.stderr
+    assert "Traceback" not in empty.stderr
+
+
+def test_the_words_of_the_command_line_are_the_prompt_and_c_goes_on_with_the_newest_session(
+    tmp_path,
+):
+    home = {"cwd": tmp_path, "HOME": str(tmp_path)}
+    name = f"{stem(tmp_path)}-1"
+    with HeldDouble("one", "two", "three") as server:
+        at = ["--base-url", server.base_url, "-m", "m"]
+        assert run(*at, "--session", name, "fix", "it", **home).stdout == "one\n"
+        assert run(*at, "-c", "-p", "and now?", **home).stdout == "two\n"
+        assert run(*at, "--continue", "look at this", stdin="piped", **home).stdout == "three\n"
+    assert server.requests[0]["model"] == "m"
+    assert said(server.requests[-1], "user") == ["fix it", "and now?", "look at this\n\npiped"]
+
+
+def test_json_is_an_event_a_line_and_nothing_else(tmp_path):
+    (tmp_path / "a").write_text("x")
+    hostile = "It is \x1b[2J \u202ex."
+    with HeldDouble(["I look.", ("read", {"path": "a"})], hostile, [400, "no"]) as server:
+        done = ask(server, "--json", cwd=tmp_path)
+        failed = ask(server, "--json", cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.stdout.isascii()
+    [called] = [each for each in events if each["type"] == "ToolCallEvent"]
+    assert called == {
+        "type": "ToolCallEvent",
+        "tool": "read",
+        "args": {"path": "a"},
+        "tool_call_id": called["tool_call_id"],
+    }
+    result = next(each for each in events if each["type"] == "ToolResultEvent")
+    assert (result["tool"], result["is_error"]) == ("read", False)
+    assert events[-1] == {
+        "type": "FinalResponseEvent",
+        "content": hostile,
+        "stop_reason": "completed",
+    }
+    assert failed.returncode == 1
+    assert "m failed: 400: no" in failed.stderr
+    assert "FinalResponseEvent" not in failed.stdout
+
+
+def test_the_readme_names_the_keys_of_the_events():
+    readme = (ROOT / "agentloop" / "cli" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (`\w+Event`.*?) \| (.*) \|$", readme)
+    assert len(rows) > 5
+    for names, keys in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            fields = {field.name for field in dataclasses.fields(getattr(events, name))}
+            usage = {field.name for field in dataclasses.fields(Usage)}
+            assert {*re.findall(r"`(\w+)`", keys)} <= fields | usage, name
+
+
+def test_an_interrupted_answer_is_130(tmp_path):
+    hold, pipe = threading.Event(), subprocess.PIPE
+    with HeldDouble(["half", hold]) as server:
+        command = [*MODULE, "--base-url", server.base_url, "--model", "m", "--prompt", "go"]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
+        # under `nohup`, the test run ignores SIGINT, and its children would inherit that
+        takes_interrupts = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), preexec_fn=takes_interrupts, **streams
+        )
+        assert server.arrived.acquire(timeout=200)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=200)
+        hold.set()
+    assert (process.returncode, out.strip()) == (130, "")
+    assert "Traceback" not in err
+
+
+# ---- the model
+
+
+@pytest.mark.parametrize(
+    ("keys", "given", "kind", "model", "host"),
+    [
+        ("OPENAI_API_KEY ANTHROPIC_API_KEY", {}, "ChatOpenAI", "gpt-5-mini", "api.openai.com"),
+        ("ANTHROPIC_API_KEY", {}, "ChatAnthropic", "claude-sonnet-5", "api.anthropic.com"),
+        ("GEMINI_API_KEY", {"model": "x"}, "ChatGoogle", "x", "generativelanguage.googleapis.com"),
+        ("GOOGLE_API_KEY", {"provider": "openai", "base_url": "http://u:p@h:1/v1", "model": "x"},
+         "ChatOpenAI", "x", "h"),
+        ("ANTHROPIC_API_KEY", {"base_url": "http://h/v1", "model": "x"}, "ChatOpenAI", "x", "h"),
+    ],
+)  # fmt: skip
+def test_the_key_that_is_there_chooses_whose_model_it_is(
+    monkeypatch, keys, given, kind, model, host
+):
+    for name in (*KEYS, "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in keys.split():
+        monkeypatch.setenv(name, "k-1234")
+    llm, where = choose(Config(**given))
+    assert (type(llm).__name__, llm.model, where) == (kind, model, host)
+
+
+# ---- tools of one's own, sessions, and what the config file says
+
+SERVER = """
+from mcp.server import MCPServer
+
+server = MCPServer("shouting")
+
+@server.tool()
+def shout(text: str) -> str:
+    return text.upper()
+
+server.run()
+"""
+
+
+def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
+    pytest.importorskip("mcp")
+    folder, skill = tmp_path / "agentloop", tmp_path / "agentloop" / "skills" / "tea" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: tea\ndescription: Makes tea.\n---\nBoil water.")
+    (tmp_path / "server.py").write_text(SERVER)
+    good = {"command": sys.executable, "args": [str(tmp_path / "server.py")]}
+    servers = {"mcpServers": {"good": good, "bad": {"command": "no-such-program"}}}
+    (folder / "mcp.json").write_text(json.dumps(servers))
+    turns = [("good__shout", {"text": "hi"}), ("skill", {"name": "tea"})], "done"
+    with HeldDouble(*turns, *turns) as server:
+        files = ["--mcp", "agentloop/mcp.json", "--skills", "agentloop/skills"]
+        named = ask(server, *files, "--yes", cwd=tmp_path)
+        (folder / "config.toml").write_text(
+            'mcp = "mcp.json"\nskills = "skills"\nrules = [["allow", "good__*"]]'
+        )
+        configured = ask(server, cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+    for done in (named, configured):
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert "Starting the MCP servers" in done.stderr
+        assert "MCP server 'bad':" in done.stderr
+    for request in server.requests[1::2]:
+        shouted, skill = said(request, "tool")
+        assert shouted == "HI"
+        assert skill.endswith("Boil water.")
+
+
+def test_a_session_is_kept_and_goes_on(tmp_path):
+    home = {"cwd": tmp_path, "HOME": str(tmp_path)}
+    with HeldDouble("one", "two", "three") as server:
+        for prompt, options in (("first", "--session s"), ("second", "--session s"), ("third", "")):
+            ask(server, *options.split(), prompt=prompt, **home)
+    sent = [said(each, "user", "assistant") for each in server.requests]
+    assert sent == [["first"], ["first", "one", "second"], ["third"]]
+    listed = run("--resume", **home).stderr
+    assert listed == f"No session of {tmp_path} found.\n", "it has a name, and is of no folder"
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == ["s.jsonl"]
+
+
+OWN = """
+from agentloop import tool
+
+@tool("Adds two numbers.")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+@tool("Takes one from another.")
+async def sub(a: int, b: int) -> int:
+    return a - b
+
+text = "no tool"
+"""
+RULES = 'rules = [["allow", "write"], ["allow", "bash", {command = "touch *"}]]'
+
+
+def test_the_config_file_says_what_the_options_do_not(tmp_path):
+    folder = tmp_path / "config" / "agentloop"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(OWN)
+    (folder / "more.py").write_text("from mine import sub as also")
+    go = {"cwd": tmp_path, "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    sums = [WRITE, ("add", {"a": 2, "b": 3})]  # tools of one's own run unasked
+    with HeldDouble(sums, [LEDGER, OTHER], "done", "again") as server:
+        where = f'base_url = "{server.base_url}"\nmodel = "from-config"\ntools = ["mine.py"]\n'
+        (folder / "config.toml").write_text(where + RULES)
+        done = run("--prompt", "go", **go)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        more = ["--prompt", "go", "--model", "m2", "--tools", str(folder / "more.py")]
+        assert run(*more, **go).returncode == 0
+    assert [request["model"] for request in server.requests][2:] == ["from-config", "m2"]
+    assert "* add 2 3\n  5\n" in done.stderr
+    names = [[each["function"]["name"] for each in r["tools"]] for r in server.requests]
+    assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash_kill", "sub"])
+    assert {"new.txt", "ran"} < {path.name for path in tmp_path.iterdir()}
+    assert not (tmp_path / "ran2").exists()
+
+
+MISTAKES = {
+    "modle = 1": "modle.*Did you mean model",
+    'provider = "mistral"': "provider: Input should be 'openai', 'anthropic' or 'google'",
+    "mcp =": "Invalid value",
+}
+
+
+@pytest.mark.parametrize(("text", "why"), MISTAKES.items())
+def test_a_mistake_in_the_config_file_is_named(here, monkeypatch, capsys, text, why):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here))
+    (here / "agentloop").mkdir()
+    (here / "agentloop" / "config.toml").write_text(text)
+    assert main(["--prompt", "go"]) == 2
+    assert re.search(f"config.toml: .*{why}", capsys.readouterr().err)
+
+
+# ---- explain
+
+
+def test_it_can_be_imported_where_there_is_no_posix():
+    code = """
+import sys
+for name in "termios readline pty tty resource rich prompt_toolkit".split():
+    sys.modules[name] = None
+import agentloop.cli.main, agentloop_chat.conversation, agentloop.cli.demo
+assert "httpx" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_only_names_in_typed_text_attach_files_and_only_inside_the_folder(tmp_path):
+    home, folder = tmp_path / "home", tmp_path / "project"
+    (home / ".ssh").mkdir(parents=True)
+    folder.mkdir()
+    (home / ".ssh" / "id_rsa").write_text("PRIVATE")
+    (folder / ".env").write_text("TOKEN")
+    (folder / "shop.py").write_text("price = 3")
+    (folder / "link.txt").symlink_to(home / ".ssh" / "id_rsa")
+    more = {"cwd": folder, "HOME": str(home)}
+    with HeldDouble("A.", "B.") as server:
+        ask(server, prompt="Summarize", stdin="see @~/.ssh/id_rsa and @.env and @shop.py", **more)
+        ask(server, prompt="Explain @shop.py", **more)
+        for path in ("~/.ssh/id_rsa", "../home/.ssh/id_rsa", "link.txt"):
+            done = ask(server, prompt=f"Explain @{path}", **more)
+            assert done.returncode == 2
+            assert "outside" in done.stderr
+    piped, typed = (str(request["messages"]) for request in server.requests)
+    assert not {"PRIVATE", "TOKEN", "price"} & set(re.findall(r"\w+", piped))
+    assert "price = 3" in typed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'qwen3"\nrules = [["allow","*"]]\n#',
+        "C:\\Users\\ann\\qwen.gguf",
+        'a"b',
+        "日本\x7f",
+        "𝒳",
+        "a'''b",
+    ],
+)
+@pytest.mark.parametrize("before", ["", 'provider = "openai"\n', '[[tables]]\nmodel = "x"'])
+def test_the_name_of_a_model_is_saved_as_a_string_and_sets_nothing_else(tmp_path, name, before):
+    file = tmp_path / "agentloop" / "config.toml"
+    if before:
+        file.parent.mkdir()
+        file.write_text(before)
+    remember_model(file, "http://localhost:1/v1", name)
+    settings = tomllib.loads(file.read_text("utf-8"))
+    assert settings == tomllib.loads(before) | {"base_url": "http://localhost:1/v1", "model": name}
+
+
+def test_a_config_file_with_a_model_is_not_overwritten(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('model = "mine"\n')
+    with pytest.raises(ValueError, match="by hand"):
+        remember_model(file, "http://localhost:1/v1", "theirs")
+    assert file.read_text() == 'model = "mine"\n'
