@@ -89,7 +89,7 @@ WRONG = rf"""
 --provider google --prompt go -> ChatGoogle needs api_key=
 --resume -> No session of
 {NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'
-{NOWHERE} go --tools none.py -> none.py: there is no tool; @tool makes one
+{NOWHERE} go --tools none.py -> none.py: no tool found; @tool
 {NOWHERE} go --tools wrong.py -> SyntaxError: invalid syntax (wrong.py, line 2)
 {NOWHERE} go --skills nowhere -> nowhere
 {NOWHERE} go --session taken -> is open elsewhere
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     assert (status, out) == (2, "")
     assert why in err
     assert "Errno" not in err
-    assert err.count("\n") == 1 or err.startswith(("usage: ", "There is no model", "m at "))
+    assert err.count("\n") == 1 or err.startswith(("usage: ", "No model", "m at "))
 
 
 def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, monkeypatch):

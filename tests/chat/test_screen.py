@@ -11,9 +11,9 @@ import time
 from contextlib import ExitStack
 
 import pytest
+from agentloop_chat.coding_agent import CUT_OFF
 
 from agentloop import AssistantMessage
-from agentloop.cli.coding import CUT_OFF
 from agentloop.common.store import read_log
 from tests.chat.tmux import SECONDS, Tmux, needs_tmux
 from tests.cli.command import run

@@ -1,4 +1,4 @@
-"""The command `agentloop`: subcommands, mistyped subcommands, and the chat as a separate program."""
+"""The command `agentloop`: subcommands, mistyped subcommands, and the chat as a program."""
 
 import sys
 
