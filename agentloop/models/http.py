@@ -49,19 +49,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("agentloop")
 
-LONGEST_WAIT = 120.0  # seconds; a provider that asks for more gets no second request
+MAX_RETRY_DELAY = 120.0  # seconds; a provider that asks for more gets no second request
 LINGER = 1.0  # seconds for the end of a stream whose last event was seen
-KEEP_ALIVE = 60.0  # seconds that an idle connection stays open
-MOST_IDLE = 20  # connections to a server
-CONNECTING = 50  # connections to a server that are made at the same time
+KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
+MAX_IDLE = 1000  # idle connections to a server
+MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are established concurrently
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-EMPTY_ACCOUNT = "insufficient_quota|spend_limit"  # OpenAI, Anthropic: a 429 that does not pass
+QUOTA_ERRORS = "insufficient_quota|spend_limit"  # OpenAI, Anthropic: a 429 that does not pass
 # identity: a few kilobytes of a compressed reply can hold gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 # errors that may pass: another attempt follows
-PASSING = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
+RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 # what `HTTPModel.read` may raise for a reply that is none
-UNREADABLE = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
+PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 class NoServer(ConnectionFailed):
@@ -80,7 +80,7 @@ class Secret(str):
 
 # ---- errors, as pure functions
 
-KINDS = {  # of these patterns the first that matches "429 the body's text" counts
+ERROR_PATTERNS = {  # of these patterns the first that matches "429 the body's text" counts
     "^2": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
@@ -100,7 +100,7 @@ KINDS = {  # of these patterns the first that matches "429 the body's text" coun
 def error_class(status: Any, text: str) -> type[ModelError]:
     """Return the class of error for a status, or a provider's word for it, and the body's text."""
     described = f"{status} {text}"
-    for pattern, kind in KINDS.items():
+    for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
             return kind
     return ServerError
@@ -154,29 +154,75 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
     )
 
 
-class Server:
+def _closed_unanswered(error: BaseException) -> bool:
+    """Return True if a connection broke before a response head arrived.
+
+    An error of the HTTP parser (a malformed head) is in the context of the exception's cause.
+    """
+    import httpx
+
+    if isinstance(error, httpx.RemoteProtocolError):
+        return not getattr(error.__cause__, "__context__", None)
+    return isinstance(error, httpx.ReadError | httpx.WriteError)
+
+
+class ConnectionPool:
     """The connections to one server, in one event loop.
 
-    A transport is for one request at a time: httpx is slow at many in one, and its own pool loses
-    the places of requests that are cancelled (https://github.com/encode/httpcore/issues/1093).
+    A transport serves one request at a time: httpx is slow with many requests in one transport, and
+    its own pool leaks the slots of cancelled requests
+    (https://github.com/encode/httpcore/issues/1093).
     """
 
     def __init__(self) -> None:
         self.idle: dict[httpx.AsyncHTTPTransport, asyncio.TimerHandle] = {}
-        self.turns = asyncio.Semaphore(CONNECTING)
+        self.connecting = asyncio.Semaphore(MAX_CONCURRENT_CONNECTS)
 
-    def take(self, request: httpx.Request) -> httpx.AsyncHTTPTransport:
-        """Return the newest idle transport, or a new one, which connects when it has its turn."""
-        if not self.idle:
-            request.extensions["trace"] = self._wait_for_turn
-            return _new_transport(request.url)
+    async def send(self, request: httpx.Request) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
+        """Send a request over the newest idle connection, or over a new one.
+
+        A server may close an idle connection at the moment of its reuse. The request is then sent
+        again at once over a new connection, provided that no response head has arrived.
+        """
+        is_new = False
+
+        async def trace(event: str, info: object) -> None:
+            """Limit concurrent connects, so that no burst times out. Called at each step."""
+            nonlocal is_new
+            if event == "connection.connect_tcp.started":
+                is_new = True
+                await self.connecting.acquire()
+            elif event.startswith("connection.connect_tcp."):  # complete, failed
+                self.connecting.release()
+
+        request.extensions["trace"] = trace
+        transport = self.acquire() if self.idle else _new_transport(request.url)
+        try:
+            return await self._exchange(request, transport)
+        except Exception as error:
+            if is_new or not _closed_unanswered(error):
+                raise
+        return await self._exchange(request, _new_transport(request.url))
+
+    async def _exchange(
+        self, request: httpx.Request, transport: httpx.AsyncHTTPTransport
+    ) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
+        """Send a request over this transport, and close the transport if there is no response."""
+        try:
+            return await transport.handle_async_request(request), transport
+        except BaseException:
+            await transport.aclose()
+            raise
+
+    def acquire(self) -> httpx.AsyncHTTPTransport:
+        """Remove the newest idle transport from the pool, and return it."""
         transport, timer = self.idle.popitem()
         timer.cancel()
         return transport
 
-    async def keep(self, transport: httpx.AsyncHTTPTransport) -> None:
-        """Keep a transport for later requests, or close it if enough are idle."""
-        if len(self.idle) >= MOST_IDLE:
+    async def release(self, transport: httpx.AsyncHTTPTransport) -> None:
+        """Keep a transport for later requests, or close it if the pool is full."""
+        if len(self.idle) >= MAX_IDLE:
             await transport.aclose()
             return
         loop = asyncio.get_running_loop()
@@ -184,24 +230,15 @@ class Server:
 
     def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
         del self.idle[transport]
-        self.closing = asyncio.create_task(transport.aclose())  # held, or it may be collected
-
-    async def _wait_for_turn(self, event: str, info: object) -> None:
-        """Let few connect at once, so that no burst times out. httpx calls this at each step."""
-        if event == "connection.connect_tcp.started":
-            await self.turns.acquire()
-        elif event.startswith("connection.connect_tcp."):  # complete, failed
-            self.turns.release()
+        self.closing = asyncio.create_task(transport.aclose())  # referenced until it has finished
 
     async def close(self) -> None:
         """Close the idle connections."""
         while self.idle:
-            transport, timer = self.idle.popitem()
-            timer.cancel()
-            await transport.aclose()
+            await self.acquire().aclose()
 
 
-Pool = dict[tuple[str, bytes], Server]  # by scheme and host
+Pool = dict[tuple[str, bytes], ConnectionPool]  # by scheme and host
 # All models share these. If each model had a pool, one that is forgotten in a circle of references
 # would be collected with its connections still open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
@@ -313,7 +350,7 @@ class HTTPModel(ABC):
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
-        """Read the message in a reply. Raises one of UNREADABLE if there is none."""
+        """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
 
     # ---- errors
 
@@ -324,14 +361,14 @@ class HTTPModel(ABC):
             return text
         return text.replace(key, "***")
 
-    def _error(self, response: httpx.Response, text: str, word: Any = None) -> ModelError:
-        """Build the error for a response, by its status or by the word for an error inside a 200.
+    def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
+        """Build the error for a response, by its status or by the error code in a 200 response.
 
-        OpenAI, OpenRouter and Google have the word as "code", and Anthropic as "type".
+        OpenAI, OpenRouter and Google send the error code as "code", Anthropic as "type".
         """
         headers = response.headers
         shown = self._hide(" ".join(text.split()))[:500]
-        return error_class(word or response.status_code, text)(
+        return error_class(error_code or response.status_code, text)(
             f"{self!r}: {response.status_code}: {shown}",
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
@@ -371,8 +408,8 @@ class HTTPModel(ABC):
             error = as_dict(data.get("response")).get("error")  # an event with a failed response
         if not error:
             return data
-        word = as_dict(error).get("code") or as_dict(error).get("type") or "unknown"
-        raise self._error(response, content.decode(errors="replace"), word)
+        error_code = as_dict(error).get("code") or as_dict(error).get("type") or "unknown"
+        raise self._error(response, content.decode(errors="replace"), error_code)
 
     def _add_events(
         self, response: httpx.Response, parts: Accumulator, events: Iterable[bytes]
@@ -419,7 +456,7 @@ class HTTPModel(ABC):
             raise BadResponse("the stream ended before the reply did")
         return parts.reply()
 
-    def _account(
+    def _report_cost(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
     ) -> None:
         """Report a failed attempt that may have to be paid for, with its usage if that is known.
@@ -436,7 +473,7 @@ class HTTPModel(ABC):
         if not may_cost:
             return
         usage = None
-        with suppress(BadRequest, *UNREADABLE):
+        with suppress(BadRequest, *PARSE_ERRORS):
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
         report_failed_attempt.get()(SideRequest(usage, self.model))
 
@@ -451,7 +488,7 @@ class HTTPModel(ABC):
         import httpx
 
         response = getattr(error, "response", response)  # a hook of the user's client raised it
-        if response is not None and isinstance(error, (httpx.HTTPStatusError, *UNREADABLE)):
+        if response is not None and isinstance(error, (httpx.HTTPStatusError, *PARSE_ERRORS)):
             label = response.headers.get("content-type", "no content type")
             text = f"{label}: {error!r}: {parts.body.decode(errors='replace')}"
             return self._error(response, text)
@@ -468,27 +505,28 @@ class HTTPModel(ABC):
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         """Send the request once, and read the reply. Raises ModelError."""
         request = self._build_request(content, bool(parts.on_delta))
-        server = (await _pool()).setdefault((request.url.scheme, request.url.netloc), Server())
-        transport: Any = None if self.client else server.take(request)
+        address = request.url.scheme, request.url.netloc
+        pool = (await _pool()).setdefault(address, ConnectionPool())
+        transport = None
         response = None
         try:
             if self.client:
                 response = await self.client.send(request, stream=True)
             else:
-                response = await transport.handle_async_request(request)
+                response, transport = await pool.send(request)
             async with aclosing(response):
                 return storable(self.read(await self._receive(response, parts)))
         except BaseException as error:
             if transport and not isinstance(error, Exception):
-                await transport.aclose()  # a connection that was cancelled is never used again
-            self._account(error, response, parts)
+                await transport.aclose()  # the connection of a cancelled request is not reused
+            self._report_cost(error, response, parts)
             known = self._translate(error, request, response, parts)
             if known:
                 raise known from None
             raise
         finally:
             if transport:
-                await server.keep(transport)
+                await pool.release(transport)
             if self.dump:
                 sent = content.decode(errors="replace")
                 received = parts.body.decode(errors="replace")
@@ -498,11 +536,11 @@ class HTTPModel(ABC):
 
     def _wait(self, error: ModelError, attempt: int) -> float | None:
         """Return the seconds to wait before another attempt, or None if there is to be none."""
-        is_final = isinstance(error, NoServer) or re.search(EMPTY_ACCOUNT, str(error))
+        is_final = isinstance(error, NoServer) or re.search(QUOTA_ERRORS, str(error))
         if is_final or attempt == self.max_retries:
             return None
         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
-        return wait if wait <= LONGEST_WAIT else None
+        return wait if wait <= MAX_RETRY_DELAY else None
 
     async def ainvoke(
         self,
@@ -524,7 +562,7 @@ class HTTPModel(ABC):
                     parts = self.chunks(on_delta)
                     try:
                         return await self._attempt(content, parts)
-                    except PASSING as error:
+                    except RETRYABLE as error:
                         wait = self._wait(error, attempt)
                         if wait is None or parts.shown:
                             raise

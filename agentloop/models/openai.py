@@ -164,7 +164,7 @@ def _flatten(message: JSON) -> JSON:
 
 
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
-    """Read the message in a reply. Raises one of UNREADABLE if there is none."""
+    """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
@@ -395,8 +395,8 @@ class ChatOpenAI(HTTPModel):
         usage = read_openai_usage(as_dict(data.get("usage")))
         return replace(read(data, self._owner), usage=usage)
 
-    def _error(self, response: httpx.Response, text: str, word: Any = None) -> ModelError:
-        error = super()._error(response, text, word)
+    def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
+        error = super()._error(response, text, error_code)
         if response.status_code in (404, 405) or "v1/responses" in text:
             other = "responses" if self.api == "chat" else "chat"
             error.args = (f"{error} (if {self.api!r} is not spoken here, set api={other!r})",)

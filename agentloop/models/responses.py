@@ -285,7 +285,7 @@ def _read_call(item: JSON) -> ToolCall:
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
-    """Read the message in a reply. Raises one of UNREADABLE if there is none."""
+    """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
     items = as_dicts(data["output"])
     status = data["status"]
     if status in ("failed", "cancelled"):

@@ -20,7 +20,7 @@ from agentloop.errors import BadRequest, ConnectionFailed
 from agentloop.models import http
 from agentloop.models.http import error_class
 from agentloop.models.wire import EventParser, retry_after
-from tests.doubles.fault_server import FaultServer, Loopback, answer, fin, send
+from tests.doubles.fault_server import FaultServer, Loopback, answer, fin, request, rst, send
 from tests.doubles.openai_double import OpenAIDouble
 from tests.doubles.wires import KEY, OPENAI
 from tests.models.asked import ask, serving
@@ -412,22 +412,58 @@ async def test_requests_that_are_cancelled_leave_no_connection_open():
         assert (await ask(llm)).text == "hello"
 
 
-async def test_of_many_connections_a_few_are_kept_and_those_only_for_a_while(monkeypatch):
+async def test_idle_connections_are_reused_and_closed_by_age(monkeypatch):
     async with Counting() as server, model(server, max_retries=0) as llm:
-        await asyncio.gather(*[ask(llm) for _ in range(60)])
-        await server.has(http.MOST_IDLE)
-        assert server.open == http.MOST_IDLE
-        before = server.connections
-        await asyncio.gather(*[ask(llm) for _ in range(http.MOST_IDLE)])
-        assert server.connections == before, "they are used again"
+        for _ in range(5):
+            await asyncio.gather(*[ask(llm) for _ in range(100)])
+        assert server.connections <= 110, "one connection per concurrent request"
         monkeypatch.setattr(http, "KEEP_ALIVE", 0.01)
-        await asyncio.gather(*[ask(llm) for _ in range(http.MOST_IDLE)])
+        await asyncio.gather(*[ask(llm) for _ in range(100)])
         await server.has(0)
         assert (await ask(llm)).text == "hello"
 
 
+async def test_the_number_of_idle_connections_has_an_upper_bound(monkeypatch):
+    monkeypatch.setattr(http, "MAX_IDLE", 5)
+    async with Counting() as server, model(server, max_retries=0) as llm:
+        await asyncio.gather(*[ask(llm) for _ in range(20)])
+        await server.has(5)
+        assert server.open == 5
+
+
+@pytest.mark.parametrize("end", [fin(), rst()])
+async def test_a_reused_connection_that_breaks_unanswered_is_replaced_at_once(end):
+    first = [send(answer(OK)), request(), end]
+    async with FaultServer(first, [send(answer(OK))]) as server:
+        llm = model(server, max_retries=0)
+        await ask(llm)
+        assert (await ask(llm)).text == "hello"
+        assert (llm.sleep, len(server.requests), server.connections) == ([], 3, 2)
+
+
+async def test_a_broken_connection_is_replaced_only_once():
+    first = [send(answer(OK)), request(), fin()]
+    async with FaultServer(first, [fin()], [send(answer(OK))]) as server:
+        llm = model(server, max_retries=0)
+        await ask(llm)
+        with pytest.raises(ConnectionFailed):
+            await ask(llm)
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("received", [b"nonsense\r\n\r\n", answer(OK)[:-2]])
+async def test_a_request_is_not_repeated_after_a_part_of_its_response(received):
+    first = [send(answer(OK)), request(), send(received), fin()]
+    async with FaultServer(first, [send(answer(OK))]) as server:
+        llm = model(server, max_retries=0)
+        await ask(llm)
+        with pytest.raises(ConnectionFailed):
+            await ask(llm)
+        assert server.connections == 1
+
+
 async def test_a_burst_waits_for_its_turn_to_connect(monkeypatch):
-    monkeypatch.setattr(http, "CONNECTING", 2)
+    monkeypatch.setattr(http, "MAX_CONCURRENT_CONNECTS", 2)
     connecting, most = 0, 0
     connect = asyncio.BaseEventLoop.create_connection
 
