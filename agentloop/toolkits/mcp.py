@@ -1,6 +1,7 @@
 """Tools of MCP servers, over the official package `mcp`.
 
-Copy with: toolkits/environment.py, loop.py, content.py, tools.py, waiting.py and what they name.
+Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, content.py,
+tools.py, waiting.py and what they name.
 
     async with mcp_tools("npx", "-y", "@modelcontextprotocol/server-everything") as tools:
         await Agent(llm=llm, tools=tools).run("What can you do?")
@@ -28,11 +29,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
+from asyncio.subprocess import PIPE
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -43,21 +44,25 @@ from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import unquote
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
+from pydantic_core import from_json, to_json
 
+from ..arguments import type_of
+from ..common.processes import kill_group
 from ..content import describe_error
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import IMAGE_TYPES, JSON, ImagePart, TextPart, text_of
 from ..tools import Tool
-from ..waiting import cancel_and_wait
+from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
-MAX_BLOCKS = 10_000  # content blocks of a result
+MAX_MESSAGE = 10_000_000  # bytes of one message over stdio
+MAX_BLOCKS = 5_000  # content blocks of a result
+MAX_TOOLS = 1_000  # of one server
+MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
+STOP_SECONDS = 2.0  # after the end of its input, and after a signal, until the next signal
 MAX_RESULT = 5_000_000  # characters of a result; of an image in base64: providers refuse more
-# Runs a command and then kills what it has started. The package kills that only if the command does
-# not end when it is asked to.
-THEN_KILL = ["/bin/sh", "-c", 'trap : TERM; "$0" "$@"; kill -9 0'] if os.name == "posix" else []
 
 
 @dataclass(eq=False)
@@ -135,14 +140,14 @@ class MCPServer:
     """A connection to a server. One task owns it, any task may use it.
 
     tools: the tools that it offers now.
-    error: why it did not start, or why its connection has ended; None while that is open. That its
-        process has died shows only in a call.
+    error: why it did not start, or why its connection has ended; None while that is open.
     client: the client of the package `mcp`, for resources and prompts: see the recipe
         mcp_resources.py.
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
+    end: Exception | None = None  # why the newest connection has ended
     stderr: Any  # a file, of another type on Windows
 
     def __init__(self, name: str, config: MCPConfig, secrets: Secrets, auth: Any = None) -> None:
@@ -165,7 +170,7 @@ class MCPServer:
             except asyncio.CancelledError:  # so it is closed
                 self.error = self.explain(ConnectionError("it was closed"))
             except Exception as error:
-                self.error = self.explain(error)
+                self.error = self.explain(self.end or error)
             finally:
                 self.started.set()
 
@@ -185,10 +190,9 @@ class MCPServer:
         """Connect, and stay connected until the task is cancelled."""
         try:
             import httpx2
-            import mcp
             from mcp.client import sse, streamable_http
         except ImportError:
-            raise ImportError("MCP needs mcp: pip install 'agentloop-micro[mcp]'") from None
+            raise ImportError("MCP needs mcp: pip install 'mcp>=2,<3'") from None
         config = self.config
         address = httpx2.URL(config.url)
         auth = self.auth
@@ -197,15 +201,7 @@ class MCPServer:
         url = str(address.copy_with(userinfo=b""))  # the package's errors and logs show it
         http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
         if config.command:
-            command = [*THEN_KILL, config.command, *config.args]
-            process = mcp.StdioServerParameters(
-                command=command[0],
-                args=command[1:],
-                env=dict(config.env),
-                cwd=config.cwd,
-                encoding_error_handler="replace",
-            )
-            transport: Any = mcp.stdio_client(process, self.stderr)
+            transport: Any = connect_stdio(self)
         elif config.type == "sse":
             transport = sse.sse_client(url, dict(config.headers), auth=auth)
         else:
@@ -222,16 +218,18 @@ class MCPServer:
             raise
 
     async def _keep_open(self, transport: Any, start: asyncio.Timeout, mode: str) -> None:
-        """Connect, and list the tools: at first, and whenever the server says they have changed."""
+        """Connect and list the tools, again whenever they change, until the connection ends."""
         import mcp
 
         changed = asyncio.Event()
+        self.end = None
+        messages = Messages(self, changed.set)
 
         async def hear(message: object) -> None:
             if isinstance(message, mcp.types.ToolListChangedNotification):
                 changed.set()
 
-        client = mcp.Client(transport, mode=mode, message_handler=hear)
+        client = mcp.Client(messages.of(transport), mode=mode, message_handler=hear)
         async with client as self.client:
             told: Any = nullcontext()  # an older server tells of changes unasked
             if mode == "auto" and getattr(client.server_capabilities.tools, "list_changed", False):
@@ -243,28 +241,30 @@ class MCPServer:
                     start.reschedule(None)
                     self.started.set()
                     await changed.wait()
+                    if self.end:
+                        raise self.end
 
-    async def _list_tools(self) -> list[Tool]:
+    async def _list_tools(self) -> Sequence[Tool]:
         """Ask for the tools, page by page, and return those that the config includes."""
         page: Any = await self.client.list_tools()
         found = [*page.tools]
-        while page.next_cursor:
+        while page.next_cursor and page.tools and len(found) < MAX_TOOLS:
             page = await self.client.list_tools(cursor=page.next_cursor)
             found += page.tools
         tools = {each.name: MCPTool(self, each) for each in found if self._includes(each.name)}
-        return [*tools.values()]
+        return [*tools.values()][:MAX_TOOLS]
 
     def _includes(self, name: str) -> bool:
         """Return True if the config includes the tool with this name, and does not exclude it."""
         matches = partial(fnmatchcase, name)
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
-    def explain(self, error: Exception, more: str = "") -> MCPError:
-        """Build the error to show: what went wrong, `more`, and the end of the server's stderr."""
+    def explain(self, error: Exception) -> MCPError:
+        """Build the error to show: what went wrong, and the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
-        return MCPError(self.name, describe_error(error, hide) + more, written)
+        return MCPError(self.name, describe_error(error, hide), written)
 
 
 def refuses_older(error: BaseException) -> bool:
@@ -295,26 +295,179 @@ class MCPTool(Tool):
 
     async def execute(self, args: JSON, overrides: object = None) -> object:
         server = self.server
+        if server.error:
+            raise server.error
         try:
             result = await server.client.call_tool(self.own_name, args)
         except Exception as error:
-            raise server.error or server.explain(error, "; the call may have had effects") from None
+            failed = server.error or server.explain(error)
+            reason = f"{failed.reason}; the call may have had effects"
+            raise MCPError(server.name, reason, failed.stderr) from None
         parts = as_parts(result.content)
         if result.is_error:
             raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
         return parts or result.structured_content
 
 
+# ---- connections: bounds on messages, before the package makes objects of all that is in them
+
+
+class Messages:
+    """The messages of a server, with bounds on the lists in them."""
+
+    def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
+        self.server = server
+        self.on_end = on_end
+        self.stream: Any = None
+
+    @asynccontextmanager
+    async def of(self, transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
+        """Open a transport; give its streams, the one for reading with bounds."""
+        async with transport as (self.stream, writing):
+            yield self, writing
+
+    async def __aenter__(self) -> Messages:
+        await self.stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stream.__aexit__(*error)
+
+    async def __aiter__(self) -> AsyncGenerator[object]:
+        end: Exception = ConnectionError("the connection has ended")
+        async for item in self.stream:
+            if isinstance(item, Exception):
+                end = item
+            elif isinstance(result := getattr(item.message, "result", None), dict):
+                await bound_lists(self.server.name, result)
+            yield item
+        self.server.end = end
+        self.on_end()
+
+
+async def bound_lists(server: str, result: JSON) -> None:
+    """Shorten the lists in a server's result, and take out tools that cannot be used."""
+    content, definitions = result.get("content"), result.get("tools")
+    if isinstance(content, list) and (omitted := len(content) - MAX_BLOCKS) > 0:
+        note = f"[{omitted:,} more parts omitted: the result is too large.]"
+        content[MAX_BLOCKS:] = [{"type": "text", "text": note}]
+    if not isinstance(definitions, list):
+        return
+    result["tools"] = usable = list[object]()
+    for definition in definitions[:MAX_TOOLS]:
+        await asyncio.sleep(0)  # one tool at a time, so that the event loop stays free
+        try:
+            usable.append(checked_tool(definition))
+        except Exception as error:  # of pydantic; a RecursionError
+            reason = describe_error(error)
+            logger.warning("MCP server %r: skipped tool %.100r: %s", server, definition, reason)
+
+
+def checked_tool(definition: JSON) -> JSON:
+    """Return a tool's definition, its schema without the keywords that are null.
+
+    Raises an exception if it is too large, or its schema is unusable.
+    """
+    from mcp.types import methods
+
+    if len(to_json(definition)) > MAX_DEFINITION:
+        raise ValueError(f"its definition has more than {MAX_DEFINITION:,} bytes")
+    schema = {key: value for key, value in definition["inputSchema"].items() if value is not None}
+    definition = definition | {"inputSchema": schema}
+    methods.validate_server_result("tools/list", "2025-11-25", {"tools": [definition]})
+    TypeAdapter(type_of(schema))
+    return definition
+
+
+@asynccontextmanager
+async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
+    """Start a server; give the streams of its messages. Stop its processes at the end.
+
+    The package's own transport reads a message of any length.
+    """
+    import anyio
+    from mcp.client.stdio import get_default_environment
+
+    config = server.config
+    process = await asyncio.create_subprocess_exec(
+        config.command,
+        *config.args,
+        env=get_default_environment() | dict(config.env),
+        cwd=config.cwd,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=server.stderr,
+        limit=MAX_MESSAGE,
+        start_new_session=True,
+    )
+    received, read_stream = anyio.create_memory_object_stream[Any]()
+    write_stream, outgoing = anyio.create_memory_object_stream[Any]()
+    tasks = [
+        asyncio.create_task(receive_lines(process.stdout, received)),
+        asyncio.create_task(send_lines(process.stdin, outgoing)),
+    ]
+    try:
+        yield read_stream, write_stream
+    finally:
+        # a cancel leaves no process behind: one of anyio, or of `cancel_and_wait`
+        with anyio.CancelScope(shield=True), shield_from_cancel():
+            await stop_process(process)
+            for stream in (received, read_stream, write_stream, outgoing):
+                stream.close()
+            await cancel_and_wait(tasks, 1)
+
+
+async def receive_lines(reader: Any, received: Any) -> None:
+    """Pass on the message in each line, until one is too long or unreadable."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async with received:
+            try:
+                async for line in reader:
+                    if b'"jsonrpc"' in line:  # some servers print other lines
+                        data = from_json(line.decode(errors="replace"))
+                        message = jsonrpc_message_adapter.validate_python(data)
+                        await received.send(SessionMessage(message))
+            except ValueError as error:
+                problem = f"a message is unreadable or longer than {MAX_MESSAGE:,} bytes: {error}"
+                await received.send(ValueError(problem[:200]))
+    while await reader.read(MAX_MESSAGE):
+        pass  # the pipe is closed at its end
+
+
+async def send_lines(writer: Any, outgoing: Any) -> None:
+    """Write each message as a line."""
+    with suppress(OSError):
+        async with outgoing:
+            async for item in outgoing:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                writer.write(f"{text}\n".encode())
+                await writer.drain()
+
+
+async def stop_process(process: asyncio.subprocess.Process) -> None:
+    """End a server's input. Terminate it if that does not stop it, then kill it."""
+    if process.stdin:
+        process.stdin.close()
+    for force in (False, True, True):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            break
+        kill_group(process.pid, force=force)
+    kill_group(process.pid)  # the processes that it has started
+
+
 def as_parts(blocks: Sequence[object]) -> list[TextPart | ImagePart]:
-    """Return the first MAX_BLOCKS content blocks as parts, neighbouring texts as one part."""
+    """Return content blocks as parts, neighbouring texts as one part."""
     parts = list[TextPart | ImagePart]()
-    for kind, group in groupby(map(as_part, blocks[:MAX_BLOCKS]), type):
+    for kind, group in groupby(map(as_part, blocks), type):
         neighbours = [*group]
         if kind is TextPart:
             neighbours = [TextPart(text_of(neighbours))]
         parts += neighbours
-    if omitted := len(blocks[MAX_BLOCKS:]):
-        parts.append(TextPart(f"[{omitted:,} more parts omitted: the result is too large.]"))
     return parts
 
 

@@ -1,6 +1,6 @@
 """Tools that run shell commands, here or in a container: bash, bash_output, bash_kill.
 
-Copy with: tools.py and what it names.
+Copy with: common/processes.py, tools.py and what it names.
 
     shell = Shell("project")
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
@@ -19,15 +19,15 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
 
+from ..common.processes import kill_group
 from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function, wait_for
@@ -35,6 +35,8 @@ from ..waiting import call_function, wait_for
 HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
 MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
 FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
+MAX_BACKGROUND = 16  # commands in the background, with those whose end was not read
+PAUSE = 0.02  # seconds between pieces of up to 64 KB of a command in the background
 DRAIN_SECONDS = 2.0  # how long the rest in the pipe may take to read when a command has ended
 
 # What the shell reads from its standard input: a command, and what stands around it. A watchdog,
@@ -136,7 +138,12 @@ class Shell:
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
-        output = Output(None if background else self.on_output)
+        if background and len(self.background) >= MAX_BACKGROUND:
+            raise ToolError(
+                f"{MAX_BACKGROUND} commands are in the background: first kill one with bash_kill, "
+                f"or read the end of one with bash_output. Their ids: {', '.join(self.background)}."
+            )
+        output = Output(None if background else self.on_output, PAUSE if background else 0)
         if background:
             id = secrets.token_hex(3)
             task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output), name=command)
@@ -230,7 +237,7 @@ class Shell:
             raise ToolError(f"The command cannot be started: {error}") from error
         finally:
             if process:
-                _kill_group(process)
+                kill_group(process.pid)
             with suppress(OSError), open(writing_end, "wb") as pipe:
                 pipe.write(2 * output.mark)  # the end: there is no folder between them
             await wait_for(DRAIN_SECONDS, reading, grace=0)
@@ -265,8 +272,9 @@ class Output:
     folder: that folder, or "" if the command was killed.
     """
 
-    def __init__(self, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, tell: Callable[[str], None] | None = None, pause: float = 0) -> None:
         self.tell = tell
+        self.pause = pause
         self.mark = f":{secrets.token_hex(16)}".encode()
         self.folder = ""
         self.data = bytearray()
@@ -281,6 +289,7 @@ class Output:
         ended = False
         with open(pipe, "rb", buffering=0) as stream:
             while not ended:
+                time.sleep(self.pause)  # the pipe fills meanwhile, and holds the command back
                 piece = stream.read(1 << 16)
                 if self.tell:
                     self.tell(piece.partition(self.mark)[0].decode(errors="replace"))
@@ -327,14 +336,3 @@ def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
             with suppress(OSError):  # it does not read
                 process.stdin.write(script)
         return process.wait()
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a command and what it has started. What has left its group (setsid) escapes."""
-    if sys.platform == "win32":
-        with suppress(OSError, subprocess.TimeoutExpired):
-            line = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
-            subprocess.run(line, capture_output=True, timeout=5, check=False)
-    else:
-        with suppress(OSError):  # all gone; macOS: only zombies are left
-            os.killpg(process.pid, signal.SIGKILL)

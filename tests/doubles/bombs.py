@@ -1,26 +1,31 @@
 """Bombs: input that costs its sender little and its reader much.
 
 `python -m tests.doubles.bombs NAME FOLDER` detonates one in a process of its own, and prints its
-cost: the peak of memory in MB (of child processes too), the seconds of CPU, and the longest time
+cost: the peak of memory in MB the seconds of CPU, and the longest time
 that the event loop was held, in seconds of CPU of its thread. `text` is the model's.
 """
 
 import asyncio
 import contextlib
+import importlib
 import json
 import resource
 import sys
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from agentloop import Agent, ScriptedModel, TextPart, tool
+from agentloop import Agent, ScriptedModel, TextPart, ToolError, tool
 from agentloop.messages import ToolMessage
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
+from agentloop.toolkits.mcp import MCPError, mcp_tools
+from agentloop.toolkits.shell import Shell
 
 from ..test_recipes import load
 
+importlib.import_module("mcp.client.streamable_http")  # not a cost of the bomb
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 BOMBS = {}
 
@@ -91,6 +96,54 @@ async def a_hook_with_a_long_reason(folder):
     return "".join(message.text for message in agent.messages)
 
 
+@asynccontextmanager
+async def server_of(folder, mode):
+    async with mcp_tools(sys.executable, SERVER, mode, str(folder / "pids")) as tools:
+        yield tools
+
+
+@bomb
+async def a_server_with_20_000_tools(folder):
+    async with server_of(folder, "tools") as tools:
+        return f"{len(tools)} tools"
+
+
+@bomb
+async def a_server_with_20_mb_of_descriptions(folder):
+    try:
+        async with server_of(folder, "descriptions") as tools:
+            return f"{len(tools)} tools"
+    except MCPError as error:
+        return str(error)
+
+
+@bomb
+async def a_server_that_answers_with_300_000_parts(folder):
+    async with server_of(folder, "good") as [echo, *_]:
+        return await result_of(echo, kind="parts")
+
+
+@bomb
+async def a_server_that_answers_with_150_mb(folder):
+    async with server_of(folder, "good") as [echo, *_]:
+        return await result_of(echo, kind="flood")
+
+
+@bomb
+async def forty_background_commands_that_print(folder):
+    shell = Shell(folder)
+    results = []
+    for _ in range(40):
+        try:
+            await shell.bash("exec yes", background=True)
+        except ToolError as error:
+            results.append(str(error))
+    await asyncio.sleep(1)
+    shell.close()
+    await asyncio.sleep(0.1)
+    return " ".join(results)
+
+
 async def measured(name, folder):
     """Detonate a bomb; return its result and the longest time that the event loop was held."""
     longest = 0.0
@@ -119,11 +172,12 @@ def cpu_of(usage):
 if __name__ == "__main__":
     before = cpu_of(resource.getrusage(resource.RUSAGE_SELF))
     text, held = asyncio.run(measured(sys.argv[1], Path(sys.argv[2])))
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usages = [resource.getrusage(resource.RUSAGE_SELF)]
+    if sys.argv[1] == a_line_of_a_gigabyte.__name__:  # its search has a process of its own
+        usages.append(resource.getrusage(resource.RUSAGE_CHILDREN))
     cost = {
-        "megabytes": max(own.ru_maxrss, children.ru_maxrss) // 1024,
-        "cpu": round(cpu_of(own) - before + cpu_of(children), 2),
+        "megabytes": max(each.ru_maxrss for each in usages) // 1024,
+        "cpu": round(sum(map(cpu_of, usages)) - before, 2),
         "held": round(held, 3),
         "text": text,
     }

@@ -2,7 +2,8 @@
 
 Speaks the protocol by hand, so that it can break it. PIDFILE gets its process ids, a line each.
 In the mode "newest" it speaks only version 2026-07-28, and in "oldest" it ends if it is asked for
-that version.
+that version. In the mode "tools" it declares 20,000 tools, in "descriptions" 20 MB of text, and in
+"schemas" tools that cannot be used.
 """
 
 import base64
@@ -24,6 +25,18 @@ TOOLS = [
     {"name": "x" * 80, "inputSchema": {"type": "object"}},
     {"name": "a_b", "inputSchema": {"type": "object"}},  # a second time
 ]
+if mode == "tools":
+    TOOLS = [TOOLS[0] | {"name": f"tool{number}"} for number in range(20_000)]
+if mode == "descriptions":
+    TOOLS = [TOOLS[0]] + [
+        TOOLS[0] | {"name": f"t{n}", "description": "x" * 10**6} for n in range(20)
+    ]
+if mode == "schemas":
+    bad = [None, "text", [], {"type": "string"}, {"properties": {"a": {"enum": 5}}}]
+    bad.append({"type": "object", "properties": {"a": {"type": "object", "properties": None}}})
+    good = {"type": "object", "properties": None, "required": None}
+    TOOLS = [TOOLS[0], TOOLS[0] | {"name": "nulls", "inputSchema": good}, "no tool", {"name": 5}]
+    TOOLS += [{"name": f"bad{number}", "inputSchema": each} for number, each in enumerate(bad)]
 PIXEL = base64.b64encode(b"pixel").decode()
 PNG = {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"}
 RESULTS = {
@@ -58,6 +71,8 @@ def answer(method, params):
         info = {"name": "fake", "version": "1"}
         return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/list":
+        if len(TOOLS) > 5:
+            return {"tools": TOOLS}
         first = 2 * ("cursor" in params)
         return {"tools": TOOLS[first:][:3]} | ({} if first else {"nextCursor": "2"})
     if method == "tools/call":
@@ -70,8 +85,20 @@ def answer(method, params):
         if kind == "change":
             TOOLS[:] = [TOOLS[0] | {"description": "Echo louder."}]
             tell_of_change()
+        if kind == "parts":
+            return {"content": [{"type": "text", "text": "x"}] * 300_000}
+        if kind == "flood":
+            flood()
         return RESULTS.get(kind, RESULTS["texts"])
     return None
+
+
+def flood():
+    """Print 150 MB without a line end, then one."""
+    print('{"jsonrpc": "2.0", "result": "', end="")
+    for _ in range(150):
+        sys.stdout.write("x" * 1_000_000)
+    print('"}', flush=True)
 
 
 def tell_of_change():

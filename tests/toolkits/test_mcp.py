@@ -262,6 +262,41 @@ async def test_tools_say_so_if_their_server_was_closed(hostile):
     assert "it was closed" in (await result_of(server, "texts")).text
 
 
+async def test_a_server_that_has_died_is_noticed_before_the_next_call(hostile):
+    async with hostile("good") as server:
+        await result_of(server, "die")
+        while server.error is None:  # this test's own time limit bounds it
+            await asyncio.sleep(0.01)
+        said = (await result_of(server, "texts")).text
+    assert "connection has ended" in said
+    assert "effects" not in said  # the call was not sent
+
+
+async def test_a_tool_with_an_unusable_schema_is_skipped_with_a_warning(hostile, caplog):
+    async with hostile("schemas") as server:
+        assert [tool.own_name for tool in server.tools] == ["echo", "nulls"]
+        assert server.tools[1].parameters == {"type": "object", "properties": {}}
+        assert server.tools[1].validate('{"a": 1}') == {"a": 1}
+    skipped = [record.getMessage() for record in caplog.records if "skipped" in record.message]
+    for name in ("no tool", "5", *(f"bad{number}" for number in range(6))):
+        assert any(name in message for message in skipped), name
+
+
+async def test_a_result_of_tiny_parts_keeps_to_the_limit_of_results(hostile):
+    async with hostile("good") as server:
+        message = await result_of(server, "parts")
+    assert len(message.content) == 1
+    assert len(message.text) < 20_000
+
+
+async def test_a_server_whose_message_is_too_long_is_disconnected(hostile):
+    async with hostile("good") as server:
+        assert "effects" in (await result_of(server, "flood")).text
+        while server.error is None:  # this test's own time limit bounds it
+            await asyncio.sleep(0.01)
+        assert "longer than" in (await result_of(server, "texts")).text
+
+
 async def test_a_changed_list_counts_from_the_next_turn_on(hostile):
     async with hostile("good") as server:
         llm = ScriptedModel(call("fake__echo", kind="change"), "first", "second")
@@ -431,7 +466,7 @@ async def test_a_file_of_servers_starts_those_that_it_can(hostile, tmp_path, mon
         assert [bool(each.tools) for each in servers] == [True, False]
         assert servers[0].error is None
         assert "'two'" in str(servers[1].error)
-        assert "nowhere" in servers[1].error.stderr
+        assert "nowhere" in str(servers[1].error)
         assert servers[0].tools[0].name == "one__echo"
 
 
