@@ -187,4 +187,4 @@ def _dbos() -> Any:
     try:
         return import_module("dbos").DBOS
     except ImportError:
-        raise ImportError("Durable requires DBOS: pip install 'agentloop-micro[durable]'") from None
+        raise ImportError("Durable requires DBOS: pip install 'dbos>=3.4,<4'") from None

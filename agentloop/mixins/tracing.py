@@ -1,6 +1,6 @@
 """OpenTelemetry spans for runs, model requests and tool calls.
 
-Copy with: the core, common/records.py. Needs `pip install 'agentloop-micro[otel]'`, and an SDK.
+Copy with: the core, common/records.py. Needs `pip install 'opentelemetry-api>=1.28'`, and an SDK.
 
     class Traced(Tracing, Agent): ...    # first, so that spans include the work of other mixins
 

@@ -35,8 +35,9 @@ MAX_FOUND = 200  # lines that `glob` and `grep` return
 MAX_PIECE = 1_000_000  # characters of a line that `grep` searches at a time
 SEARCH_SECONDS = 20.0  # how long `glob` and `grep` may take
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-# The name of git's folder, as NTFS takes it too: with blanks, dots or a ":stream" at its end.
-GIT = re.compile(r"\.git[ .]*(:.*)?", re.IGNORECASE)
+# The name of git's folder, and its names on NTFS: with blanks, dots or a ":stream" at its end,
+# or the short name.
+GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)
 
 
 @dataclass

@@ -38,7 +38,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -58,7 +57,7 @@ from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
 MAX_MESSAGE = 10_000_000  # bytes of one message over stdio
-MAX_BLOCKS = 5_000  # content blocks of a result
+MAX_BLOCKS = 1_000  # content blocks of a result
 MAX_TOOLS = 1_000  # of one server
 MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
 STOP_SECONDS = 2.0  # after the end of its input, and after a signal, until the next signal
@@ -303,7 +302,7 @@ class MCPTool(Tool):
             failed = server.error or server.explain(error)
             reason = f"{failed.reason}; the call may have had effects"
             raise MCPError(server.name, reason, failed.stderr) from None
-        parts = as_parts(result.content)
+        parts = [as_part(block) for block in result.content]
         if result.is_error:
             raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
         return parts or result.structured_content
@@ -458,17 +457,6 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
             break
         kill_group(process.pid, force=force)
     kill_group(process.pid)  # the processes that it has started
-
-
-def as_parts(blocks: Sequence[object]) -> list[TextPart | ImagePart]:
-    """Return content blocks as parts, neighbouring texts as one part."""
-    parts = list[TextPart | ImagePart]()
-    for kind, group in groupby(map(as_part, blocks), type):
-        neighbours = [*group]
-        if kind is TextPart:
-            neighbours = [TextPart(text_of(neighbours))]
-        parts += neighbours
-    return parts
 
 
 def as_part(block: Any) -> TextPart | ImagePart:

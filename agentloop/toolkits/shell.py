@@ -58,11 +58,14 @@ eval {command}
 PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # no ; | & $ ( ) < > and no second line
 SECRET_NAME = re.compile(
     "(?i)KEY|TOKEN|SECRET|PASS|_PWD|PW$|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|BEARER|"
-    "JWT|WEBHOOK|DSN|(^|_)(PAT|PEM|SAS)(_|$)"
+    "JWT|WEBHOOK|DSN|SIGNING|ENCRYPT|LICENSE|OTP|MNEMONIC|SESSION_ID|KUBECONFIG|NETRC|"
+    "(^|_)(PAT|PEM|SAS|SALT|SEED|PIN|CERT|PFX|P12)(_|$)"
 )
 SECRET_VALUE = re.compile(
     r"(?i)://([^/\s@]+|[^/\s:@]*:\S+)@|\b(password|pwd|sig)=|\bBearer \S|-----BEGIN |"
-    r"(^|[\s='\"])(sk-|gh[oprsu]_|github_pat_|glpat-|xox\w-|AKIA|ASIA|AIza|eyJ)[\w-]{8}"
+    r"(^|[\s='\"])(sk[-_]|rk_|pk_|gh[oprsu]_|github_pat_|gl\w{2,4}-|xox\w-|xapp-|AKIA|ASIA|AIza|eyJ|"
+    r"hf_|npm_|pypi-|dop_v1_|shp\w{2}_|SG\.|ya29\.|AGE-SECRET-KEY-|hvs\.|whsec_|lin_api_|r8_|gsk_|"
+    r"xai-|pplx-|tvly-|dckr_pat_|ATATT|EAAC|sq0\w{3}-|key-)[\w-]{8}"
 )
 
 

@@ -54,10 +54,13 @@ def discover_skills(folder: str | Path) -> list[Skill]:
 
     Raises ValueError with the file, the key and what to do.
     """
-    found = list[Skill]()
+    found = dict[str, Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
-        found.append(Skill(head["name"], head["description"], path.parent, head))
-    return found
+        name = head["name"]
+        if name in found:
+            raise ValueError(f"{path}: {found[name].folder} has the name {name!r} too: rename one")
+        found[name] = Skill(name, head["description"], path.parent, head)
+    return [*found.values()]
 
 
 def read_folder(
@@ -70,6 +73,8 @@ def read_folder(
     is missing, and FileNotFoundError if there is no such folder.
     """
     for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
+        if not (path.is_file() and path.resolve().parent == path.parent.resolve()):
+            raise ValueError(f"{path}: not a regular file: a link must stay in its folder")
         head, text = "", path.read_text("utf-8-sig")
         if found := HEAD.match(text):
             head, text = found[1], text[found.end() :]

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
 # Hosts that may have a private address: a name without a dot, one with a private ending, and a host
 # that is an address itself.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
-# The registries call these public. But Azure serves its metadata at the first, and the others
-# (NAT64 and 6to4) lead to any address.
-NOT_PUBLIC = [ip_network(net) for net in ("168.63.129.16/32", "64:ff9b::/32", "2002::/16")]
+# Python or the registries call these public. Azure serves its metadata at the first address.
+# 192.0.0.0/24 is for protocols, 192.88.99.0/24 for relays. In IPv6 only 2000::/3 is public,
+# without 6to4 (2002::/16), Teredo and other protocols (2001::/23), and documentation (3fff::/20).
+NOT_PUBLIC = """
+    168.63.129.16/32 192.0.0.0/24 192.88.99.0/24
+    ::/3 2001::/23 2002::/16 3fff::/20 4000::/2 8000::/1"""
 MAX_BYTES = 1_000_000  # of a response that are read
 # What a response may be encoded in. Of Python's other codecs, some take time with the square of the
 # length ("punycode": half a minute), and some are not for text ("zip").
@@ -146,7 +149,7 @@ def charset_of(response: httpx.Response) -> str:
 def is_public(address: str) -> bool:
     """Return True if an address is one that everybody reaches."""
     ip = ip_address(address)
-    if any(ip in net for net in NOT_PUBLIC):
+    if any(ip in ip_network(net) for net in NOT_PUBLIC.split()):
         return False
     return ip.is_global and not ip.is_multicast
 
@@ -156,6 +159,7 @@ def text_of_page(page: str) -> str:
     # An element without an end goes on to the page's end, so no pattern reads a character twice.
     page = re.sub(r"(?is)<(script|style|svg)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", "", page)
     page = re.sub(r"(?i)</?(?:a|b|code|em|i|span|strong)\b[^<>]*>", "", page)
+    page = re.sub(r"&#\w{8,};?", "\ufffd", page)  # Python converts at most 4,300 digits
     page = html.unescape(re.sub(r"<[^<>]*>", "\n", page))
     lines = [" ".join(line.split()) for line in page.splitlines()]
     return "\n".join(line for line in lines if line)

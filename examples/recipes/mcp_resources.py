@@ -2,7 +2,7 @@
 
 One wants it where a server offers files, tables or ready texts beside its tools. Resources are what
 the server lets one read, prompts are texts that it has written for a task. Here this file is the
-server, too (with the word `serve`). Needs `pip install 'agentloop-micro[mcp]'`.
+server, too (with the word `serve`). Needs `pip install 'mcp>=2,<3'`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 One wants it where tools run in a process of their own, or are somebody else's. With the word
 `serve` this is a server for any client of the protocol; without it, an agent starts that server and
-asks it. Needs `pip install 'agentloop-micro[mcp]'`.
+asks it. Needs `pip install 'mcp>=2,<3'`.
 """
 
 import asyncio

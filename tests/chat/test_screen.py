@@ -937,7 +937,7 @@ def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['rich'] = None\n")
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}{os.pathsep}{os.getcwd()}"
     screen = chat("done", wait=False, PYTHONPATH=path)
-    screen.expect("pip install 'agentloop-micro[chat]'")
+    screen.expect("pip install 'prompt_toolkit")
     assert screen.status() == 2
     screen = chat(server=screen.server, options=["--prompt", "go"], wait=False, PYTHONPATH=path)
     screen.expect("done")

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import re
 import resource
 import sys
 import time
@@ -175,8 +176,10 @@ if __name__ == "__main__":
     usages = [resource.getrusage(resource.RUSAGE_SELF)]
     if sys.argv[1] == a_line_of_a_gigabyte.__name__:  # its search has a process of its own
         usages.append(resource.getrusage(resource.RUSAGE_CHILDREN))
+    # `ru_maxrss` of this process includes that of the one that started it
+    [peak] = map(int, re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text()))
     cost = {
-        "megabytes": max(each.ru_maxrss for each in usages) // 1024,
+        "megabytes": max(peak, *(each.ru_maxrss for each in usages[1:]), 0) // 1024,
         "cpu": round(sum(map(cpu_of, usages)) - before, 2),
         "held": round(held, 3),
         "text": text,

@@ -17,7 +17,7 @@ EXPECTED = {  # a bomb -> a word of the text that the model receives
     "a_hook_command_that_floods": "CalledProcessError",
     "a_server_with_20_000_tools": "1000 tools",
     "a_server_with_20_mb_of_descriptions": "longer than",
-    "a_server_that_answers_with_300_000_parts": "295,000 more parts",
+    "a_server_that_answers_with_300_000_parts": "299,000 more parts",
     "a_server_that_answers_with_150_mb": "effects",
     "forty_background_commands_that_print": "bash_kill",
     "a_hook_with_a_long_reason": "left out",

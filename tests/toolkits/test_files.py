@@ -85,7 +85,16 @@ GLOBS = [  # a pattern, where to look, and what is found
     ("deep/*", "src", ["src/deep/d.py", "src/deep/e.md"]),
     (".github/*", ".", [".github/ci.yml"]),
 ]
-OF_GIT = [".git/config", ".GIT/hooks/x", "lib/.git/config", "lib/.git", ".git./x", "link", "up/x"]
+OF_GIT = [
+    ".git/config",
+    ".GIT/hooks/x",
+    "lib/.git/config",
+    "lib/.git",
+    ".git./x",
+    "GIT~1/config",
+    "link",
+    "up/x",
+]
 pieces = st.lists(st.sampled_from(NAMES + STEPS) | st.text(max_size=4), max_size=6)
 
 

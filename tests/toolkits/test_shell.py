@@ -37,6 +37,12 @@ SECRET_NAMES = [
     "BEARER",
     "AZURE_SAS",
     "DB_DSN",
+    "COOKIE_SALT",
+    "APP_SIGNING",
+    "MFA_SEED",
+    "CARD_PIN",
+    "TLS_PFX",
+    "WALLET_MNEMONIC",
 ]
 SECRETS = [
     "sk-proj-0123456789abcdef",
@@ -50,6 +56,16 @@ SECRETS = [
     "Authorization: 'xoxb-0123456789'",
     "postgres://u:p/w@h/db",
     "sv=2020&sig=abc",
+    "hf_0123456789abcdef",
+    "npm_0123456789abcdef",
+    "pypi-0123456789abcdef",
+    "glrt-0123456789abcdef",
+    "xapp-0123456789abcdef",
+    "SG.0123456789abcdef",
+    "ya29.0123456789abcdef",
+    "rk_live_0123456789",
+    "gsk_0123456789abcdef",
+    "dop_v1_0123456789abcdef",
 ]
 MORE_THAN_LS = [
     "",

@@ -1,5 +1,6 @@
 """Skills: loaded when needed, and read inside their folder only."""
 
+import os
 import sys
 
 import pytest
@@ -78,12 +79,12 @@ class TestSkills(test_loop.TestLoop):
         *refused, inside = results(await use(folder, calls, "ok"))
         assert inside == "Fields."
         for text in refused:
-            assert "is no file in pdf" in text or "null" in text
+            assert "pdf" in text or "null" in text
         (folder / "evil").mkdir()
         (folder / "outside.md").write_text("---\nname: evil\ndescription: Evil\n---\nSecret.")
         (folder / "evil" / "SKILL.md").symlink_to(folder / "outside.md")
-        [text] = results(await use(folder, call("skill", name="evil"), "ok"))
-        assert text.startswith("'SKILL.md' is no file in evil")
+        with pytest.raises(ValueError, match="evil"):
+            discover_skills(folder)
 
     def test_a_broken_skill_is_refused_with_file_key_and_remedy(self, folder):
         for head, missing in ("description: d", "name"), ("name: a", "description"):
@@ -92,3 +93,30 @@ class TestSkills(test_loop.TestLoop):
                 discover_skills(folder)
         with pytest.raises(FileNotFoundError):
             discover_skills(folder / "nowhere")
+
+
+def test_two_skills_with_one_name_are_refused_with_both_places(folder):
+    put(folder, "other", "name: pdf\ndescription: Fills others.")
+    with pytest.raises(ValueError, match="'pdf'") as refused:
+        discover_skills(folder)
+    assert str(folder / "pdf") in str(refused.value)
+    assert str(folder / "other") in str(refused.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_instructions_that_are_a_link_elsewhere_or_a_pipe_are_refused(folder, tmp_path, kind):
+    (folder / "pdf" / "SKILL.md").unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / "pdf" / "SKILL.md")
+    else:
+        (folder / "pdf" / "SKILL.md").symlink_to(folder / "free" / "SKILL.md")
+    with pytest.raises(ValueError, match="SKILL.md"):
+        discover_skills(folder)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_link_to_the_folder_of_a_skill_works(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "pdf").symlink_to(folder / "pdf")
+    assert [skill.name for skill in discover_skills(elsewhere)] == ["pdf"]

@@ -20,7 +20,8 @@ PRIVATE = """
     127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100::1
     100.100.100.200 168.63.129.16 198.18.0.1 203.0.113.9 224.0.0.1 240.0.0.1 255.255.255.255 ::
     fe80::1 fe80::1%eth0 fc00::1 fd00:ec2::254 ff02::1 ::ffff:127.0.0.1 ::ffff:169.254.169.254 ::1
-    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1"""
+    64:ff9b::7f00:1 64:ff9b:1::1 2002:7f00:1:: 2001:0:7f00:1:: 2001:db8::1 192.0.0.1 192.0.0.8
+    192.88.99.1 4000::1 5f00::1 8000::1 fec0::1 3fff::1 ::7f00:1 ::127.0.0.1"""
 PAGE = """<!doctype html><html><head><title>T</title><script>if (a<b) "</p>"</script></head>
 <body><h1>Tea &amp; <b>milk</b></h1><style>p { x }</style><p>Green<br>Black
  tea</p><script src=x></script><ul><li>One<li>Two</ul><svg><path/></svg></body></html>"""
@@ -163,3 +164,10 @@ class TestWebFetch:
     def test_a_hostile_page_takes_no_longer(self):
         for page in ("<" * 200_000, "<script>" * 40_000, "<!--" * 50_000, "</" * 99_999):
             assert web.text_of_page(page) is not None
+
+
+@pytest.mark.parametrize(
+    "number", ["&#" + "9" * 5_000 + ";", "&#x" + "f" * 5_000, "&#" + "9" * 5_000]
+)
+def test_a_character_reference_with_thousands_of_digits_is_text(number):
+    assert "tea" in web.text_of_page(f"<p>tea {number}</p>")
