@@ -60,7 +60,7 @@ MAX_MESSAGE = 10_000_000  # bytes of one message over stdio
 MAX_BLOCKS = 1_000  # content blocks of a result
 MAX_TOOLS = 1_000  # of one server
 MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
-STOP_SECONDS = 2.0  # after the end of its input, and after a signal, until the next signal
+STOP_SECONDS = 1.5  # after the end of its input, and after a signal, until the next signal
 MAX_RESULT = 5_000_000  # characters of a result; of an image in base64: providers refuse more
 
 
@@ -510,7 +510,7 @@ async def mcp_servers(
             await server.started.wait()
         yield servers
     finally:
-        # the package waits 2 s for an exit, terminates, waits 2 s more, and kills
+        # see `stop_process`: at most three times STOP_SECONDS
         await cancel_and_wait(owners, 5)
 
 
