@@ -1,1 +1,1 @@
-"""What an agent can do: each file gives it some tools."""
+"""Agent capabilities: one kind of tool per file."""

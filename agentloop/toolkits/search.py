@@ -1,4 +1,4 @@
-"""Tool search: hundreds of tools, of which the model sees those that it has searched for.
+"""Tool search: hundreds of tools, of which the model sees only those that it has found.
 
 Copy with: the core.
 
@@ -6,11 +6,11 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
-The model sees `tools` and one more, `search_tools`. What that finds is on offer from the next turn
-on, behind the others. It stands in the log, so it is on offer in later runs, in a fork and in
-another process, too.
-A search that finds something new changes the tools, which is a ToolsChangedEvent: the provider
-reads the conversation once without its cache. Any other request begins as the one before.
+The model sees `tools` and the additional tool `search_tools`. Search results are offered from the
+next turn on, after the other tools. They are recorded in the log, and therefore also offered in
+later runs, in a fork and in another process.
+A search with new results changes the tools, which emits a ToolsChangedEvent: the provider reads the
+conversation once without cache. All other requests repeat the previous prefix.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ..tools import Tool, by_name, tool
 from ..transcript import Fold
 from ..waiting import call_function
 
-MOST_FOUND = 5  # by one search of `bm25`
-# a character of Chinese or Japanese, or the letters and digits in a row of another script
+MOST_FOUND = 5  # results of a `bm25` search
+# one Chinese or Japanese character, or consecutive letters and digits of another script
 TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
 
 
 def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
-    """Return the tools whose names, descriptions and parameters fit a query best, by Okapi BM25."""
+    """Return the tools whose names, descriptions and parameters match a query best (Okapi BM25)."""
     texts = [Counter(words_of_tool(each)) for each in tools]
-    holders = Counter(chain.from_iterable(texts))  # how many tools have a word
+    holders = Counter(chain.from_iterable(texts))  # number of tools that contain a word
     average = sum(text.total() for text in texts) / (len(texts) or 1)
     scores = [0.0] * len(tools)
     for word in dict.fromkeys(words(query)):
@@ -56,12 +56,12 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
 
 
 def words_of_tool(each: Tool) -> list[str]:
-    """Return the words of a tool's name, its description and the names of its parameters."""
+    """Return the words of a tool's name, description and parameter names."""
     return words(" ".join([each.name, each.description, *each.parameters.get("properties", ())]))
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without an "s" at the end."""
+    """Return the words of a text in lower case, without a final "s"."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     found = TOOL_WORD.findall(f"{text} {parts}".lower())
@@ -70,19 +70,19 @@ def words(text: str) -> list[str]:
 
 @frozen
 class ToolFound(Mark):
-    """A search found the tool of this name: it is on offer from here on."""
+    """A search found the tool with this name, which is offered from now on."""
 
     name: str
 
 
 class ToolSearch(Loop):
-    """Offers `search_tools`, and what it has found.
+    """Offers `search_tools` and the tools found.
 
-    searchable_tools: the tools that are on offer once they were found; those in `tools` always are.
-        Without any, there is no `search_tools`. One that has the name of a tool which a mixin
-        offers, such as "done", is not found.
-    tool_search: a function that finds some of them for the words that the model writes, async or
-        not. One that compares embeddings finds more.
+    searchable_tools: tools that are offered after a search has found them, unlike `tools`.
+        If empty, `search_tools` is omitted. A searchable tool with the name of a tool that a mixin
+        offers, such as "done", is never found.
+    tool_search: a function that selects tools for the model's query, async or not. A function that
+        compares embeddings finds more.
     """
 
     searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()
@@ -105,28 +105,28 @@ class ToolSearch(Loop):
 
     @tool(idempotent=True, read_only=True, timeout=60)
     async def search_tools(self, query: str) -> str:
-        """Find tools that you do not see yet. What is found can be called from your next turn on.
+        """Find additional tools. Tools found can be called from the next turn on.
 
-        Search before you say that you cannot do something: most of the tools are found only so.
+        Search before reporting that a task is impossible: most tools are only found by a search.
 
         Args:
-            query: What the tool does, and with what: "create issue github".
+            query: Purpose and subject of the tool: "create issue github".
         """
         found = await call_function(self.tool_search, query, self.searchable_tools)
         offered = by_name(self.toolset())
         lines = list[str]()
         for each in found:
             if offered.get(each.name, each) != each:
-                continue  # another tool has its name, one that a mixin adds
+                continue  # a mixin offers another tool with the same name
             self.record(ToolFound(each.name))
             lines.append(f"{each.name}: {each.description}")
         if not lines:
-            raise ToolError("No tool is like that. Search again, with other words or fewer.")
+            raise ToolError("No matching tool. Search again with different or fewer words.")
         return "\n".join(lines)
 
 
 class FoundTools(Fold):
-    """The `names` of the tools that searches have found, each once, in their order."""
+    """The `names` of the tools that searches have found, without duplicates, in order."""
 
     names: tuple[str, ...] = ()
 

@@ -1,17 +1,17 @@
-"""Sub-agents as tools: they work with a log of their own, and what they use counts as it happens.
+"""Sub-agents as tools: each has a log of its own, and its usage is counted immediately.
 
 Copy with: the core, common/subagents.py.
 
-    researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and say where.")
+    researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and name the source.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
-Each call runs a fork of its agent, with an empty log, so calls run side by side. Each request of a
-sub-agent passes through its parent's `call_model`, so the parent's limits hold for it. After it,
-the parent records a `SideRequest`, which says how many tool calls the reply asked for. Cancelling a
-parent cancels its sub-agents. Gates (`Approval`, hooks) hold for a sub-agent if its own class has
-them. What they ask, only an `approval_callback` of its own can answer.
+Each call runs a fork of the sub-agent with an empty log, so calls run in parallel. Each request of
+a sub-agent passes through its parent's `call_model`, so the parent's limits apply. Afterwards the
+parent records a `SideRequest` with the number of tool calls in the reply. Cancelling a parent
+cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent if its own class
+includes them. Only the sub-agent's own `approval_callback` can answer their approval requests.
 
-    class Boss(SubAgents, Agent):      # without `SubAgents` it is 4 at once, and 3 levels
+    class Boss(SubAgents, Agent):      # defaults without `SubAgents`: 4 at a time, 3 levels
         sub_agents_at_once = 8
 """
 
@@ -40,7 +40,7 @@ Call = Annotated[ToolCall, Depends(current_call)]
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
-    """Make a tool that gives a prompt to a fork of an agent, and returns its answer."""
+    """Make a tool that runs a fork of an agent on a prompt and returns the answer."""
 
     async def ask(prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agent, prompt, name, parent, call)
@@ -49,11 +49,11 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
 
 
 class SubAgents(Loop):
-    """Says how many sub-agents there may be; agents without this mixin have its defaults.
+    """Limits the number of sub-agents. Agents without this mixin have its defaults.
 
-    sub_agents_at_once: how many sub-agents of this agent run at a time.
-    sub_agents_deep: how many levels of sub-agents there may be, counted from the first agent, which
-        is nobody's sub-agent. Only that agent's setting counts.
+    sub_agents_at_once: number of sub-agents of this agent that may run in parallel.
+    sub_agents_deep: number of levels of sub-agents, counted from the root agent. Only the root
+        agent's setting applies.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -61,13 +61,15 @@ class SubAgents(Loop):
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
-    """Run a fork of `agent` on a prompt; return its answer. Raises ToolError if it has none."""
+    """Run a fork of `agent` on a prompt; return the answer. ToolError: there is none."""
     caps = parent if isinstance(parent, SubAgents) else SubAgents
     depth, deepest = 1, caps.sub_agents_deep
     if isinstance(parent, SubAgent):
         depth, deepest = parent.depth + 1, parent.deepest
     if depth > deepest:
-        raise ToolError(f"Sub-agents are {deepest} deep already: do it yourself.")
+        raise ToolError(
+            f"The limit of {deepest} levels of sub-agents is reached: do the task yourself."
+        )
 
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
@@ -97,16 +99,16 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-# Keeps to `sub_agents_at_once`: by `id(parent)`, while a sub-agent of that parent runs or waits.
+# Enforces `sub_agents_at_once`: by `id(parent)`, while a sub-agent of that parent runs or waits.
 _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(Loop):
-    """Sends each request through its parent's `call_model`, and records it there.
+    """Sends each request through the parent's `call_model`, and records the request there.
 
-    parent: the agent whose tool runs this one.
-    depth: how many agents are above it.
-    deepest: how many levels there may be.
+    parent: the agent whose tool runs this sub-agent.
+    depth: number of agents above this one.
+    deepest: maximum number of levels.
     """
 
     parent: Loop
@@ -125,7 +127,7 @@ _classes = dict[type[Loop], type[SubAgent]]()  # by the class of the agent
 
 
 def sub_agent_class(cls: type[Loop]) -> type[SubAgent]:
-    """Return the class with `SubAgent` next to its base `Loop`, where all of its requests pass."""
+    """Return the class with `SubAgent` before its base `Loop`, so that all requests pass it."""
     if cls not in _classes:
         bases = (SubAgent,) if cls is Loop else (cls, SubAgent)
         _classes[cls] = cast(type[SubAgent], type(cls.__name__, bases, {}))
@@ -134,7 +136,7 @@ def sub_agent_class(cls: type[Loop]) -> type[SubAgent]:
 
 @dataclass(frozen=True)
 class Answering:
-    """A model for one request: a function answers it."""
+    """A model for a single request, answered by a function."""
 
     model: str
     answer: Callable[[], Awaitable[AssistantMessage]]

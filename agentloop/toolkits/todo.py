@@ -1,11 +1,11 @@
-"""A to-do list for long tasks: what is open comes back to a model that forgets it.
+"""A to-do list for long tasks: open items are shown again to a model that forgets them.
 
 Copy with: the core.
 
     class MyAgent(Todo, Agent): ...
 
-The list is the newest result of the tool `todos`, in the log. So it is there after a restart, after
-a summary and in a fork.
+The list is the newest result of the tool `todos` in the log. It therefore survives a restart, a
+summary and a fork.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..messages import Mark, Message, Record, Result, RunStart, ToolMessage, Use
 from ..tools import Tool, tool
 from ..transcript import Fold
 
-STILL_OPEN = "Your list still has:\n{}\nDo it, or drop it and say why."
-OPEN_ITEM = re.compile(r"(?m)^\[(?:open|in_progress)\].*")  # a line of what `todos` returns
-REMINDER = "Your list still has:\n{}\nGo on with it, and write the list again when it changes."
+STILL_OPEN = "The list still has open items:\n{}\nComplete them, or drop them and explain why."
+OPEN_ITEM = re.compile(r"(?m)^\[(?:open|in_progress)\].*")  # a line of a result of `todos`
+REMINDER = "The list still has open items:\n{}\nContinue, and update the list when it changes."
 
 
 class ToldOfOpenItems(Mark):
-    """The model was told, as it wanted to end its run, that its list has open items."""
+    """The model was reminded of open items when it tried to end the run."""
 
 
 @dataclass
 class Item:
-    """One thing to do."""
+    """A task with a state."""
 
     task: str
     state: Literal["open", "in_progress", "done", "dropped"]
@@ -40,21 +40,22 @@ class Item:
 
 @tool(ephemeral=1, parallel=False, read_only=True)
 def todos(items: list[Item]) -> str:
-    """Write your whole to-do list: all items, also those that are done. One is in progress.
+    """Write the complete to-do list, including completed items. One item is in progress.
 
-    Use it for tasks of three steps or more. Begin with it, and write it again after each step.
+    Use the list for tasks of three steps or more. Start with the list and update it after each
+    step.
     """
     in_progress = [item for item in items if item.state == "in_progress"]
     if len(in_progress) > 1:
-        raise ToolError("Only one item can be in progress: finish it, or set it back to open.")
+        raise ToolError("Only one item can be in progress: finish it first, or set it to open.")
     return "\n".join(f"[{item.state}] {item.task}" for item in items)
 
 
 class Todo(Loop):
-    """Offers the tool `todos`. Tells the model, once a run, if it would end with open items.
+    """Offers the tool `todos`. Reminds the model once per run if it would end with open items.
 
-    todo_reminder: after so many steps (tool calls) without writing its list, the model is shown
-        what is open on it.
+    todo_reminder: number of steps (tool calls) without an update of the list after which the model
+        is shown the open items.
     """
 
     todo_reminder: int = 10
@@ -82,11 +83,11 @@ class Todo(Loop):
 class TodoList(Fold):
     """The newest list in a log: `agent.fold(TodoList).left`.
 
-    left: what is open on it, or in progress, a line each.
-    steps: how many calls have ended since the model wrote it, or was told something.
-    is_of_this_run: the list is no older than the newest run. After an older run, the user may have
-        asked for something else.
-    told: in the newest run, the model was told of open items as it wanted to end.
+    left: the items that are open or in progress, one per line.
+    steps: number of calls that have ended since the list was written or a hidden message was added.
+    is_of_this_run: whether the list was written in the newest run. After an older run, the user may
+        have requested something different.
+    told: whether the model was reminded of open items in the newest run.
     """
 
     left = ""

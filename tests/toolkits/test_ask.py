@@ -343,5 +343,5 @@ def test_a_question_has_its_options_in_a_list():
 
 def test_the_model_reads_what_the_options_are_for():
     properties = ask_user.parameters["properties"]
-    assert re.search("one question", properties["question"]["description"])
+    assert re.search("(?i)one question", properties["question"]["description"])
     assert ask_user.parameters["required"] == ["question"]

@@ -110,7 +110,7 @@ class TestToolSearch(test_loop.TestLoop):
     async def test_a_search_that_finds_nothing_says_so(self):
         llm = ScriptedModel(search("xylophone"), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
-        assert "other words" in llm.requests[1].messages[-1].text
+        assert "fewer words" in llm.requests[1].messages[-1].text
         assert offered(llm.requests[1]) == SEEN
 
     async def test_a_tool_is_called_only_after_it_was_found(self):

@@ -189,7 +189,7 @@ class TestSubAgents:
 
         template = cls(llm=ScriptedModel(reply), **settings)
         template.tools = [as_tool(template, "ask", "Ask yourself")]
-        assert f"{deep} deep" in await template.query("go")
+        assert f"{deep} levels" in await template.query("go")
         assert len(template.llm.requests) == 2 * (deep + 1)
 
     async def test_the_depth_that_the_first_agent_says_holds_for_all_below_it(self):
@@ -202,7 +202,7 @@ class TestSubAgents:
             loose = Boss(llm=ScriptedModel(reply), tools=template.tools, sub_agents_deep=4)
             tools = [as_tool(loose, "ask", "Ask")]
             first = Boss(llm=ScriptedModel(reply), tools=tools, sub_agents_deep=deep)
-            assert f"{deep} deep" in await first.query("go")
+            assert f"{deep} levels" in await first.query("go")
 
     async def test_the_default_depth_of_the_first_agent_holds_for_those_below_it_too(self):
         def reply(messages, tools):
@@ -211,7 +211,7 @@ class TestSubAgents:
         below = Boss(llm=ScriptedModel(reply), sub_agents_deep=1)
         below.tools = [as_tool(below, "ask", "Ask yourself")]
         first = Agent(llm=ScriptedModel(reply), tools=below.tools)
-        assert "3 deep" in await first.query("go")
+        assert "3 levels" in await first.query("go")
 
     async def test_an_end_without_an_answer_is_an_error_that_the_model_reads(self):
         class Asking(Approval, Agent): ...

@@ -28,7 +28,7 @@ class TestTodo(test_loop.TestLoop):
         first = write("done", "in_progress", "open", "dropped")
         llm = ScriptedModel(first, "Ready.", write("done", "open"), "Really.")
         assert await Worker(llm=llm).query("x") == "Really."
-        assert "still has:\n[in_progress] task 1\n[open] task 2\n" in last(llm, 2)
+        assert "open items:\n[in_progress] task 1\n[open] task 2\n" in last(llm, 2)
         assert len(llm.requests) == 4
         assert_prefix_stable(llm.requests)
 
@@ -56,8 +56,8 @@ class TestTodo(test_loop.TestLoop):
         llm = ScriptedModel(*script, "ok")
         worker = Worker(llm=llm, tools=[work], todo_reminder=2)
         await worker.query("x")
-        told = [n for n in range(len(llm.requests)) if "Your list still has" in last(llm, n)]
+        told = [n for n in range(len(llm.requests)) if "list still has" in last(llm, n)]
         assert told == [4, 6]
-        assert last(llm, 4).startswith("Your list still has:\n[open] task 0\n")
+        assert "open items:\n[open] task 0\n" in last(llm, 4)
         assert_prefix_stable(llm.requests)
         assert worker.fork().fold(TodoList).left == worker.fold(TodoList).left == ""
