@@ -284,6 +284,22 @@ def _read_call(item: JSON) -> ToolCall:
     return ToolCall(call_id, plain_text(item["name"]), plain_text(item.get("arguments")))
 
 
+def _find_answered(items: Sequence[JSON]) -> list[bool]:
+    """Return for each item whether the server has already executed it, if it is a call.
+
+    A completed call is executed if its output is in the reply, or if a message follows it: xAI's
+    server-side searches are completed `custom_tool_call` items without outputs.
+    """
+    outputs = {item.get("call_id") for item in items if item["type"].endswith("_output")}
+    messages = [number for number, item in enumerate(items) if item["type"] == "message"]
+    last_message = max(messages, default=-1)
+    answered = list[bool]()
+    for number, item in enumerate(items):
+        is_xai = item["type"] == "custom_tool_call" and item.get("status") == "completed"
+        answered.append(item.get("call_id") in outputs or (is_xai and number < last_message))
+    return answered
+
+
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
     """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
     items = as_dicts(data["output"])
@@ -294,16 +310,16 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         raise BadRequest(f"the reply is {status}: send no `background`, nothing waits for it here")
     if not all(isinstance(item["type"], str) for item in items):
         raise BadResponse("a type is no text")  # no later request could hold it
-    answered = {item.get("call_id") for item in items if item["type"].endswith("_output")}
+    is_answered = _find_answered(items)
     calls = list[ToolCall]()
     citations = list[Citation]()
     length = 0  # of the text so far
     has_other_calls = False
     is_refused = False
-    for item in items:
+    for item, answered in zip(items, is_answered, strict=True):
         if item["type"] == "function_call":
             calls.append(_read_call(item))
-        elif item["type"] in OTHER_CALLS and item.get("call_id") not in answered:
+        elif item["type"] in OTHER_CALLS and not answered:
             calls.append(_read_call(item))
             has_other_calls = True
         for part in as_dicts(item.get("content")):

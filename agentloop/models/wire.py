@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from time import time
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -40,6 +42,7 @@ from ..messages import (
 )
 from ..tools import Tool
 
+NUMBER = r"(\d+(?:\.\d+)?)"
 LONGEST_ASKED = 86_400.0  # seconds: what is more counts as a day
 
 # ---- JSON from outside, where anything may be anything
@@ -282,17 +285,27 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
 
 
 def retry_after(headers: Mapping[str, str], body: str) -> float | None:
-    """Return the seconds to wait that an answer asks for, or None.
+    """Return the seconds to wait that a response requests, or None.
 
-    They are in its header or, at Google, in its body.
+    `retry-after` holds seconds or an HTTP date; `retry-after-ms` (OpenAI, Azure) takes precedence
+    over seconds. Google sends the delay in the body.
     Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
     """
-    found = re.match(r"(\d+(\.\d+)?)", headers.get("retry-after", ""))
-    if not found:
-        found = re.search(r'"retryDelay": *"(\d+(\.\d+)?)', body)
-    if not found:
-        return None
-    return min(float(found[1]), LONGEST_ASKED)
+    header = headers.get("retry-after", "")
+    with suppress(ValueError):
+        if re.match("[A-Za-z]", header):
+            return _seconds_until(header)
+    milliseconds = re.match(NUMBER, headers.get("retry-after-ms", ""))
+    if milliseconds:
+        return min(float(milliseconds[1]) / 1000, LONGEST_ASKED)
+    seconds = re.match(NUMBER, header) or re.search(f'"retryDelay": *"{NUMBER}', body)
+    return min(float(seconds[1]), LONGEST_ASKED) if seconds else None
+
+
+def _seconds_until(date: str) -> float:
+    """Return the seconds until an HTTP date. Raises ValueError for an invalid date."""
+    wait = parsedate_to_datetime(date).timestamp() - time()
+    return min(max(wait, 0.0), LONGEST_ASKED)
 
 
 def storable(message: AssistantMessage) -> AssistantMessage:
@@ -319,22 +332,28 @@ class EventParser:
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
 
-    _line = b""  # the unfinished line
-    _data = b""  # the data of the unfinished event
+    def __init__(self) -> None:
+        self._line = bytearray()  # the unfinished line
+        self._data = bytearray()  # the data of the unfinished event
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the data of each event that the piece completes."""
-        text = self._line + piece
+        ends_line = re.search(rb"[\r\n]", piece) or self._line.endswith(b"\r")
+        self._line.extend(piece)
+        if not ends_line:
+            return  # without a copy: a line of many pieces takes linear time
+        text = bytes(self._line)
         if b"\r" in text:  # a line may end with it; at the end of a piece it may be half of \r\n
             text = re.sub(rb"(?s)\r\n|\r(?=.)", b"\n", text)
-        *lines, self._line = text.split(b"\n")
+        *lines, rest = text.split(b"\n")
+        self._line = bytearray(rest)
         for line in lines:
             name, _, value = line.partition(b":")
             if name in DATA:
                 self._data += value.strip()
             elif self._data and not line.strip():
-                yield self._data
-                self._data = b""
+                yield bytes(self._data)
+                self._data.clear()
 
 
 @dataclass

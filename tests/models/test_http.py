@@ -54,6 +54,11 @@ async def test_backoff_doubles_up_to_a_minute_and_the_last_error_is_the_plain_on
         ({"retry-after": "soon"}, "", None),
         ({"retry-after": "nan"}, "", None),
         ({"retry-after": "9" * 400}, "", 86_400.0),  # a day at most
+        ({"retry-after-ms": "1500", "retry-after": "9"}, "", 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, "", 9.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, "", 0.0),  # in the past
+        ({"retry-after": "Fri, 31 Dec 9998 23:59:59 GMT"}, "", 86_400.0),
+        ({"retry-after": "Wed, 99 Oct 2015"}, "", None),
         ({}, "503 Service Unavailable", None),
         ({}, '{"error": {"details": [{"retryDelay": "37s"}]}}', 37.0),  # Google
         ({"retry-after": "2"}, '{"details": [{"retryDelay":"0.25s"}]}', 2.0),
@@ -224,6 +229,24 @@ def events(*pieces):
 def test_events_are_parsed_however_the_bytes_were_cut(data, expected):
     assert events(data) == expected
     assert events(*[data[i : i + 1] for i in range(len(data))]) == expected
+
+
+def test_a_long_line_in_many_pieces_is_copied_once():
+    parser, copied = EventParser(), 0
+
+    class Piece(bytes):
+        """Counts the bytes of every copy that the parser makes by concatenation."""
+
+        def __radd__(self, line):
+            nonlocal copied
+            copied += len(line)
+            return bytes(line) + bytes(self)
+
+    assert [*parser.feed(b"data: ")] == []
+    for _ in range(1000):
+        assert [*parser.feed(Piece(b"x" * 100))] == []
+    assert [*parser.feed(b"\n\n")] == [b"x" * 100_000]
+    assert copied < 1_000_000
 
 
 # ---- clients

@@ -161,6 +161,18 @@ def test_a_call_that_the_server_has_answered_itself_goes_back_as_it_came():
     assert write(message) == [call, output, text("Done.")]
 
 
+def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_agent():
+    # xAI's x_search: https://docs.x.ai/docs/guides/tools/overview
+    about = {"name": "x_keyword_search", "input": "{}", "status": "completed"}
+    searches = [
+        {"id": f"ctc_{n}", "type": "custom_tool_call", "call_id": f"xs_{n}", **about}
+        for n in range(3)
+    ]
+    message = reply(*searches, text("Found."))
+    assert (message.tool_calls, message.text) == ((), "Found.")
+    assert write(message) == [*searches, text("Found.")]
+
+
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 async def test_a_reply_in_the_background_is_refused_with_what_to_do(status):
     async with serving(answer({"status": status, "output": []})) as server:
