@@ -181,6 +181,38 @@ def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
         yield from read_citations(chunks, 0, 0)
 
 
+def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
+    """Yield the sources of a reply: grounding, recited works, and pages that the model fetched.
+
+    Source: https://ai.google.dev/api/generate-content#CitationMetadata
+    """
+    yield from _read_grounding(as_dict(candidate.get("groundingMetadata")), text)
+    encoded = text.encode(errors="replace")  # half a character may be in it
+    recited = as_dict(candidate.get("citationMetadata"))
+    for source in as_dicts(recited.get("citationSources") or recited.get("citations")):
+        places = read_counts(source)  # offsets in bytes
+        start = len(encoded[: places["startIndex"]].decode(errors="ignore"))
+        end = len(encoded[: places["endIndex"]].decode(errors="ignore"))
+        yield from read_citations([source], start, end)
+    for page in as_dicts(as_dict(candidate.get("urlContextMetadata")).get("urlMetadata")):
+        yield from read_citations([page | {"url": page.get("retrievedUrl")}], 0, 0)
+
+
+def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
+    """Move the arguments of the calls from the parts, which keep their places, into tool calls.
+
+    `broken` replaces the arguments in a malformed reply.
+    """
+    calls = list[ToolCall]()
+    for part in parts:
+        call = part.get("functionCall")
+        if call:
+            arguments = plain_text(call.pop("args", None)) or "{}"
+            name = plain_text(call["name"])
+            calls.append(ToolCall(str(call.get("id") or ""), name, broken or arguments))
+    return calls
+
+
 def read_google_usage(usage: JSON) -> Usage | None:
     """Read the tokens that the API reports. It counts thoughts beside the reply."""
     counts = read_counts(usage)
@@ -333,13 +365,7 @@ class ChatGoogle(HTTPModel):
             broken = plain_text(candidate.get("finishMessage", finish))
             if not any("functionCall" in part for part in parts):
                 parts.append({"functionCall": {"name": finish.lower()}})
-        calls = list[ToolCall]()
-        for part in parts:
-            call = part.get("functionCall")
-            if call:  # the part keeps its place, the message the rest
-                arguments = plain_text(call.pop("args", None)) or "{}"
-                name = plain_text(call["name"])
-                calls.append(ToolCall(str(call.get("id") or ""), name, broken or arguments))
+        calls = _take_calls(parts, broken)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         raw: JSON = {"provider": "google", "parts": parts}
         is_plain = all(part.keys() <= {"text", "thought", "functionCall"} for part in parts)
@@ -347,7 +373,6 @@ class ChatGoogle(HTTPModel):
             is_plain = False
             raw |= {"finishReason": finish, **feedback}
         text = _google_text(parts)
-        grounding = as_dict(candidate.get("groundingMetadata"))
         return AssistantMessage(
             content=text,
             tool_calls=tuple(calls),
@@ -355,5 +380,5 @@ class ChatGoogle(HTTPModel):
             usage=read_google_usage(as_dict(data.get("usageMetadata"))),
             stop_reason=stop,
             raw=None if is_plain else raw,
-            citations=tuple(_read_grounding(grounding, text)),
+            citations=tuple(_read_sources(candidate, text)),
         )

@@ -225,3 +225,18 @@ def test_citations_survive_a_session():
 async def test_an_answer_without_sources_has_none(wire, streaming):
     async with wire.double(["hello"]) as server:
         assert (await ask(wire.model(server), streaming)).citations == ()
+
+
+def test_google_s_recited_works_and_fetched_pages_are_sources():
+    # Source: https://ai.google.dev/api/generate-content#CitationMetadata
+    start = len("Zürich is large. ".encode())
+    recited = {"startIndex": start, "endIndex": start + 14, "uri": "https://b", "title": "B"}
+    fetched = {"retrievedUrl": "https://a", "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_SUCCESS"}
+    candidate = {
+        "content": {"parts": [{"text": SO}]},
+        "finishReason": "STOP",
+        "citationMetadata": {"citationSources": [recited]},
+        "urlContextMetadata": {"urlMetadata": [fetched]},
+    }
+    reply = whole(GOOGLE, {"candidates": [candidate]})
+    assert cited(reply) == [("https://b", "B", "Bern is small."), ("https://a", "", "")]
