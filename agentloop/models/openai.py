@@ -178,6 +178,9 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if opaque or any(call.extra for call in calls):
         raw = {"provider": "openai", "owner": owner} | opaque
     stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
+    sources = as_dicts(message.get("annotations")) or as_dicts(data.get("search_results"))
+    if not sources and isinstance(data.get("citations"), list):
+        sources = [{"url": url} for url in data["citations"]]
     refusal = message.get("refusal")
     if refusal:
         stop = "refused"
@@ -187,7 +190,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         thinking=next(filter(None, map(message.get, THOUGHTS)), None),
         stop_reason=stop,
         raw=raw,
-        citations=tuple(read_citations(message.get("annotations"), 0, 0)),
+        citations=tuple(read_citations(sources, 0, 0)),
     )
 
 
@@ -210,9 +213,9 @@ class OpenAIChunks(Accumulator):
         self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
 
     def add(self, event: JSON) -> None:
-        usage = event.get("usage")
-        if usage:
-            self.data["usage"] = usage
+        for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
+            if event.get(name):
+                self.data[name] = event[name]
         for choice in as_dicts(event.get("choices")):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: the first choice is read, as in a whole reply

@@ -240,3 +240,14 @@ def test_google_s_recited_works_and_fetched_pages_are_sources():
     }
     reply = whole(GOOGLE, {"candidates": [candidate]})
     assert cited(reply) == [("https://b", "B", "Bern is small."), ("https://a", "", "")]
+
+
+def test_perplexity_s_sources_are_read_whole_and_streamed():
+    # Source: https://docs.perplexity.ai/api-reference/chat-completions-post
+    message = {"role": "assistant", "content": SO}
+    results = [{"title": "A", "url": "https://a", "date": None}]
+    for about, title in (({"citations": ["https://a"]}, ""), ({"search_results": results}, "A")):
+        choice = {"message": message, "finish_reason": "stop"}
+        assert cited(whole(OPENAI, {"choices": [choice], **about})) == [("https://a", title, "")]
+        choice = {"delta": message, "finish_reason": "stop"}
+        assert cited(read(OPENAI, {"choices": [choice], **about})) == [("https://a", title, "")]
