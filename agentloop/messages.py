@@ -8,6 +8,7 @@ happened. records.py writes a record as a line of JSON, and reads it back.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -50,6 +51,36 @@ def frozen(cls: type[Data]) -> type[Data]:
 def clean_text(text: str) -> str:
     """Return text that UTF-8 can carry: join surrogate pairs, replace lone ones by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+TAGS: dict[str, type] = {}  # the classes of log entries by their "type" in session files
+MESSAGE_TAGS = ("user", "assistant", "tool", "system", "text", "image", "file")
+
+
+def tag_of(cls: type) -> str:
+    """Return the "type" of a record in session files: "user" for UserMessage, "run_start" ..."""
+    name = cls.__name__.removesuffix("Message").removesuffix("Part")
+    return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
+
+
+def claim_tag(cls: type) -> None:
+    """Register a class of log entries. A class may be defined again at the same place.
+
+    Raises TypeError if a message or another class has the name.
+    """
+    tag = tag_of(cls)
+    owner = TAGS.get(tag, cls)
+    if tag in MESSAGE_TAGS or place_of(owner) != place_of(cls):
+        raise TypeError(
+            f"the log entry {cls.__name__} has the name of another record type: rename the class "
+            f"(its type in session files would be {tag!r})"
+        )
+    TAGS[tag] = cls
+
+
+def place_of(cls: type) -> tuple[str, str]:
+    """Return the place of a class definition; `slots=True` and a notebook define classes again."""
+    return cls.__module__, cls.__qualname__
 
 
 @frozen
@@ -302,10 +333,17 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 @frozen
 class Mark(_Clean):
-    """Something that happened. `at` is Unix time in seconds."""
+    """A log entry: an event of a run. `at` is Unix time in seconds.
+
+    The class name is the "type" of the entry in session files. Raises TypeError where a second
+    class of the same name is defined, because sessions would be read with the wrong class.
+    """
 
     _: KW_ONLY
     at: float = field(default_factory=time.time)
+
+    def __init_subclass__(cls) -> None:
+        claim_tag(cls)
 
 
 @frozen

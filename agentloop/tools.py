@@ -25,6 +25,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from pydantic import TypeAdapter
 
 from .arguments import Arguments, read_object, type_of
+from .content import as_text
 from .depends import Overrides, Resolver
 from .errors import ToolError
 from .messages import JSON, Extra, TaskComplete
@@ -49,6 +50,8 @@ class Tool:
     parallel: may run side by side with other calls.
     idempotent: may run twice for one call, for example when a restart cut the first one off.
     read_only: has no side effects.
+    ends_run: a result of this tool is the result of the run, which ends as "done". An error does
+        not end the run.
     external: somebody else does the work: a person, a queue, a browser. Nothing runs here. The run
         ends with "needs_answer", and `agent.answer` gives the result.
     extra: further fields of the tool for a provider, as its API has them, such as
@@ -69,6 +72,7 @@ class Tool:
     read_only: bool = False
     external: bool = False
     extra: Extra = None
+    ends_run: bool = False
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
@@ -135,7 +139,10 @@ class FunctionTool(Tool, Generic[P, R]):
             injected = await resolver.get(self.takes.injected)
             try:
                 result = await thread.run(self.function, **args, **injected)
-                return await result if inspect.isawaitable(result) else result
+                result = await result if inspect.isawaitable(result) else result
+                if not self.ends_run:
+                    return result
+                raise TaskComplete(as_text(result), None if isinstance(result, str) else result)
             except* TaskComplete as group:  # no failure: dependencies are not to roll back
                 done = group.exceptions[0]
                 while isinstance(done, BaseExceptionGroup):
@@ -156,6 +163,7 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     external: bool = False,
+    ends_run: bool = False,
     extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:

@@ -34,6 +34,7 @@ from agentloop.messages import (
     UserMessage,
     UserOrigin,
     clean_text,
+    frozen,
 )
 
 texts = st.text(st.characters(codec="utf-8"))
@@ -272,3 +273,23 @@ def test_tokens_in_a_mark_of_ones_own_keep_what_a_later_version_counts():
 def test_extra_is_the_applications_and_never_becomes_a_field():
     message = UserMessage("x", extra={"hidden": True, "origin": "nudge", "type": "assistant"})
     assert load_record(dump_record(message)) == message
+
+
+@pytest.mark.parametrize(
+    "name", ["ToolStart", "User", "UserMessage", "TextPart", "RunStart", "Ask"]
+)
+def test_a_log_entry_cannot_take_the_name_of_another_record_type(name):
+    with pytest.raises(TypeError, match="rename"):
+        type(name, (Mark,), {"__module__": "program", "__qualname__": name})
+    assert type(load_record(dump_record(ToolStart("call_1")))) is ToolStart
+
+
+def test_a_log_entry_may_be_defined_again_at_the_same_place():
+    for _ in range(2):  # a notebook runs a cell again
+
+        @frozen
+        class Counted(Mark):
+            by: str = ""
+
+    mark = Counted("Ada")
+    assert load_record(dump_record(mark)) == mark

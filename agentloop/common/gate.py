@@ -1,4 +1,4 @@
-"""Judges all calls of a turn before any of them runs: what Hooks and Approval have in common.
+"""Gates judge all calls of a turn before any of them runs: the base of Hooks and Approval.
 
 Copy with: the core.
 
@@ -10,9 +10,10 @@ Copy with: the core.
             return judgment
 
 A gate overrides `judge` and calls `super()`, so gates work in any order: the strictest verdict
-counts, and of two equally strict ones the first. A gate that changes calls does so before it calls
-`super()`. One that judges them does so after it, and then sees the call that will run. One that
-raises denies the call.
+counts, and of two equally strict verdicts the first. A gate that changes a call does so before
+`super()`. A gate that judges a call does so after `super()`, which returns the call that will run.
+The call is denied if a gate changes it after `super()`, allows it without calling `super()`, raises
+an exception, or returns anything but a Judgment.
 """
 
 from asyncio import CancelledError
@@ -31,71 +32,75 @@ from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
 from ..transcript import CallState, denied
 from ..waiting import logger, was_cancelled
 
-CHANGED = "It was changed after it had been judged."
-FAILED = "It could not be judged."
+CHANGED = "The call was changed after it had been judged."
+FAILED = "An approval check failed."
 
 
 class Verdict(IntEnum):
-    """What a gate says of a call. A stricter verdict is greater."""
+    """The verdict of a gate on a call. A stricter verdict is greater."""
 
-    NONE = 0  # nothing: others decide, and if nobody does the call runs
+    NONE = 0  # no opinion: the call runs unless another gate objects
     ALLOW = 1
-    ASK = 2  # somebody has to say yes
-    INVALID = 3  # the call cannot run, and the reason is its result
-    BROKEN = 4  # the gate has failed, which denies
+    ASK = 2  # the call requires approval
+    INVALID = 3  # the call cannot run; the reason is its result
+    BROKEN = 4  # the gate failed; the call is denied
     DENY = 5
 
 
 @frozen
 class Judgment:
-    """What gates have said of a call so far, and the call as it will run.
+    """The combined judgment of several gates.
 
-    `waits`: somebody was asked, and has not answered yet.
+    call: the call in its present form.
+    verdict, reason: the strictest verdict, and its reason.
+    waits: whether the call awaits approval.
+    final: the call after all gates that may change it; None before the last gate has run.
     """
 
     call: ToolCall
     verdict: Verdict = Verdict.NONE
     reason: str = ""
     waits: bool = False
+    final: ToolCall | None = None
 
     def or_stricter(self, verdict: Verdict, reason: str) -> Self:
-        """Return this judgment with another verdict, if that is stricter."""
+        """Return this judgment with another verdict if the other is stricter."""
         if verdict <= self.verdict:
             return self
         return replace(self, verdict=verdict, reason=reason, waits=False)
 
     def with_arguments(self, arguments: Mapping[str, object]) -> Self:
-        """Return this judgment of the same call with other arguments."""
+        """Return this judgment with other arguments of the call."""
         text = to_json(arguments).decode()
         return replace(self, call=replace(self.call, arguments=text))
 
     @property
     def denies(self) -> bool:
-        """Return True if the call does not run because somebody said no, or nobody yes."""
+        """Return whether the call was denied or lacks approval."""
         return self.verdict in (Verdict.ASK, Verdict.BROKEN, Verdict.DENY)
 
 
 class Gate(Loop):
-    """Lets a call of a turn run if its judgment allows that, or says nothing."""
+    """Runs the calls of a turn whose judgment allows them or has no verdict."""
 
-    _judgments: Mapping[str, Judgment] = {}  # of this turn's calls, by call id
+    _judgments: Mapping[str, Judgment] = {}  # by call id, for the calls of this turn
 
     async def judge(self, judgment: Judgment) -> Judgment:
-        """Return what this gate, and those at its right, say of a call."""
-        return judgment
+        """Return this gate's judgment, combined with the judgments of the gates after it."""
+        return replace(judgment, final=judgment.call)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         judgments = dict[str, Judgment]()
         for call in calls:
             judgment = Judgment(call)
-            with suppress(ToolError):  # some servers send the arguments as a JSON string, '"{}"'
+            with suppress(ToolError):  # some servers send arguments as a JSON string, '"{}"'
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
-                judgment = await self.judge(judgment)
+                judgment = checked(await self.judge(judgment))
             except (Exception, CancelledError) as error:
                 if isinstance(error, Stop) or was_cancelled(error):
                     raise
-                logger.exception("a gate failed, which denies the call")
+                logger.exception("a gate failed; the call %s is denied", call.id)
                 judgment = judgment.or_stricter(Verdict.BROKEN, FAILED)
             judgments[call.id] = judgment
         self._judgments = judgments
@@ -114,3 +119,19 @@ class Gate(Loop):
         if judgment.verdict == Verdict.INVALID:
             return call.answer(judgment.reason, is_error=True)
         return await super().call_tool(call)
+
+
+def checked(judgment: object) -> Judgment:
+    """Return a judgment whose call is the call that every gate has judged.
+
+    Raises TypeError if a gate returned another object, and ValueError if a gate changed the call
+    after `super()`, or allowed the call without calling `super()`.
+    """
+    if not isinstance(judgment, Judgment):
+        raise TypeError(f"judge() has to return a Judgment, not {judgment!r:.80}")
+    if not judgment.denies and judgment.verdict != Verdict.INVALID:
+        if judgment.final is None:
+            raise ValueError("judge() has to call super().judge() unless the call is denied")
+        if judgment.final != judgment.call:
+            raise ValueError("judge() has to change a call before super().judge(), not after")
+    return judgment

@@ -7,7 +7,6 @@ the round trip.
 """
 
 import base64
-import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -18,9 +17,9 @@ from pydantic_core import from_json, to_json
 
 from ..messages import (
     JSON,
+    TAGS,
     AssistantMessage,
     Citation,
-    Mark,
     Message,
     Part,
     Record,
@@ -29,6 +28,7 @@ from ..messages import (
     Unknown,
     Usage,
     UserMessage,
+    tag_of,
 )
 
 OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # as version 0.6.0 and older ones wrote them
@@ -118,22 +118,12 @@ def load_record(line: str | bytes) -> Any:
 # ---- the names of types and fields
 
 
-@cache
-def tag_of(cls: type) -> str:
-    """Return the "type" in a record's line: "user" for UserMessage, "run_start" for RunStart."""
-    name = cls.__name__.removesuffix("Message").removesuffix("Part")
-    return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
-
-
 def class_of(tag: object) -> Any:
-    """Return the class of a message, a part or a mark by its tag; `Unknown` if nobody defines it.
-
-    Any module may define a mark, so marks are looked up among the classes that there are now.
-    """
-    for cls in (*get_args(Message | Part), *reversed(Mark.__subclasses__())):
-        if tag_of(cls) == tag:  # the last of its name: `slots=True` makes each dataclass twice
+    """Return the class of a message, a part or a log entry by its tag, or `Unknown`."""
+    for cls in get_args(Message | Part):
+        if tag_of(cls) == tag:
             return cls
-    return Unknown
+    return TAGS.get(str(tag), Unknown)
 
 
 @cache

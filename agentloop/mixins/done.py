@@ -1,15 +1,15 @@
-"""Ends a run on a done tool only, so that the model cannot stop by just talking.
+"""Runs that end only with a done tool, and answers of a given type.
 
 Copy with: the core.
 
-A done tool is a function that raises TaskComplete. Bring your own, or get the built-in `done`.
-After plain text the model is nudged to go on or to call it, three times at most; then the run ends
-as "no_progress".
+A done tool is made with `@tool(ends_run=True)`. Without one, the built-in `done` is offered. Any
+other tool may raise TaskComplete to end the run. After plain text, a message asks the model to
+continue or to call the done tool, at most three times; then the run ends as "no_progress".
 
-With `output_type=` the answer is a value. The built-in `done` takes it as its arguments; a text of
-valid JSON is an answer, too. An agent without tools asks its provider for such JSON instead, if the
-model can (`with_output`). An answer that is not valid is sent back, three times at most: a run that
-ends as "done" or "completed" has its value.
+With `output_type=`, the answer is a value. It is the argument of the built-in `done`; valid JSON
+text is also an answer. An agent without tools requests such JSON from its provider instead, if the
+model supports it (`with_output`). An invalid answer is returned to the model, at most three times:
+a run that ends as "done" or "completed" has a value.
 """
 
 from __future__ import annotations
@@ -33,53 +33,61 @@ from ..tools import FunctionTool, Tool
 Wanted = TypeVar("Wanted")
 
 DONE_DESCRIPTION = "Finish the task. Call this once everything is done, with the answer."
-DONE_NUDGE = "You have not finished: go on with the task, or call the {tool} tool if it is done."
-NOT_VALID = "This is no valid answer. Give it as JSON of the form that was asked for: {}"
+DONE_NUDGE = "The task is not finished: continue, or call the {tool} tool if everything is done."
+NOT_VALID = "Invalid answer. Answer with JSON of the required schema: {}"
 
 
 @runtime_checkable
 class OutputModel(ChatModel, Protocol):
-    """A chat model that can be asked for an answer in JSON of a schema."""
+    """A chat model that supports answers in JSON of a given schema."""
 
     def with_output(self, schema: JSON) -> ChatModel | None:
-        """Return a copy of the model that answers by the schema, or None if it cannot."""
+        """Return a copy of the model whose answers follow the schema, or None if unsupported."""
         ...
 
 
 class DoneTool(Loop):
-    """Ends a run when a done tool is called.
+    """Ends a run when the model calls a done tool.
 
-    require_done_tool: plain text is no answer. If False, it ends a run as usual. With an
-        `output_type` this counts for nothing: a text is an answer if it is valid JSON.
-    output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...). Checkers
-        learn it from `await agent.run_as(City, prompt)`, or from `city: City = result.value`.
-    done_nudge: what the model reads after plain text; `{tool}` stands for the done tool's name.
+    require_done_tool: whether plain text is rejected as an answer. If False, plain text ends a run.
+        Ignored with an `output_type`, where text is an answer if it is valid JSON.
+    output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...). Type
+        checkers infer it from `await agent.run_as(City, prompt)`, or `city: City = result.value`.
+    done_nudge: the message to the model after plain text; `{tool}` is replaced by the name of the
+        done tool.
     """
 
     require_done_tool: bool = True
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
 
+    _run_type: Any = None  # of the present `run_as`
+
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
         """Run a prompt with this `output_type`. The value is None if the run has no answer."""
         self.refuse_if_busy()
-        usual, self.output_type = self.output_type, output_type
+        self._run_type = output_type
         try:
             return await self.run(prompt)
         finally:
-            self.output_type = usual
+            self._run_type = None
+
+    @property
+    def _type(self) -> Any:
+        """Return the type of the answer in the present run, or None for text."""
+        return self.output_type if self._run_type is None else self._run_type
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        if self.output_type is None:
+        if self._type is None:
             needed = self.require_done_tool and not done_names(tools)
         else:
-            needed = bool(tools) or native_model(self.llm, self.output_type) is None
-        return [*tools, done_tool(self.output_type)] if needed else tools
+            needed = bool(tools) or native_model(self.llm, self._type) is None
+        return [*tools, done_tool(self._type)] if needed else tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        if self.output_type is not None and request.purpose == "step" and not request.tools:
-            native = native_model(request.model or self.llm, self.output_type)
+        if self._type is not None and request.purpose == "step" and not request.tools:
+            native = native_model(request.model or self.llm, self._type)
             request = replace(request, model=native or request.model)
         return await super().call_model(request)
 
@@ -87,11 +95,11 @@ class DoneTool(Loop):
         answer = await super().finish(result)
         if answer is None or answer.stop_reason not in ("completed", "done"):
             return answer
-        if self.output_type is not None:
+        if self._type is not None:
             if answer.value is not None:
                 return answer
             try:
-                return replace(answer, value=parse_answer(answer.text, self.output_type))
+                return replace(answer, value=parse_answer(answer.text, self._type))
             except ToolError as error:
                 self.nudge(NOT_VALID.format(error))
                 return None
@@ -104,17 +112,19 @@ class DoneTool(Loop):
 
 @cache
 def done_tool(output_type: Any = None) -> Tool:
-    """Make the built-in done tool: it takes a message, or a value of `output_type`."""
+    """Return the built-in done tool, whose argument is a message or a value of `output_type`."""
 
     def done(message: str) -> None:
         raise TaskComplete(message)
 
-    def hand_over(result: object) -> None:
+    def done_with(result: object) -> None:
         raise TaskComplete(as_text(result), result)
 
-    function: Callable[..., None] = done if output_type is None else hand_over
+    function: Callable[..., None] = done if output_type is None else done_with
     types = {"result": output_type}
-    return FunctionTool(function, DONE_DESCRIPTION, name="done", types=types, read_only=True)
+    return FunctionTool(
+        function, DONE_DESCRIPTION, name="done", types=types, read_only=True, ends_run=True
+    )
 
 
 def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:
@@ -125,9 +135,9 @@ def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:
 
 
 def parse_answer(text: str, output_type: Any) -> Any:
-    """Return the value in a JSON text, which may stand in a fence.
+    """Return the value in a JSON text, optionally in a code fence.
 
-    Raises ToolError if it is not valid.
+    Raises ToolError for invalid JSON or a wrong type.
     """
     fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
     if fenced:
@@ -136,9 +146,9 @@ def parse_answer(text: str, output_type: Any) -> Any:
     try:
         from_json(text)
     except ValueError as error:
-        raise ToolError(f"this is no JSON: {error}") from None
+        raise ToolError(f"invalid JSON: {error}") from None
     form = done_tool(output_type)
-    wrapped = f'{{"result": {text}}}'  # what the done tool takes, if the type is no model
+    wrapped = f'{{"result": {text}}}'  # the argument of the done tool, unless the type is a model
     if text[0] != "{":
         return form.validate(wrapped)["result"]
     try:
@@ -150,12 +160,5 @@ def parse_answer(text: str, output_type: Any) -> Any:
 
 
 def done_names(tools: Sequence[Tool]) -> list[str]:
-    """Return the names of the done tools: `done`, and those whose function names TaskComplete."""
-    return [tool.name for tool in tools if tool.name == "done" or names_task_complete(tool)]
-
-
-def names_task_complete(tool: Tool) -> bool:
-    """Return True if the name TaskComplete stands in the code of the tool's function."""
-    function = tool.function if isinstance(tool, FunctionTool) else None
-    code = getattr(function, "__code__", None)
-    return "TaskComplete" in getattr(code, "co_names", ())
+    """Return the names of the done tools: `done`, and tools with `ends_run`."""
+    return [tool.name for tool in tools if tool.name == "done" or tool.ends_run]

@@ -211,12 +211,20 @@ class Hooks(Gate, FiresHooks):
         return reply
 
     async def judge(self, judgment: Judgment) -> Judgment:
+        judged = await self._fire_before(judgment)
+        judgment = await super().judge(judged)
+        if judgment.call == judged.call:
+            return judgment
+        return await self._fire_before(judgment)  # a gate after this one changed the call
+
+    async def _fire_before(self, judgment: Judgment) -> Judgment:
+        """Return the judgment with the verdict of the PreToolUse hooks and their arguments."""
         data = about(judgment.call)
-        given = data["tool_input"]
+        before = data["tool_input"]
         judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data))
-        if not is_same(data["tool_input"], given):
+        if not is_same(data["tool_input"], before):
             judgment = judgment.with_arguments(data["tool_input"])
-        return await super().judge(judgment)
+        return judgment
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         try:

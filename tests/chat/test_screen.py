@@ -22,6 +22,7 @@ from tests.cli.held_double import HeldDouble
 pytestmark = needs_tmux
 QUESTION = "or what to do instead >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
+ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
@@ -901,7 +902,7 @@ def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
         (tmp_path / "sitecustomize.py").write_text(
             f"import agentloop_chat.config as config\nconfig.PORTS = (1, {port})\n"
         )
-        more = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.getcwd()}"}
+        more = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *ROOTS])}
         (tmp_path / "project").mkdir()
         where = {"cwd": tmp_path / "project", "home": tmp_path / "home"}
         where["home"].mkdir()
@@ -935,7 +936,7 @@ def test_a_closed_terminal_ends_the_chat_and_its_command(chat, project):
 
 def test_without_the_extra_the_chat_says_what_to_install(chat, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['rich'] = None\n")
-    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}{os.pathsep}{os.getcwd()}"
+    path = os.pathsep.join([str(tmp_path), *ROOTS])
     screen = chat("done", wait=False, PYTHONPATH=path)
     screen.expect("pip install 'prompt_toolkit")
     assert screen.status() == 2

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 import pytest
 from pydantic import BaseModel
 
-from agentloop import Agent, AgentBusy, DoneTool, Result, ScriptedModel, TaskComplete, tool
+from agentloop import (
+    Agent,
+    AgentBusy,
+    DoneTool,
+    Result,
+    ScriptedModel,
+    TaskComplete,
+    ToolError,
+    tool,
+)
 from agentloop.mixins.done import done_tool
 from agentloop.models.scripted import call
 
@@ -23,9 +32,33 @@ class Point:
     x: int
 
 
-@tool("Hand in")
+@tool("Hand in", ends_run=True)
 async def hand_in(work: str) -> str:
+    return work
+
+
+def complete(work):
     raise TaskComplete(work)
+
+
+@tool("Submit")
+def submit(work: str) -> None:
+    complete(work)  # through a helper
+
+
+@tool("Try")
+def attempt(work: str) -> str:
+    try:
+        complete(work)
+    except TaskComplete:
+        return "not yet"
+
+
+@tool("Count", ends_run=True)
+def count(work: str) -> dict[str, int]:
+    if not work:
+        raise ToolError("nothing to count")
+    return {"letters": len(work)}
 
 
 class TestDoneTool(test_loop.TestLoop):
@@ -44,6 +77,31 @@ class TestDoneTool(test_loop.TestLoop):
         assert await DoneTool(llm=llm, tools=[add, hand_in]).query("x") == "essay"
         assert [t.name for t in llm.requests[0].tools] == ["add", "hand_in"]
         assert "hand_in" in shown(llm.requests[1])[-1]
+
+    async def test_done_is_offered_next_to_tools_without_ends_run_and_they_may_end_the_run(self):
+        llm = ScriptedModel(call("attempt", work="a"), call("submit", work="essay"))
+        result = await DoneTool(llm=llm, tools=[submit, attempt]).run("x")
+        assert (result.text, result.stop_reason) == ("essay", "done")
+        assert [t.name for t in llm.requests[0].tools] == ["submit", "attempt", "done"]
+
+    async def test_a_tool_with_ends_run_ends_it_with_its_result_unless_it_fails(self):
+        llm = ScriptedModel(call("count", work=""), call("count", work="essay"))
+        result = await DoneTool(llm=llm, tools=[count]).run("x")
+        assert (result.value, result.text) == ({"letters": 5}, '{"letters":5}')
+        assert (result.stop_reason, len(llm.requests)) == ("done", 2)
+
+    async def test_run_as_changes_neither_the_agent_nor_a_fork_that_a_tool_makes(self):
+        forks = []
+
+        @tool
+        def fork() -> None:
+            forks.append(agent.fork())
+
+        llm = ScriptedModel(call("fork"), call("done", x=1))
+        agent = DoneTool(llm=llm, tools=[fork])
+        assert (await agent.run_as(Point, "x")).value == Point(1)
+        assert agent.output_type is None
+        assert forks[0].output_type is None
 
     async def test_without_require_done_tool_plain_text_is_an_answer(self):
         llm = ScriptedModel("hello")
