@@ -288,8 +288,8 @@ def test_a_log_entry_may_be_defined_again_at_the_same_place():
     for _ in range(2):  # a notebook runs a cell again
 
         @frozen
-        class Counted(Mark):
+        class DefinedTwice(Mark):
             by: str = ""
 
-    mark = Counted("Ada")
+    mark = DefinedTwice("Ada")
     assert load_record(dump_record(mark)) == mark

@@ -97,7 +97,7 @@ class TestDoneTool(test_loop.TestLoop):
         def fork() -> None:
             forks.append(agent.fork())
 
-        llm = ScriptedModel(call("fork"), call("done", x=1))
+        llm = ScriptedModel(call("fork"), call("done", result={"x": 1}))
         agent = DoneTool(llm=llm, tools=[fork])
         assert (await agent.run_as(Point, "x")).value == Point(1)
         assert agent.output_type is None
