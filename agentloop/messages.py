@@ -64,23 +64,18 @@ def tag_of(cls: type) -> str:
 
 
 def claim_tag(cls: type) -> None:
-    """Register a class of log entries. A class may be defined again at the same place.
+    """Register a class of log entries. A module may define it again, as notebooks do.
 
     Raises TypeError if a message or another class has the name.
     """
     tag = tag_of(cls)
     owner = TAGS.get(tag, cls)
-    if tag in MESSAGE_TAGS or place_of(owner) != place_of(cls):
+    if tag in MESSAGE_TAGS or owner.__module__ != cls.__module__:
         raise TypeError(
             f"the log entry {cls.__name__} has the name of another record type: rename the class "
             f"(its type in session files would be {tag!r})"
         )
     TAGS[tag] = cls
-
-
-def place_of(cls: type) -> tuple[str, str]:
-    """Return the place of a class definition; `slots=True` and a notebook define classes again."""
-    return cls.__module__, cls.__qualname__
 
 
 @frozen

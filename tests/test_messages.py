@@ -284,7 +284,7 @@ def test_a_log_entry_cannot_take_the_name_of_another_record_type(name):
     assert type(load_record(dump_record(ToolStart("call_1")))) is ToolStart
 
 
-def test_a_log_entry_may_be_defined_again_at_the_same_place():
+def test_a_module_may_define_a_log_entry_again():
     for _ in range(2):  # a notebook runs a cell again
 
         @frozen
