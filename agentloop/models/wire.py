@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from time import time
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -304,7 +304,7 @@ def retry_after(headers: Mapping[str, str], body: str) -> float | None:
 
 def _seconds_until(date: str) -> float:
     """Return the seconds until an HTTP date. Raises ValueError for an invalid date."""
-    wait = parsedate_to_datetime(date).timestamp() - time()
+    wait = parsedate_to_datetime(date).timestamp() - time.time()
     return min(max(wait, 0.0), LONGEST_ASKED)
 
 

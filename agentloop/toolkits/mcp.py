@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from asyncio.subprocess import PIPE
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -39,6 +38,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from subprocess import PIPE
 from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import unquote
