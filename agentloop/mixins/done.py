@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_core import from_json
 
@@ -61,7 +61,7 @@ class DoneTool(Loop):
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
 
-    _run_type: Any = None  # of the present `run_as`
+    _run_type = cast(Any, None)  # of the present `run_as`; not annotated, so not copied to a fork
 
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
         """Run a prompt with this `output_type`. The value is None if the run has no answer."""
@@ -70,7 +70,7 @@ class DoneTool(Loop):
         try:
             return await self.run(prompt)
         finally:
-            self._run_type = None
+            del self._run_type
 
     @property
     def _type(self) -> Any:
