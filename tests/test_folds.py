@@ -23,7 +23,7 @@ from agentloop.messages import (
     UserMessage,
 )
 from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
-from agentloop.mixins.compaction import Cuts
+from agentloop.mixins.compaction import CutPoints
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
 from agentloop.mixins.hooks import HookVerdict, Judged
 from agentloop.mixins.limits import Spent
@@ -38,7 +38,7 @@ FOLDS = [
     (Conversation,),
     (Pruning, 1.25, 0.1),
     (Pruning, 0.0, 0.0),
-    (Cuts,),
+    (CutPoints,),
     (Consent,),
     (Judged,),
     (Unread,),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import takewhile
@@ -111,10 +111,11 @@ class Compaction(Loop):
     compaction: CompactionConfig | None = CompactionConfig()
     context_budget: PositiveInt | None = None
 
-    _counted = 0  # tokens in the newest request, as counted or estimated here
-    _logged = 0  # tokens in the log's view at the last count
-    _beside = 0  # tokens of tools and system prompt at that count, less what is hidden
-    _rate = 1.0  # tokens that the provider last reported, for each that was counted here
+    # `_rate` converts: sizes and limits are in the provider's tokens, all counts in estimated ones
+    _counted = 0  # estimated tokens of the newest request
+    _logged = 0  # estimated tokens of the rendered log when messages were last counted
+    _beside = 0  # those of tools and system prompt at that time, less the pruned results
+    _rate = 1.0  # the provider's tokens per estimated token, from its last report
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
@@ -126,13 +127,13 @@ class Compaction(Loop):
         except ContextWindowExceeded as error:
             # The newest results may be what is too long, so they are summarized as well.
             shorter = replace(request, messages=shorten_results(request.messages))
-            retry = await self._summarize(shorter, found=[len(self.log)])
-            retry = retry or await self._leave_out(request, self._size(request), worth=0)
+            retry = await self._summarize(shorter, cut_at=len(self.log))
+            retry = retry or await self._leave_out(request, self._size(request), min_share=0)
             if retry is None:
                 raise Stop("context_overflow", f"Nothing more can be left out. {error}") from error
             reply = await super().call_model(retry)
         if reply.usage and reply.usage.input_tokens:
-            self._rate = min(max(reply.usage.input_tokens / self._counted, 0.5), 2.0)
+            self._rate = min(max(reply.usage.input_tokens / self._counted, 0.25), 4.0)
         return reply
 
     async def compact(self) -> bool:
@@ -160,7 +161,7 @@ class Compaction(Loop):
         if self.context_budget:
             shorter = await self._leave_out(request, limit)
         else:
-            shorter = await self._summarize(request, size - AFTER_SUMMARY * limit)
+            shorter = await self._summarize(request, (size - AFTER_SUMMARY * limit) / self._rate)
         return shorter or request
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
@@ -171,12 +172,12 @@ class Compaction(Loop):
         return config.threshold_ratio * window
 
     def _size(self, request: Request, *, recount: bool = True) -> int:
-        """Count the input tokens of a request, at the rate that the provider last reported.
+        """Return the input tokens of a request, at the rate of the provider's last report.
 
-        Without `recount`, estimate them from the last count and from what the log has since, until
-        the log's view has grown by a tenth.
+        Without `recount`, add the tokens of new records to the last count, until the rendered log
+        has grown by a tenth.
         """
-        logged = self.fold(Cuts).tokens
+        logged = self.fold(CutPoints).tokens
         if recount or logged >= COUNT_AGAIN * self._logged:
             self._logged = logged
             self._beside = tool_tokens(request.tools) + message_tokens(request.messages) - logged
@@ -184,64 +185,70 @@ class Compaction(Loop):
         return round(self._rate * self._counted)
 
     async def _summarize(
-        self, request: Request, enough: float = 1, found: Sequence[int] = ()
+        self, request: Request, target: float = 1, cut_at: int | None = None
     ) -> Request | None:
-        """Ask for a summary, record it, and return the shorter request.
+        """Request a summary, record it, and return the shorter request.
 
-        enough: how many tokens the summary has to free.
-        found: the places where the log may be cut; without it, those that `keep_turns` leaves.
+        target: how many estimated tokens the summary has to free.
+        cut_at: where to cut the log. Default: at the start of a turn, as `keep_turns` says.
 
         Return None if there is nothing to summarize, or if the summary failed.
         """
         config = self.compaction or CompactionConfig()
-        cuts = self.fold(Cuts)
-        places = found or cuts.places[-1 - config.keep_turns :]
+        cuts = self.fold(CutPoints)
         if cuts.failures >= MAX_FAILURES:
             return None
-        keep = cuts.best(places, max(enough, cuts.gain(places[-1]) - MOST_KEPT))
-        if not keep:
+        prefix: Iterable[Message] = request.messages
+        cut_points = [cut_at or 0]
+        if cut_at is None:
+            # The newest turn stays, so the request ends where the newest answered one did.
+            prefix = takewhile(lambda message: message is not cuts.reply, prefix)
+            cut_points = cuts.cut_points[-1 - config.keep_turns :]
+        least = cuts.tokens_freed(cut_points[-1]) - MOST_KEPT / self._rate
+        cut = cuts.best(cut_points, max(target, least))
+        if not cut:
             return None
-        # The newest turn stays, so the request ends where the newest answered one did.
-        told = takewhile(lambda each: found or each is not cuts.reply, request.messages)
-        messages = [*told, UserMessage(config.summary_prompt, "note")]
+        messages = [*prefix, UserMessage(config.summary_prompt, "note")]
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
-        except Exception as error:  # a Stop, too: the request itself will raise it again
+        except Exception as error:  # also a Stop: the request itself will raise it again
             reply = AssistantMessage(stop_reason=str(error))
-        if reply.text.strip() and is_complete(reply) and message_tokens(reply) < cuts.gain(keep):
-            return await self._go_on(request, Summary(reply.text, keep, reply.usage, reply.model))
-        logger.warning(
-            "no summary, or one that is too long; the reply ended: %s", reply.stop_reason
-        )
+        shorter = message_tokens(reply) < cuts.tokens_freed(cut)
+        if reply.text.strip() and is_complete(reply) and shorter:
+            summary = Summary(reply.text, cut, reply.usage, reply.model)
+            return await self._apply(summary, request)
+        logger.warning("the summary failed or is too long; the reply ended: %s", reply.stop_reason)
         self.add(SideRequest(reply.usage, reply.model, "compaction"))
         return None
 
-    async def _leave_out(self, request: Request, size: float, worth: float = 0.5) -> Request | None:
-        """Leave the oldest turns out, down to a quarter of `size`; return the shorter request.
+    async def _leave_out(
+        self, request: Request, size: float, min_share: float = 0.5
+    ) -> Request | None:
+        """Drop the oldest turns, down to a quarter of `size`; return the shorter request.
 
-        If that cannot be reached, leave out all turns that can go. Return None if they have no more
-        than the share `worth` of the tokens to free.
+        If that cannot be reached, drop all turns that can go. Return None if they have at most the
+        share `min_share` of the tokens to free.
         """
-        enough = self._size(request) - AFTER_CUT * size
-        cuts = self.fold(Cuts)
-        keep = cuts.best(cuts.places, enough, worth)
-        if not keep:
+        target = (self._size(request) - AFTER_CUT * size) / self._rate
+        cuts = self.fold(CutPoints)
+        cut = cuts.best(cuts.cut_points, target, min_share)
+        if not cut:
             return None
         text, _, older_names = cuts.last.content.partition(NAMES)
-        left_out = [  # since the last cut, without user messages that a gate hides from the model
+        dropped = [  # since the last cut, without user messages that a gate hides from the model
             record
-            for record in self.log[cuts.last.kept_from : keep]
+            for record in self.log[cuts.last.kept_from : cut]
             if not isinstance(record, UserMessage) or record in request.messages
         ]
-        names = names_in(left_out, older_names, round(NAMES_SHARE * size))
-        return await self._go_on(request, Summary(f"{text}{NAMES}{names}", keep))
+        names = names_in(dropped, older_names, round(NAMES_SHARE * size / self._rate))
+        return await self._apply(Summary(f"{text}{NAMES}{names}", cut), request)
 
-    async def _go_on(self, before: Request, summary: Summary) -> Request:
-        """Record the summary, and return the request that it makes shorter."""
+    async def _apply(self, summary: Summary, request: Request) -> Request:
+        """Record a summary, and return the request that it makes shorter."""
         self.add(summary)
-        after = replace(before, messages=await self.context())
-        self.emit(CompactionEvent(summary.content, self._size(before), self._size(after)))
+        after = replace(request, messages=await self.context())
+        self.emit(CompactionEvent(summary.content, self._size(request), self._size(after)))
         return after
 
 
@@ -259,14 +266,14 @@ def window_of(model: str) -> int:
     return UNKNOWN_WINDOW
 
 
-class Cuts(Fold):
-    """Where a log can be cut, and how many tokens that frees.
+class CutPoints(Fold):
+    """Where a log can be cut, and how many tokens that frees. All tokens are estimated ones.
 
-    tokens: those of the view, without a summary.
-    places: where turns begin. A turn begins behind the last reply and its results.
-        The end of the newest turn is no place, as the model has not seen its results yet.
-    reply: the newest one.
-    last: the newest summary; without one, a note that what is cut was left out.
+    tokens: those of the rendered log, without a summary.
+    cut_points: indices where turns begin. A turn begins after the last reply and its results.
+        The end of the newest turn is not among them, as the model has not seen its results yet.
+    reply: the newest reply.
+    last: the newest summary; without one, a note that earlier messages were removed.
     failures: how many summaries have failed since the newest prompt.
     """
 
@@ -274,13 +281,13 @@ class Cuts(Fold):
     failures = 0
     reply = AssistantMessage()
     last = Summary(LEFT_OUT, 0)
-    _turn = 0  # where the newest turn begins
+    _turn = 0  # the index where the newest turn begins
 
     def __init__(self, log: Records) -> None:
         super().__init__(log)
-        self.places = [0]  # a cut there frees nothing
+        self.cut_points = [0]  # a cut at 0 frees nothing
         self._sizes = list[int]()  # of each record, in tokens
-        self._stays = list[int]()  # where the user's own messages are that every summary keeps
+        self._kept = list[int]()  # indices of the user's messages that every summary keeps
 
     def take(self, at: int, record: Record | Message) -> None:
         size = message_tokens(record) if isinstance(record, Message) else 0
@@ -288,42 +295,43 @@ class Cuts(Fold):
         self.tokens += size
         if isinstance(record, AssistantMessage):
             self.reply = record
-            self.places.append(self._turn)
+            self.cut_points.append(self._turn)
         if isinstance(record, AssistantMessage | ToolMessage):
             self._turn = at + 1
         elif is_own(record):
-            if record.origin == "user":  # a prompt: what was said since an older one goes
-                self._stays = self._stays[:1]
+            if record.origin == "user":  # a prompt: messages since an older one are dropped
+                self._kept = self._kept[:1]
                 self.failures = 0
-            self._stays.append(at)
+            self._kept.append(at)
         elif isinstance(record, Summary):
             self.tokens = self._tokens_after(record.kept_from)
             self.last = record
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
 
-    def best(self, places: Sequence[int], enough: float, worth: float = 0.5) -> int:
-        """Return the first of some places where cutting frees `enough` tokens, else the last.
+    def best(self, cut_points: Sequence[int], target: float, min_share: float = 0.5) -> int:
+        """Return the first cut point that frees `target` tokens, otherwise the last one.
 
-        Return 0 if that frees no more than the share `worth` of `enough`: so little is not worth a
-        request.
+        Return 0 if the cut frees at most the share `min_share` of `target`: that is not worth
+        breaking the cached prefix.
         """
-        first = bisect_left(places[:-1], enough, key=self.gain)  # the last if none frees enough
-        place = places[first]
-        return place if self.gain(place) > worth * enough else 0
+        # the last if none frees enough
+        first = bisect_left(cut_points[:-1], target, key=self.tokens_freed)
+        cut = cut_points[first]
+        return cut if self.tokens_freed(cut) > min_share * target else 0
 
-    def gain(self, place: int) -> int:
-        """Return how many tokens a cut at a place frees."""
-        return self.tokens - self._tokens_after(place)
+    def tokens_freed(self, cut: int) -> int:
+        """Return how many tokens a cut at an index frees."""
+        return self.tokens - self._tokens_after(cut)
 
-    def _tokens_after(self, place: int) -> int:
-        """Count the tokens of the view if the log were cut at a place: see `summarized`."""
-        before = sum(self._sizes[at] for at in self._stays if at < place)
-        return before + sum(self._sizes[place:])
+    def _tokens_after(self, cut: int) -> int:
+        """Count the tokens of the log rendered after a cut: see `summarized`."""
+        before = sum(self._sizes[at] for at in self._kept if at < cut)
+        return before + sum(self._sizes[cut:])
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
-    """Cut the tool results among some messages to `SHORT_RESULT` characters of text each."""
+    """Truncate the tool results among some messages to `SHORT_RESULT` characters of text each."""
     return [
         replace(message, content=clip(message.text, SHORT_RESULT))
         if isinstance(message, ToolMessage)
@@ -333,11 +341,11 @@ def shorten_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def names_in(records: Sequence[Record], older: str, most: int) -> str:
-    """List the names and numbers in the messages among some records, the newest first, each once.
+    """List the names and numbers in the messages among some records, newest first, each once.
 
-    The names of an older list come behind them. The list has at most `most` characters.
+    The names of an older list follow. The list has at most `most` characters.
     """
-    found: list[str] = []
+    names: list[str] = []
     for record in records:
         if not isinstance(record, Message):
             continue
@@ -345,6 +353,6 @@ def names_in(records: Sequence[Record], older: str, most: int) -> str:
         if isinstance(record, AssistantMessage):
             arguments = [call.arguments for call in record.tool_calls]
             text = "\n".join([*arguments, text])
-        found += NAME.findall(text)[:NAMES_EACH]
-    names = " | ".join(dict.fromkeys([*reversed(found), *older.split(" | "), ""]))
-    return names[:most].rpartition(" | ")[0]  # no name is cut in two
+        names += NAME.findall(text)[:NAMES_EACH]
+    joined = " | ".join(dict.fromkeys([*reversed(names), *older.split(" | "), ""]))
+    return joined[:most].rpartition(" | ")[0]  # no name is cut in two

@@ -16,8 +16,9 @@ cached tokens, there is no cache, and stale results go at once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from pydantic import NonNegativeFloat
 
@@ -28,9 +29,9 @@ from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage, 
 from ..transcript import Fold, Records
 
 MOST_LOST = 0.1  # how much more all cuts together may cost than none, as a share
-SMALLEST_CACHED = 1_024  # tokens: providers cache no shorter request
+SMALLEST_CACHED = 4_096  # tokens: some providers cache no shorter request
 PLACEHOLDER_TOKENS = 23  # an estimate
-REQUESTS_TO_JUDGE = 3  # so many requests without cached tokens mean that there is no cache
+REQUESTS_TO_JUDGE = 3  # long requests without cached tokens that indicate that there is no cache
 
 
 class Ephemeral(Loop):
@@ -58,27 +59,26 @@ class Ephemeral(Loop):
 
 
 class Pruning(Fold):
-    """Which results are hidden from the model, and the account that says when to hide more.
+    """Decides which results are hidden from the model, by the cost of each request.
 
-    Each reply in the log stands for a request with all that was before it. A cut is what hides
-    some results. It makes the provider write again what follows the first of them.
+    Each reply in the log represents a request with all records before it. A cut hides the stale
+    results; the provider then writes everything after the first of them to its cache again.
 
-    placeholders: what stands in the place of each hidden result, by its call id.
+    placeholders: the message shown instead of each hidden result, by call id.
     """
 
-    _begin = 0  # the index where the view begins, behind a summary
-    _reply = 0  # the index of the newest reply: the model has seen what is before it
+    _begin = 0  # the index where the view begins, after a summary
+    _reply = 0  # the index of the newest reply: the model has seen all records before it
     _seen = 0  # tokens that the model has seen and still sees
-    _unseen = 0  # tokens of the newest reply and of what follows it
+    _unseen = 0  # tokens of the newest reply and of the records after it
     _saved = 0  # tokens that are hidden
-    _carried = 0  # tokens that were stale, added up over the turns since the last cut
-    _paid = 0.0  # what all requests would have cost without any cut
-    _lost = 0.0  # what the cuts have cost, less what they have saved
+    _freed = 0  # tokens that a cut would free
+    _carried = 0  # `_freed`, summed over the turns since the last cut
+    _paid = 0.0  # the cost of all requests without any cut
+    _lost = 0.0  # the cost of the cuts, less their savings
     _prefix_broken = False  # True after a summary: a cut costs nothing then
-    _uncached = 0  # how many requests could have been cached, but were not
+    _uncached = 0  # requests that were long enough for a cache, but were not read from one
     _has_cache = False  # the provider has reported cached tokens
-    _given: Sequence[Message] = ()  # what `hide` was given last, since the newest cut
-    _shown: Sequence[Message] = ()  # what it made of that
 
     def __init__(self, log: Records, write_price: float = 1.25, read_price: float = 0.1) -> None:
         super().__init__(log)
@@ -86,16 +86,19 @@ class Pruning(Fold):
         self._write_price = write_price
         self._read_price = read_price
         self._sizes = list[int]()  # of each record as the model sees it, in tokens
-        self._newest = defaultdict[str, list[tuple[int, ToolMessage]]](list)  # by tool
-        self._stale = dict[int, ToolMessage]()  # older results, if long enough to hide, by index
+        self._newest = defaultdict[str, list[int]](list)  # indices of visible results, by tool
+        self._stale = list[int]()  # indices of results to hide with the next cut
+        self._stale_unseen = list[int]()  # the same, but the model has not seen them yet
+        self._given: Sequence[Message] = ()  # the messages of the last call of `hide`
+        self._shown = list[Message]()  # the messages that it returned
+        self._positions = dict[str, int]()  # of ephemeral results in `_shown`, by call id
 
     @property
     def due(self) -> dict[str, ToolMessage]:
         """Return placeholders for the results to hide in the next request, by call id."""
-        stale = self._stale_and_seen()
-        if not self._cut_pays(stale):
+        if not self._cut_pays():
             return {}
-        results = [self._stale[index] for index in stale]
+        results = [cast(ToolMessage, self.log[index]) for index in self._stale]
         return {result.tool_call_id: placeholder(result) for result in results}
 
     def take(self, at: int, record: Record | Message) -> None:
@@ -109,90 +112,95 @@ class Pruning(Fold):
             elif usage.input_tokens >= SMALLEST_CACHED:
                 self._uncached += 1
         elif isinstance(record, Summary):
-            # The account begins anew: what the summary stands for is no longer in view.
+            # Records before the summary are no longer in view, so the accounting is reset.
             self._begin = record.kept_from
             self._carried = self._saved = 0
             self._seen = sum(self._sizes[record.kept_from : self._reply])
             self._prefix_broken = True
+            self._set_stale(self._stale)
         elif isinstance(record, ToolMessage) and record.ephemeral:
             self._age(at, record)
         self._unseen += size
 
     def hide(self, messages: list[Message]) -> list[Message]:
-        """Return the next request's messages. What was shown last is kept, unless a cut is due."""
-        due = self.due
+        """Return the messages of the next request, with placeholders for the hidden results."""
         known = len(self._given)
-        if due or messages[:known] != self._given:
+        if messages[:known] != self._given:
             known = 0
-        self._shown = [*self._shown[:known], *hide(messages[known:], self.placeholders | due)]
+            self._shown.clear()
+            self._positions.clear()
+        for message in messages[known:]:
+            if isinstance(message, ToolMessage) and message.ephemeral:
+                self._positions[message.tool_call_id] = len(self._shown)
+                message = self.placeholders.get(message.tool_call_id, message)
+            self._shown.append(message)
+        for call_id, replacement in self.due.items():
+            if call_id in self._positions:
+                self._shown[self._positions[call_id]] = replacement
         self._given = messages
         return [*self._shown]
 
-    def _stale_and_seen(self) -> list[int]:
-        """Return the indices of the stale results in view that the model has seen."""
-        return [index for index in self._stale if self._begin <= index < self._reply]
+    def _cost_of_cut(self) -> float:
+        """Return the cost of a cut: the rest of the messages is written to the cache again."""
+        return (self._seen - self._freed) * (self._write_price - self._read_price)
 
-    def _freed(self, stale: Sequence[int]) -> int:
-        """Return how many tokens it saves to hide these results."""
-        return sum(self._sizes[index] - PLACEHOLDER_TOKENS for index in stale)
-
-    def _cost_of_cut(self, stale: Sequence[int]) -> float:
-        """Return what it costs to hide these results: the rest is written to the cache again."""
-        rest = self._seen - self._freed(stale)
-        return rest * (self._write_price - self._read_price)
-
-    def _cut_pays(self, stale: Sequence[int]) -> bool:
-        """Return whether carrying these results has cost as much by now as hiding them will."""
-        if not stale:
+    def _cut_pays(self) -> bool:
+        """Return whether carrying the stale results has already cost as much as a cut does."""
+        if not self._stale:
             return False
         if self._prefix_broken or (self._uncached >= REQUESTS_TO_JUDGE and not self._has_cache):
             return True
-        cost = self._cost_of_cut(stale)
+        cost = self._cost_of_cut()
         affordable = self._lost + cost <= MOST_LOST * self._paid
         return affordable and self._carried * self._read_price >= cost
 
     def _account_for_request(self, at: int) -> None:
         """Account for the request that the reply at an index answers, and for its cut."""
         due = self.due
-        stale = self._stale_and_seen()
-        freed = self._freed(stale)
-        self._carried += freed
+        self._carried += self._freed
         read = (self._seen + self._saved) * self._read_price
         self._paid += read + self._unseen * self._write_price
         self._lost -= self._saved * self._read_price
         if due:
-            self._lost += self._cost_of_cut(stale)
+            self._lost += self._cost_of_cut()
             self._carried = 0
-            self._saved += freed
-            self._seen -= freed
-            for index in stale:
-                del self._stale[index]
+            self._saved += self._freed
+            self._seen -= self._freed
+            for index in self._stale:
                 self._sizes[index] = PLACEHOLDER_TOKENS
+            self._set_stale([])
             self.placeholders |= due
-            self._given = ()  # what was shown of them is out of date
+        self._add_stale(self._stale_unseen)
+        self._stale_unseen.clear()
         self._seen += self._unseen
         self._unseen = 0
         self._reply = at
         self._prefix_broken = False
 
     def _age(self, at: int, result: ToolMessage) -> None:
-        """Take a new result, which makes an older one of the same tool stale."""
+        """Take a new result, which makes an older result of the same tool stale."""
         newest = self._newest[result.tool_name]
-        newest.append((at, result))
+        newest.append(at)
         while len(newest) > result.ephemeral:
-            index, stale = newest.pop(0)
-            if self._sizes[index] > PLACEHOLDER_TOKENS:
-                self._stale[index] = stale
+            index = newest.pop(0)
+            if index < self._reply:
+                self._add_stale([index])
+            else:
+                self._stale_unseen.append(index)
 
+    def _add_stale(self, indices: Sequence[int]) -> None:
+        """Add the results that are in view and long enough to hide."""
+        for index in indices:
+            freed = self._sizes[index] - PLACEHOLDER_TOKENS
+            if freed > 0 and index >= self._begin:
+                self._stale.append(index)
+                self._freed += freed
 
-def hide(messages: Sequence[Message], placeholders: Mapping[str, ToolMessage]) -> list[Message]:
-    """Return the messages with placeholders for the results of calls with these ids."""
-    return [
-        placeholders.get(message.tool_call_id, message)
-        if isinstance(message, ToolMessage)
-        else message
-        for message in messages
-    ]
+    def _set_stale(self, indices: Sequence[int]) -> None:
+        """Replace the stale results by those among `indices` that are in view."""
+        self._stale = []
+        self._freed = 0
+        self._add_stale(indices)
 
 
 def placeholder(result: ToolMessage) -> ToolMessage:

@@ -77,11 +77,13 @@ ROWS = {
     "crowd memory": "the same: memory per agent, KB",
     "anthropic": "a request of {pages} turns: ChatAnthropic to ChatOpenAI, CPU ms",
     "google": "the same: ChatGoogle to ChatOpenAI, CPU ms",
-    "plain 0": "`Agent`: turn {turns[1]} to turn {turns[0]}, CPU ms",
+    "plain 0": "`Agent`: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
     "plain 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
-    "pruned 0": "with an ephemeral tool: turn {turns[1]} to turn {turns[0]}, CPU ms",
+    "pruned 0": "with an ephemeral tool: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
     "pruned 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
-    "gated 0": "with `Hooks` and `Approval`: turn {turns[1]} to turn {turns[0]}, CPU ms",
+    "uncached 0": "the same without a cache: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
+    "uncached 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
+    "gated 0": "with `Hooks` and `Approval`: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
     "gated 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
 }
 

@@ -28,7 +28,7 @@ class Sizes(NamedTuple):
     pages: int = 400  # calls whose results make a long history
     agents: int = 200  # at once
     steps: int = 5  # of each of these
-    turns: tuple[int, int, int] = (100, 400, 2000)  # of one run, to be compared
+    turns: tuple[int, int, int] = (100, 2000, 5000)  # of one run, to be compared
 
 
 QUICK = Sizes(calls=5, chunks=100, firsts=2, pages=30, agents=10, steps=3, turns=(10, 20, 40))
@@ -190,10 +190,11 @@ class Instant:
 
     model = "script"
 
-    def __init__(self, turns):
+    def __init__(self, turns, cached):
         import agentloop
 
         self.lib, self.turns, self.times = agentloop, turns, []
+        self.usage = agentloop.Usage(20_000, 20, cached_input_tokens=cached)
 
     async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
         self.times.append(time.process_time())
@@ -201,8 +202,7 @@ class Instant:
         if number > self.turns:
             return self.lib.AssistantMessage("done")
         call = self.lib.ToolCall(f"call_{number}", "page", f'{{"number": {number}}}')
-        usage = self.lib.Usage(20_000, 20, cached_input_tokens=19_000)
-        return self.lib.AssistantMessage(tool_calls=(call,), usage=usage)
+        return self.lib.AssistantMessage(tool_calls=(call,), usage=self.usage)
 
     def took(self, turn):
         """The milliseconds of the turns before this one, without what the provider needs."""
@@ -226,10 +226,16 @@ async def turns(side, sizes):
     early, *late = sizes.turns
     stays, goes = lib.tool(page), lib.tool("Read a page", ephemeral=3)(page)
     found = {}
-    kinds = {"plain": (lib.Agent, stays), "pruned": (lib.Agent, goes), "gated": (Gated, stays)}
-    for name, (kind, tool) in kinds.items():
+    cached = 19_000  # tokens of each request
+    kinds = {
+        "plain": (lib.Agent, stays, cached),
+        "pruned": (lib.Agent, goes, cached),
+        "uncached": (lib.Agent, goes, 0),
+        "gated": (Gated, stays, cached),
+    }
+    for name, (kind, tool, read) in kinds.items():
         last = early if isinstance(side, Floor) else late[-1]
-        llm = Instant(last)
+        llm = Instant(last, read)
         window = lib.CompactionConfig(context_window=10_000_000)
         agent = kind(llm=llm, tools=[tool], max_iterations=last + 1, compaction=window)
         await done(agent.query("go"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.common.tokens import message_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.ephemeral import Pruning, hide
+from agentloop.mixins.ephemeral import Pruning
 
 from .caches import CACHES
 from .context_cost import BEST as BUDGET
@@ -182,7 +182,7 @@ class TestPromises:
             due = pruning.due
             gone = pruning.placeholders | due
             whole = sum(map(message_tokens, log))
-            shown = sum(map(message_tokens, hide(log, gone)))
+            shown = sum(map(message_tokens, pruning.hide(log)))
             plain += 0.1 * before[0] + 1.25 * (whole - before[0])
             read = before[1] if hidden == gone.keys() else 0
             pruned += 0.1 * read + 1.25 * (shown - read)

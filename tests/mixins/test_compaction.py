@@ -1,11 +1,13 @@
 """Compaction: the conversation goes on from a summary."""
 
+from dataclasses import replace
+from itertools import pairwise
 from math import nan
 
 import pytest
 
 from agentloop import Compaction, CompactionConfig, MessageQueue, ScriptedModel, tool, validate
-from agentloop.common.tokens import message_tokens
+from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent
 from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
@@ -38,6 +40,25 @@ def summaries(agent):
 def asked(agent):
     """The requests for a summary."""
     return [each for each in agent.llm.requests if each.messages[-1].text == SUMMARY_PROMPT]
+
+
+class Metered(ScriptedModel):
+    """A model whose provider counts `rate` tokens for each estimated one, and reports them."""
+
+    def __init__(self, rate, *script):
+        super().__init__(*script)
+        self.rate, self.sizes = rate, []
+
+    async def ainvoke(self, messages, tools=(), **options):
+        size = round(self.rate * (message_tokens(messages) + tool_tokens(tools)))
+        self.sizes.append(size)
+        reply = await super().ainvoke(messages, tools, **options)
+        return replace(reply, usage=Usage(size, 10))
+
+
+@tool("Read a page")
+def read_page(n: int) -> str:
+    return f"{n} " + "lorem ipsum " * 130
 
 
 class TestCompaction(test_loop.TestLoop):
@@ -205,6 +226,35 @@ class TestCompaction(test_loop.TestLoop):
         assert 2 < len(summaries(agent)) < 10
         assert_prefix_stable(agent.llm.requests, breaks=len(summaries(agent)))
         assert agent.usage == Usage()
+
+    @pytest.mark.parametrize("budget", [12_000, 48_000])
+    @pytest.mark.parametrize("rate", [0.4, 0.5, 0.8, 1.0, 1.2, 1.6, 2.0, 3.0])
+    async def test_a_budget_holds_in_the_tokens_that_the_provider_counts(self, rate, budget):
+        llm = Metered(rate, *(call("read_page", n=n) for n in range(300)), "done")
+        agent = Compaction(llm=llm, tools=[read_page], context_budget=budget, max_iterations=400)
+        assert await agent.query("The task") == "done"
+        sizes = llm.sizes[1:]
+        cut = [after for before, after in pairwise(sizes) if after < before]
+        turn = rate * 500
+        assert cut
+        assert max(sizes) <= 1.05 * budget
+        assert min(cut) >= 0.25 * budget - turn
+        assert max(cut) <= 0.25 * budget + 2 * turn
+
+    @pytest.mark.parametrize("rate", [0.5, 3.0])
+    async def test_a_summary_is_made_in_the_tokens_that_the_provider_counts(self, rate):
+        def answer(messages, tools):
+            if messages[-1].text == SUMMARY_PROMPT:
+                return "SUMMARY"
+            return next(script)
+
+        script = iter([*(call("read_page", n=n) for n in range(200)), "done"])
+        llm = Metered(rate, answer)
+        config = CompactionConfig(context_window=40_000)
+        agent = Compaction(llm=llm, tools=[read_page], compaction=config)
+        assert await agent.query("The task") == "done"
+        assert summaries(agent)
+        assert max(llm.sizes) <= 1.05 * 0.8 * 40_000
 
     def test_names_are_words_with_a_digit_and_what_stands_in_quotes(self):
         for text, names in {

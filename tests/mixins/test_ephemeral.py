@@ -1,12 +1,15 @@
 """Ephemeral: the model sees the newest results only, at the least cost."""
 
+import sys
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Ephemeral, ScriptedModel, ToolCall, tool
 from agentloop.events import PruneEvent
-from agentloop.messages import AssistantMessage, Summary, ToolMessage, UserMessage
+from agentloop.messages import AssistantMessage, Summary, ToolMessage, Usage, UserMessage
 from agentloop.mixins.ephemeral import Pruning, placeholder
 from agentloop.models.scripted import call
 
@@ -48,6 +51,27 @@ def turns_of(count, tokens):
     return log_of([*turns, AssistantMessage("hm")])
 
 
+def steps_of_turns(count, usage):
+    """The number of function calls that pruning makes in each turn of a log."""
+    log, messages, steps, calls = [], [], [], 0
+
+    def count_call(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    pruning = Pruning(log)
+    for n in range(count):
+        reply = AssistantMessage(tool_calls=(ToolCall(str(n), "look"),), usage=usage)
+        log += [reply, ToolMessage(str(n), "look", f"{n} " + "word " * 200, ephemeral=3)]
+        messages = [*messages, *log[-2:]]
+        calls = 0
+        sys.setprofile(count_call)
+        pruning.catch_up().hide(messages)
+        sys.setprofile(None)
+        steps.append(calls)
+    return steps
+
+
 turns = st.tuples(st.sampled_from("ab"), st.integers(0, 3000), st.integers(0, 2))
 others = st.sampled_from([UserMessage("x"), Summary("so far", kept_from=2)])
 logs = st.lists(others | st.lists(turns, min_size=1, max_size=4), max_size=30).map(log_of)
@@ -82,6 +106,23 @@ class TestEphemeral(test_loop.TestLoop):
         assert stale_results([*log, Summary("so far", kept_from=2)]) == {"1.0", "2.0"}, (
             "0 is out of view"
         )
+
+    @pytest.mark.parametrize(("tokens", "pruned"), [(1_500, False), (4_096, True)])
+    def test_only_uncached_requests_that_any_provider_would_cache_mean_that_there_is_no_cache(
+        self, tokens, pruned
+    ):
+        log = turns_of(8, 400)
+        reported = [
+            replace(one, usage=Usage(tokens, 5)) if isinstance(one, AssistantMessage) else one
+            for one in log
+        ]
+        assert bool(stale_results(reported)) == pruned
+
+    @pytest.mark.parametrize("cached", [0, 19_000])
+    def test_late_turns_take_as_many_steps_as_early_ones(self, cached):
+        steps = steps_of_turns(2_000, Usage(20_000, 20, cached_input_tokens=cached))
+        early, late = steps[100:200], steps[1_000:]
+        assert sum(late) <= 1.2 * 10 * sum(early)
 
     async def test_a_fork_and_a_restart_prune_as_the_original_would_have(self):
         llm = ScriptedModel(*(call("look", n=n) for n in range(30)), "ok")
@@ -121,6 +162,8 @@ class TestEphemeral(test_loop.TestLoop):
                 anew.placeholders,
                 anew.due,
             )
+            messages = agent.messages
+            assert kept.hide(messages) == anew.hide(messages)
 
     @given(logs, prices)
     def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(self, log, prices):
