@@ -26,7 +26,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     ephemeral_per_turn, ephemeral_write_price, ephemeral_read_price: as in `Ephemeral`.
     compaction, context_budget: as in `Compaction`; `compaction=None` turns both off.
         With a budget and tools, the tool `recall` finds what is no longer in view.
-    listeners, cancel_grace: as in `Runs`.
+    listeners, cancel_timeout: as in `BaseAgent`.
     """
 
     require_done_tool = False

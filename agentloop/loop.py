@@ -1,11 +1,11 @@
-"""An agent is a for-loop: `Loop.run` is that loop, `ChatModel` is what it calls.
+"""An agent is a for-loop: `Loop.run` is the loop, `ChatModel` the interface of the model.
 
-Copy with: runs.py, tools.py and what they name.
+Copy with: run.py, tools.py and their imports.
 
-Read `Loop.run` first. It and its steps call seven small methods, the seams: `context`, `toolset`,
-`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in runs.py. A mixin overrides a few
-of them and calls `super()`. In `class A(DoneTool, Compaction, Loop)` a request or a call enters at
-the left and goes right, to `Loop`. A view or a result comes back to the left.
+Read `Loop.run` first. The loop calls seven small methods, the seams: `context`, `toolset`,
+`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in run.py. A mixin overrides some
+seams and calls `super()`. In `class A(DoneTool, Compaction, Loop)` a request or a call passes the
+classes from left to right, and its result from right to left.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from .messages import (
     ToolStart,
     frozen,
 )
-from .runs import ANSWERED, ActiveRun, Prompt, Runs
+from .run import ANSWERED, BaseAgent, Prompt, Run
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
 from .transcript import is_complete, is_own, placeholder_result, with_unique_ids
@@ -52,12 +52,12 @@ STOPS = {  # other stop reasons of a reply become "unknown:..."
     "length": "limit:length",
     "pause": "no_progress",
 }
-MAX_INCOMPLETE = 5  # so many pauses in a row end a run, or replies whose calls are cut off
+MAX_INCOMPLETE = 5  # consecutive pauses, or replies with truncated calls, that end a run
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """Anything that answers messages. With `on_delta` it streams too, and returns the same."""
+    """A chat model. With `on_delta` it also streams the reply that it returns."""
 
     @property
     def model(self) -> str: ...
@@ -76,8 +76,8 @@ class ChatModel(Protocol):
 class Request:
     """One model request. `purpose` is "step" for a turn of the loop.
 
-    Mixins use other words for their own requests, such as "compaction". If `model` is set, it
-    answers instead of `agent.llm`.
+    Mixins use other purposes for their requests, such as "compaction". `model` replaces
+    `agent.llm` for this request.
     """
 
     messages: Sequence[Message]
@@ -87,27 +87,26 @@ class Request:
     model: ChatModel | None = None
 
 
-class Loop(Runs):
+class Loop(BaseAgent):
     """A for-loop around a chat model and its tools: the smallest agent.
 
-    llm: the model that answers.
-    tools: what it may call, each made with `@tool`.
-    system_prompt: sent first with every request: a text, or a plain function that takes the agent
-        and returns the text. It is called once, before a run begins: its requests begin alike.
-    max_iterations: how many turns (model calls) a run may take; then one more call sums up.
-    tool_choice: for the first request after a prompt; "auto" after it, so that a forced tool
-        cannot loop.
-    dependency_overrides: `{dependency: replacement}`, for tests above all.
-    max_parallel: how many calls of one turn run side by side.
-    max_result_chars: longer tool results are cut to their head and tail.
-    tool_timeout: seconds that a call may take, unless its tool has a `timeout` of its own, which
-        may be `math.inf`.
-    on_tool_error: "return" lets the model read an exception; "raise" ends the run with it, but for
-        a ToolError, which the model always reads.
+    llm: the chat model.
+    tools: the tools on offer, each made with `@tool`.
+    system_prompt: text that begins every request, or a plain function that takes the agent and
+        returns the text. Called once per run, so that all requests of the run share the prefix.
+    max_iterations: maximum number of turns (model calls) in a run, before a final summary request.
+    tool_choice: for the first request after a prompt. Later requests use "auto", so that a forced
+        tool cannot loop.
+    dependency_overrides: `{dependency: replacement}`, mainly for tests.
+    max_parallel: maximum number of concurrent calls in a turn.
+    max_result_chars: maximum length of a tool result. Longer results lose their middle.
+    tool_timeout: seconds that a call may take, unless its tool has a `timeout`, such as `math.inf`.
+    on_tool_error: "return" returns an exception to the model, "raise" ends the run with the
+        exception. A ToolError is always returned to the model.
     """
 
     llm: ChatModel
-    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # `by_name` checks them, and says more
+    tools: Sequence[Annotated[Tool, SkipValidation]] = ()  # checked by `by_name`
     system_prompt: str | Callable[[Any], str] = ""
     max_iterations: PositiveInt = 200
     tool_choice: ToolChoice = "auto"
@@ -117,16 +116,16 @@ class Loop(Runs):
     tool_timeout: PositiveFloat | None = None
     on_tool_error: Literal["return", "raise"] = "return"
 
-    # without annotations: an agent has them from its first turn on, so that a fork stays small
+    # not annotated, and so not set before the first turn: a fork stays small
     _turn_tools = tuple[Tool, ...]()  # the tools of this turn
-    _steps = 0  # how many calls have begun
+    _steps = 0  # number of started calls
 
     def __post_init__(self) -> None:
         super().__post_init__()
         by_name(self.tools)
 
     def __repr__(self) -> str:
-        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # its own repr may show a key
+        llm = f"{type(self.llm).__name__}({self.llm.model!r})"  # the model's repr may contain a key
         counts = f"{len(self.tools)} tools, {len(self.messages)} messages"
         return f"{type(self).__name__}({llm}, {counts})"
 
@@ -135,17 +134,19 @@ class Loop(Runs):
     async def run(
         self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
     ) -> Result:
-        """Work on a prompt until there is an answer.
+        """Work on a prompt until the model answers.
 
-        Without a prompt, go on if the model has not had the last word: run the calls that have
-        not started, and ask again. An answer that was cut off is a last word, too.
+        Without a prompt, continue: run the calls that have not started, and send the next request.
+        After an error, `run()` tries again.
 
-        Raises what the model raises, AgentBusy if a run is going on, and ValueError if there is
-        nothing to work on. After an error, `run()` tries again. `extra` is kept in the RunStart.
-        `events` gets the events. Call `events.task_done()` for each that you took: no tool starts
-        before that was done for its ToolCallEvent.
+        extra: data for the RunStart in the log.
+        events: a queue that receives the events. Call `events.task_done()` after each event: no
+            tool starts before its ToolCallEvent is done.
+
+        Raises the model's errors, AgentBusy during another run, and ValueError if the last message
+        is the model's, even a truncated answer.
         """
-        async with self._running(prompt, extra, events):
+        async with Run(self, prompt, extra, events) as run:
             try:
                 await self._resume_open_calls()
                 tool_choice = self.tool_choice if is_own(self.messages[-1]) else "auto"
@@ -153,62 +154,62 @@ class Loop(Runs):
                     tools = self._snapshot_tools()
                     reply = await self.call_model(Request(await self.context(), tools, tool_choice))
                     self._record_reply(reply)
-                    if not is_complete(reply):  # cut off, refused, paused
-                        result = self._answer_cut_off(reply)
+                    if not is_complete(reply):  # truncated, refused, paused
+                        result = self._close_truncated_calls(reply)
                     elif reply.tool_calls:
                         result = await self.call_tools(reply.tool_calls)
                     else:
                         result = Result(reply.text)
                     if result and (result := await self.finish(result)):
-                        return self._end(result)
+                        return run.end(result)
                     tool_choice = "auto"  # a forced tool is forced once
                 raise Stop("max_iterations", await self._sum_up())
             except Stop as stop:
-                return self._end(await self._finish_stopped(stop))
+                return run.end(await self._finish_stopped(run, stop))
             except (Exception, asyncio.CancelledError) as error:
-                return self._end(self._interrupted(error))
+                return run.end(run.result_if_interrupted(error))
 
     async def query(self, prompt: Prompt) -> str:
-        """Return the answer to a prompt, as text. RunStopped: the run ended without one."""
+        """Return the answer to a prompt as text. Raises RunStopped without an answer."""
         result = await self.run(prompt)
         if result.stop_reason not in ANSWERED:
             raise RunStopped(result)
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an iterator over the events of a run, as they happen, and then its Result.
+        """Return an iterator over the events of a run, with the Result at the end.
 
             stream = agent.query_stream(prompt)
             async for event in stream: ...
             stream.result.stop_reason           # `result` is None until the run has ended
 
-        Leaving the iteration cancels the run. No tool starts before its ToolCallEvent has been
-        dealt with: leaving there prevents it.
+        Leaving the iteration cancels the run. No tool starts before the reader has processed its
+        ToolCallEvent, so leaving at that event prevents the call.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
     def answer(self, call_id: str, content: object) -> None:
-        """Give the result of a call that waits, such as one of an `external` tool.
+        """Record the result of a pending call, for example of an `external` tool.
 
-        Then `run()` goes on. `content` is what a tool may return: text, parts, or data as JSON.
-        Raises ValueError that says why the call does not wait, and AgentBusy while a run goes on.
+        Call `run()` to continue. `content` may be any value that a tool may return.
+        Raises ValueError if the call does not await a result, and AgentBusy during a run.
         """
         waiting = self.waiting_call(call_id)
         if waiting.state == "awaiting_approval":
-            raise ValueError(f"{call_id!r} waits for approval: decide() it")
+            raise ValueError(f"call {call_id!r} requires approval: use agent.decide()")
         result = to_content(content, self.max_result_chars)
         self.add(waiting.call.answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
-        """Run a prompt in a script. RuntimeError in async code: `await agent.run(...)` there."""
+        """Run a prompt in a script. Raises RuntimeError in async code: use `await agent.run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
-    # ---- the seams, for mixins to override; the seventh is `record`, of `Runs`
+    # ---- the seams, for mixins to override; the seventh is `record` in run.py
 
     async def context(self) -> list[Message]:
         """Return the messages of the next request.
 
-        Makes no request itself; calling it twice gives the same list.
+        Makes no model request. Repeated calls return equal lists.
         """
         text = self.system_text()
         if not text:
@@ -216,15 +217,15 @@ class Loop(Runs):
         return [SystemMessage(text), *self.messages]
 
     def toolset(self) -> Sequence[Tool]:
-        """Return the tools on offer in this turn."""
+        """Return the tools offered to the model in this turn."""
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Return the model's reply to one request. Stream a step if somebody listens."""
+        """Return the model's reply to one request, streamed if the events of a step have a reader."""
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
-        token = report_failed_attempt.set(self.add)  # the model tells of failed attempts that cost
+        token = report_failed_attempt.set(self.add)  # failed attempts may have a cost
         try:
             reply = await llm.ainvoke(
                 request.messages,
@@ -239,21 +240,19 @@ class Loop(Runs):
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        """Run one turn's calls, in parallel where their tools allow it.
+        """Run one turn's calls, in parallel if their tools allow parallel calls.
 
-        Return a Result if a done tool ended the run. Every call gets a result, unless it is
-        cancelled or never starts: see `_run_call`. What a call raises waits until its siblings
-        have settled. Of several, an error comes first, then a Stop, then a TaskComplete; of two of
-        a kind, that of the first call counts.
+        Return a Result if a done tool ended the run. Every call gets a result, unless the call is
+        cancelled or never starts: see `_run_call`. Exceptions are raised after all calls have
+        ended: an error before a Stop, a Stop before a TaskComplete, the earlier call first.
         """
         raised: list[BaseException] = []
         for overlap, group in groupby(calls, self._may_overlap):
             at_once = self.max_parallel if overlap else 1
-            # one task a call; a cancel waits for them, but no longer than the grace
-            failures = await gather_bounded(
+            outcomes = await gather_bounded(
                 self._run_call, group, at_once=at_once, grace=self.cancel_timeout
             )
-            raised += [error for error in failures if error]
+            raised += [error for error in outcomes if error]
         if not raised:
             return None
         first = min(raised, key=precedence)
@@ -262,7 +261,7 @@ class Loop(Runs):
         raise first
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        """Run one call. A failure becomes an error result, unless `on_tool_error` is "raise"."""
+        """Run one call. An exception becomes an error result: see `on_tool_error`."""
         overrides = {
             current_agent: lambda: self,
             current_call: lambda: call,
@@ -271,14 +270,16 @@ class Loop(Runs):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
-            if is_cancelled():  # something has swallowed that; the run may be over
+            if is_cancelled():  # a CancelledError was swallowed: the run may have ended
                 raise asyncio.CancelledError
             if tool.external:
                 raise Stop("needs_answer")
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
-            value = await wait_for(timeout, work, grace=self.cancel_timeout)
+            if timeout:
+                work = wait_for(timeout, work, grace=self.cancel_timeout)
+            value = await work
             content = to_content(value, self.max_result_chars)
             return call.answer(content, ephemeral=tool.ephemeral)
         except ToolError as error:
@@ -294,11 +295,11 @@ class Loop(Runs):
         return call.answer(to_content(text, 10_000), is_error=True)
 
     async def finish(self, result: Result) -> Result | None:
-        """Return the result that ends the run, or None to go on.
+        """Return the result that ends the run, or None to continue.
 
-        Answers, done results and replies that were cut short pass here. A Stop passes here, too,
-        also that of `max_iterations`: then it is too late to go on, and None changes nothing. The
-        same holds if `run()` resumes an open call to a done tool.
+        Receives answers, done results and truncated replies. After a Stop, such as that of
+        `max_iterations`, and after a resumed call of a done tool, the run ends even if this
+        returns None.
         """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
@@ -308,23 +309,23 @@ class Loop(Runs):
     # ---- what mixins use
 
     def system_text(self) -> str:
-        """Return the text of the system prompt. A function is called before a run begins."""
+        """Return the text of the system prompt. During a run the text is constant."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
-        if self._active:
-            return self._active.system_text
+        if self.active_run:
+            return self.active_run.system_text
         return self.system_prompt(self)
 
     def tool(self, call: ToolCall) -> Tool:
-        """Return the tool that a call names, among those on offer. ToolError if there is none."""
+        """Return the tool of a call, from this turn's tools. Raises ToolError if there is none."""
         return find_tool(call.name, self._turn_tools)
 
     # ---- the steps of `run`
 
     async def _resume_open_calls(self) -> None:
-        """Run the calls that are open: for `run()` without a prompt; a prompt closes them first.
+        """Run the open calls. A prompt has closed them already, so this is for `run()` without one.
 
-        One that had started may have had effects: it runs again only if its tool is idempotent.
+        A call that had started may have had effects: it runs again only if its tool is idempotent.
         """
         runnable: list[ToolCall] = []
         may_repeat = {tool.name for tool in self._snapshot_tools() if tool.idempotent}
@@ -332,14 +333,12 @@ class Loop(Runs):
             if state.waits or (state.state == "running" and state.call.name in may_repeat):
                 runnable.append(state.call)
             else:
-                self.record(
-                    placeholder_result(state)
-                )  # what is known of the call; nobody was told of it
+                self.record(placeholder_result(state))
         if runnable and (done := await self.call_tools(runnable)):
-            raise TaskComplete(done.text, done.value)  # too late to go on: see `finish`
+            raise TaskComplete(done.text, done.value)
 
     def _snapshot_tools(self) -> Sequence[Tool]:
-        """Return this turn's tools, and keep them: `self.tool(call)` looks calls up in them."""
+        """Return this turn's tools. `self.tool(call)` resolves calls against this snapshot."""
         before = self._turn_tools
         self._turn_tools = tuple(self.toolset())
         names = by_name(self._turn_tools)
@@ -348,64 +347,35 @@ class Loop(Runs):
         return self._turn_tools
 
     def _record_reply(self, reply: AssistantMessage) -> None:
-        """Record a reply, and emit its events. Raises CancelledError if the model swallowed one."""
+        """Record a reply. Raises CancelledError if the model swallowed a cancellation."""
         self.add(reply)
-        if self._active and self._active.is_cancelled():
+        if self.active_run and self.active_run.is_cancelled():
             raise asyncio.CancelledError
 
-    def _answer_cut_off(self, reply: AssistantMessage) -> Result | None:
-        """Answer the calls of an incomplete reply.
+    def _close_truncated_calls(self, reply: AssistantMessage) -> Result | None:
+        """Close the calls of an incomplete reply.
 
-        Return the Result that ends the run, or None to ask the model again: it may pause, or have
-        its calls cut off, a few times in a row.
+        Return the Result that ends the run, or None to send another request: after a pause or
+        truncated calls, unless this happens `MAX_INCOMPLETE` times in a row.
         """
         for state in self.conversation.open_calls:
             self.record(placeholder_result(state))
         reason = reply.stop_reason or ""
-        most = 1
-        if reason == "pause" or (reason == "length" and reply.tool_calls):
-            most = MAX_INCOMPLETE
-        run = self.conversation.run
-        reasons = [each.stop_reason for each in run if isinstance(each, AssistantMessage)]
-        if reasons[-most:] != [reason] * most:  # fewer in a row
+        may_continue = reason == "pause" or (reason == "length" and reply.tool_calls)
+        if may_continue and count_newest_replies(self.conversation.run, reason) < MAX_INCOMPLETE:
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
 
-    async def _run_call(self, call: ToolCall) -> BaseException | None:
-        """Announce a call, run it, and record its result at once. Return what ends the run.
+    async def _run_call(self, call: ToolCall) -> None:
+        """Announce a call, run it, and record its result at once. Raise what ends the run.
 
-        A call that was cancelled stays open, and so does one that a Stop ended before its tool
-        began: the view says what is known of it.
+        A cancelled call stays open, and so does a call if a Stop precedes the start of its tool.
+        The rendered messages distinguish the two.
         """
-        run = self._active
+        run = self.active_run
         if not run or not await self._announce(call, run):
-            return None
+            return
         start = time.perf_counter()
-        result, failure = await self._outcome(call)
-        if result is None:
-            return failure
-        if failure and not isinstance(failure, TaskComplete):
-            run.halted = True
-        if self._active is run:  # else the tool did not stop when its run was cancelled
-            self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
-        return failure
-
-    async def _announce(self, call: ToolCall, run: ActiveRun) -> bool:
-        """Emit that a call begins, and wait for the reader of a stream. Return whether to run it.
-
-        It does not run if the run was halted: by an interrupt, an error, or a Stop of a tool.
-        """
-        if run.halted:
-            return False
-        self._steps += 1
-        self.emit(StepStartEvent(call.id, call.name, self._steps))
-        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
-        if run.events:
-            await run.events.join()
-        return not run.halted
-
-    async def _outcome(self, call: ToolCall) -> tuple[ToolMessage | None, BaseException | None]:
-        """Run a call. Return its result, and the exception that ends the run, if any."""
         try:
             result = await self.call_tool(call)
             if result.tool_call_id != call.id:
@@ -413,35 +383,70 @@ class Loop(Runs):
                     f"call_tool({call.id!r}) returned a result of {result.tool_call_id!r}: "
                     "make it with call.answer(...)"
                 )
-            return result, None
-        except Stop as stop:
-            if isinstance(stop, TaskComplete) or not self.conversation.states[call.id].waits:
-                return call.answer(stop.text), stop
-            return None, stop
         except BaseException as error:
             if was_cancelled(error):
                 raise
-            return call.answer(describe_error(error), is_error=True), error
+            if failure := self._result_of_failure(call, error):
+                if not isinstance(error, TaskComplete):
+                    run.state = "stopping"
+                self._record_result(failure, run, start)
+            raise
+        self._record_result(result, run, start)
+
+    async def _announce(self, call: ToolCall, run: Run) -> bool:
+        """Emit that a call begins, and wait for the reader of a stream. Return whether to run it."""
+        if run.state != "running":
+            return False
+        self._steps += 1
+        self.emit(StepStartEvent(call.id, call.name, self._steps))
+        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
+        if run.events:
+            await run.events.join()
+        return run.state == "running"
+
+    def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
+        """Return the result of a call that ends the run, or None if the call stays open."""
+        if not isinstance(error, Stop):
+            return call.answer(describe_error(error), is_error=True)
+        if isinstance(error, TaskComplete) or not self.conversation.states[call.id].waits:
+            return call.answer(error.text)
+        return None
+
+    def _record_result(self, result: ToolMessage, run: Run, start: float) -> None:
+        """Record a result, unless its tool ignored a cancellation and outlived the run."""
+        if self.active_run is run:
+            self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
 
     def _may_overlap(self, call: ToolCall) -> bool:
-        """Return whether a call may run side by side with its neighbours."""
+        """Return whether a call may run concurrently with its neighbours."""
         return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
 
     async def _sum_up(self) -> str:
-        """Ask the model, out of turns, what was done and what is missing. No call runs."""
+        """Ask the model, after the last turn, for a summary of the work. No call runs."""
         self.add_note(OUT_OF_TURNS)
-        # the tools go along, as before: the provider's cache holds their declarations
+        # with the tools of the last request: the provider's cache holds their declarations
         reply = await self.call_model(Request(await self.context(), self._snapshot_tools()))
         if reply.tool_calls:
             reply = replace(reply, tool_calls=(), raw=None)
         self._record_reply(reply)
         return reply.text
 
-    async def _finish_stopped(self, stop: Stop) -> Result:
-        """Show `finish` the Result of a Stop. The run ends with it all the same."""
+    async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
+        """Pass the Result of a Stop to `finish`. The run ends in any case."""
         try:
             return await self.finish(stop.result) or stop.result
         except Stop as later:
             return later.result
         except asyncio.CancelledError as cancel:
-            return self._interrupted(cancel)
+            return run.result_if_interrupted(cancel)
+
+
+def count_newest_replies(records: Sequence[object], stop_reason: str) -> int:
+    """Return how many replies in a row, up to the newest, have the stop reason."""
+    count = 0
+    for record in reversed(records):
+        if isinstance(record, AssistantMessage):
+            if record.stop_reason != stop_reason:
+                break
+            count += 1
+    return count

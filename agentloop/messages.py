@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar, cast, dataclass_transform
 
 from pydantic_core import from_json
@@ -340,6 +340,14 @@ class Mark(_Clean):
     def __init_subclass__(cls) -> None:
         claim_tag(cls)
 
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        """Return this entry for a changed history, or None if the entry is obsolete.
+
+        Overridden by entries that refer to other records, so that no reference is wrong, and no
+        deleted text remains, after `Log.replace`.
+        """
+        return self
+
 
 @frozen
 class RunStart(Mark):
@@ -367,12 +375,18 @@ class RunEnd(Mark):
     error: str = ""
     text: str = field(default="", compare=False, repr=False)
 
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return replace(self, text="") if self.text in change.deleted_texts else self
+
 
 @frozen
 class ToolStart(Mark):
     """The function behind a call is about to run: from here on it may have had effects."""
 
     call_id: str
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
 
 
 @frozen
@@ -386,6 +400,9 @@ class Summary(Mark):
     kept_from: int
     usage: Usage | None = None
     model: str | None = None
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return replace(self, kept_from=change.position(self.kept_from))
 
 
 @frozen
@@ -410,6 +427,9 @@ class Ask(Mark):
     name: str = ""
     arguments: str = ""
 
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
+
 
 @frozen
 class Decision(Mark):
@@ -419,6 +439,9 @@ class Decision(Mark):
     allowed: bool
     reason: str = ""
     by: str = ""
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
 
 
 @frozen
@@ -437,6 +460,64 @@ class SideRequest(Mark):
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
 RequestRecord = AssistantMessage | Summary | SideRequest  # what stands for a model request
+
+
+class HistoryChange:
+    """The old and the new records of a log, for log entries that refer to other records.
+
+    deleted_calls: ids of the tool calls that only the old records hold.
+    deleted_texts: texts of the messages that only the old records hold.
+    """
+
+    def __init__(self, old: Sequence[Record], new: Sequence[Record]) -> None:
+        self.old, self.new = old, new
+        self.deleted_calls = call_ids(old) - call_ids(new)
+        self.deleted_texts = texts_of(old) - texts_of(new)
+        self._kept = list[tuple[int, int]]()  # the old and the new index of each kept record
+        places: dict[object, list[int]] = {}
+        for index, record in reversed([*enumerate(old)]):
+            places.setdefault(id(record), []).append(index)
+            places.setdefault(_equality_key(record), []).append(index)
+        for index, record in enumerate(new):
+            found = places.get(id(record)) or places.get(_equality_key(record))
+            if found:
+                self._kept.append((found.pop(), index))
+
+    def position(self, index: int) -> int:
+        """Return the new index for a position between the old records.
+
+        Kept records stay on their side of the position, and replaced records keep their place.
+        """
+        position = index
+        for old, new in self._kept:
+            if old >= index:
+                return min(position, new)
+            position = new + index - old
+        return min(position, len(self.new))
+
+    def is_deleted(self, message: Message) -> bool:
+        """Return whether only the old records contain the message."""
+        return message in self.old and message not in self.new
+
+
+def _equality_key(record: Record) -> object:
+    """Return a key that finds equal records, or only the same record if it cannot be hashed."""
+    try:
+        hash(record)
+    except TypeError:
+        return id(record)
+    return record
+
+
+def call_ids(records: Iterable[Record]) -> set[str]:
+    """Return the ids of all tool calls among the records."""
+    replies = [record for record in records if isinstance(record, AssistantMessage)]
+    return {call.id for reply in replies for call in reply.tool_calls}
+
+
+def texts_of(records: Iterable[Record]) -> set[str]:
+    """Return the texts of the messages among the records."""
+    return {record.text for record in records if isinstance(record, Message)}
 
 
 # ---- how a run ends

@@ -39,7 +39,12 @@ async def gather_bounded(
 
     async def one(item: Each) -> T | BaseException:
         async with slots:
-            return await capture(function(item))
+            try:
+                return await function(item)
+            except BaseException as error:  # as in `capture`, with one frame less
+                if was_cancelled(error):
+                    raise
+                return error
 
     tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:

@@ -18,7 +18,7 @@ from agentloop.common.prices import Priced
 from agentloop.common.store import read_log
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
-from agentloop.runs import Runs
+from agentloop.run import BaseAgent
 from agentloop.settings import settings_of
 
 from . import test_loop
@@ -127,7 +127,7 @@ def private(cls):
 
 
 def test_no_private_name_is_defined_by_two_classes_that_may_be_one_agent():
-    names = [name for cls in [Runs, Loop, Gate, *MIXINS] for name in private(cls)]
+    names = [name for cls in [BaseAgent, Loop, Gate, *MIXINS] for name in private(cls)]
     assert "_judgments" in names
     assert [name for name, times in Counter(names).items() if times > 1] == []
 

@@ -7,10 +7,13 @@ returns: the operating system has it then, and a killed process loses none. A to
 a kill or a full disk leaves, was never acknowledged: the next append cuts it away.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -38,6 +41,20 @@ else:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def _open_private(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_APPEND, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let a moved file survive a power cut, on systems that can open folders."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
     """Return the file of the session with this name. ValueError: no session can have this name."""
     if not SESSION_NAME.fullmatch(name):
@@ -58,11 +75,7 @@ class SessionFile(FileIO):
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
         for folder in path.parents[::-1]:  # with parents=True, only the last one is private
             folder.mkdir(0o700, exist_ok=True)
-        super().__init__(
-            path,
-            "xb" if new else "ab",
-            opener=lambda name, flags: os.open(name, flags | os.O_APPEND, 0o600),
-        )
+        super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
             _lock(self.fileno())
         except OSError as error:
@@ -87,6 +100,43 @@ class SessionFile(FileIO):
         while data:
             data = data[os.write(fd, data) :]
         self._torn, self._end = False, self._end + len(line) + 1
+
+    def replace(self, lines: Iterable[bytes]) -> None:
+        """Replace all lines in one atomic step: a kill leaves the old lines or the new ones.
+
+        The new file is locked before it takes the place of the old. OSError: nothing has changed.
+        """
+        self._check()
+        path = self.path.with_suffix(".replacing")
+        path.unlink(missing_ok=True)  # a kill may have left it
+        new = SessionFile(path, fsync=self.fsync, new=True)
+        try:
+            for line in lines:
+                new.append(line)
+            new.sync()
+            self._take_place(new)
+        except BaseException:
+            new.close()
+            path.unlink(missing_ok=True)
+            raise
+
+    def _take_place(self, new: SessionFile) -> None:
+        """Move a new file to this path, and continue with its descriptor, which holds its lock."""
+        if sys.platform == "win32":  # open files cannot be moved: the session is unlocked meanwhile
+            super(SessionFile, new).close()
+            super().close()
+            try:
+                os.replace(new.path, self.path)
+            finally:
+                super().__init__(self.path, "ab", opener=_open_private)
+                _lock(self.fileno())
+        else:
+            os.replace(new.path, self.path)
+            os.dup2(new.fileno(), self.fileno(), inheritable=False)
+            super(SessionFile, new).close()  # SessionFile.close would unlock the session
+        self._torn, self._end = False, new._end
+        if self.fsync:
+            _sync_folder(self.path.parent)
 
     def sync(self) -> None:
         """Wait until all lines survive a power cut. OSError: they do not, or the file is gone."""

@@ -27,7 +27,7 @@ from ..content import as_text
 from ..errors import ToolError
 from ..loop import ChatModel, Loop, Request
 from ..messages import JSON, AssistantMessage, Result, TaskComplete
-from ..runs import Prompt
+from ..run import Prompt
 from ..tools import FunctionTool, Tool
 
 Wanted = TypeVar("Wanted")

@@ -91,7 +91,8 @@ class Durable(Loop):
         if isinstance(record, RunStart) and (step := _reserve_step()):
             run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
             record = replace(record, workflow_run=run)
-            self.log = without_attempt(self.log, record)  # a session has the first attempt
+            # a session may hold the first attempt
+            self.log.rewind(len(without_attempt([*self.log], record)))
         super().record(record)
         recording = _recording.get()
         if recording and recording[0] is self:

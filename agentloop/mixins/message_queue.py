@@ -23,6 +23,7 @@ from ..loop import Loop
 from ..messages import (
     AssistantMessage,
     Content,
+    HistoryChange,
     Mark,
     Message,
     Record,
@@ -41,6 +42,9 @@ class Sent(Mark):
     """A queued message, pending until a UserMessage with its `sent_id` follows in the log."""
 
     message: UserMessage
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if change.is_deleted(self.message) else self
 
 
 @frozen

@@ -14,7 +14,7 @@ place, such as a database, override `open_session` and `write_line`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from ..common.records import dump_record
 from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
+from ..messages import AssistantMessage, Record, RunEnd, RunStart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
 writing = threading.RLock()  # keeps the records of several threads in the order of the log
@@ -45,15 +45,18 @@ class Session(Loop):
 
     def __post_init__(self) -> None:
         self.session_file: SessionFile | None = None
-        self.log = []
         try:
-            if self.session is not None:  # before super(): other mixins look at the log there
-                self.log += load_log(self.open_session(self.session))
-            self.saved = len(self.log)
             super().__post_init__()
         except BaseException:
             self.close()
             raise
+
+    def load_records(self) -> Iterable[Record]:
+        records = list[Record]()
+        if self.session is not None:
+            records = load_log(self.open_session(self.session))
+        self.saved = len(records)
+        return records
 
     def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
         """Open a session, and return its lines.
@@ -70,6 +73,19 @@ class Session(Loop):
         if self.session_file:
             self.session_file.append(line)
 
+    def replace_lines(self, lines: Sequence[bytes]) -> None:
+        """Replace all lines of the session in one atomic step. OSError: no line has changed."""
+        if not self.session_file:
+            raise NotImplementedError(f"{type(self).__name__} must override replace_lines, too")
+        self.session_file.replace(lines)
+
+    def save_history(self, records: Sequence[Record]) -> None:
+        super().save_history(records)
+        if self.session is not None:
+            with writing:
+                self.replace_lines([dump_record(record) for record in records])
+                self.saved = len(records)
+
     def record(self, record: Record) -> None:
         if self.session is None:
             super().record(record)
@@ -79,16 +95,11 @@ class Session(Loop):
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
-        line = dump_record(record)  # this first: a record that is no JSON is in no log
-        if isinstance(record, Reset):  # its line first: if the disk is full, the log stays
-            self.write_line(line)
-            super().record(record)
-            self.saved = 1
-        else:
-            super().record(record)
-            if isinstance(record, RunStart):  # Durable cuts the log if a workflow is replayed
-                self.saved = min(self.saved, len(self.log) - 1)
-            self._save()
+        dump_record(record)  # raises before the log has a record that is invalid JSON
+        super().record(record)
+        if isinstance(record, RunStart):  # Durable rewinds the log if a workflow is replayed
+            self.saved = min(self.saved, len(self.log) - 1)
+        self._save()
         if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
 

@@ -32,7 +32,7 @@ from ..errors import ToolError
 from ..events import Event, SubAgentEvent
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, SideRequest, ToolCall
-from ..runs import ANSWERED
+from ..run import ANSWERED
 from ..tools import Tool, tool
 
 Parent = Annotated[Loop, Depends(current_agent)]

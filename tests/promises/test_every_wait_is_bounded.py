@@ -97,7 +97,7 @@ async def leave() -> None:
 
 opened = []
 llm = ScriptedModel([call("hang"), call("swallow"), call("leave")], "ok", "ok again")
-agent = Loop(llm=llm, tools=[hang, swallow, leave], cancel_grace=0.01)
+agent = Loop(llm=llm, tools=[hang, swallow, leave], cancel_timeout=0.01)
 print(agent.run_sync("x").text)
 print(agent.run_sync("y").text)
 """

@@ -1,0 +1,157 @@
+"""The log: an agent's records in order, the folds over them, and the replacement of history.
+
+Copy with: messages.py, transcript.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from threading import RLock
+from typing import Any, Protocol, TypeVar, cast, overload
+from weakref import ref
+
+from .messages import HistoryChange, Mark, Record, ToolMessage, ToolStart
+from .transcript import CallState, Conversation, Fold, placeholder_result
+
+AnyFold = TypeVar("AnyFold", bound=Fold)
+
+
+class LogOwner(Protocol):
+    """The agent that a log belongs to."""
+
+    def refuse_if_busy(self) -> None:
+        """Raise AgentBusy during a run."""
+
+    def save_history(self, records: Sequence[Record]) -> None:
+        """Save the records that are about to replace the log."""
+
+
+class Log(Sequence[Record]):
+    """The records of an agent: a sequence that grows through `Loop.record`. Thread-safe.
+
+    `replace` is the only method that changes history.
+
+    lock: held while a record is appended, a fold catches up, or the history is replaced.
+    """
+
+    __slots__ = ("_folds", "_owner", "_records", "lock")
+
+    def __init__(self, owner: LogOwner, records: Iterable[Record] = ()) -> None:
+        self.lock = RLock()
+        self._owner = ref(owner)  # weak: a reference cycle would delay the release of an agent
+        self._records = [*records]
+        self._folds: dict[object, Fold] = {}
+
+    def append(self, record: Record) -> None:
+        """Append a record. Programs call `agent.record`, which mixins extend."""
+        with self.lock:
+            self._records.append(record)
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Replace the history, for example to delete a record:
+
+            agent.log.replace(record for record in agent.log if record is not secret)
+
+        A Session replaces its file in one atomic step before the log changes. Log entries that
+        refer to deleted records are adapted or deleted (see `Mark.after_change`). A call that has
+        run or was denied never becomes runnable again, whichever of its records are deleted.
+        A Summary keeps its text: replace the Summary too if the text repeats a deleted record.
+        Records that another thread appends after `records` was computed are lost.
+
+        Raises AgentBusy during a run, TypeError for an invalid record, and OSError if the session
+        cannot be written, in which case nothing changes.
+        """
+        if owner := self._owner():
+            owner.refuse_if_busy()
+        with self.lock:
+            new = checked(records)
+            if self._records:
+                new = with_adapted_entries(self._records, new)
+                new += results_of_closed_calls(self._records, new)
+            if owner:
+                owner.save_history(new)
+            self._records, self._folds = new, {}
+
+    def rewind(self, length: int) -> None:
+        """Drop the records from index `length` on, before an attempt at the same run is repeated.
+
+        A session keeps their lines, and omits them when it is loaded.
+        """
+        with self.lock:
+            if length < len(self._records):
+                self._records, self._folds = self._records[:length], {}
+
+    def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
+        """Return the fold `kind(records, *settings)`, up to date with the log.
+
+        The fold is cached, so that each call only processes the new records. An exception during
+        `catch_up`, also a KeyboardInterrupt, discards the fold: the next call starts from the
+        first record. Raises TypeError unless `kind` is a class: the cache would keep each lambda.
+        """
+        if not isinstance(kind, type):
+            raise TypeError(f"fold() takes a subclass of Fold and its settings, not {kind!r:.80}")
+        with self.lock:
+            fold = self._folds.pop((kind, settings), None)
+            if fold is None:
+                fold = kind(self._records, *settings)
+            fold.catch_up()
+            self._folds[kind, settings] = fold
+        return cast(AnyFold, fold)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._records == [*cast(Sequence[object], other)]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Log({self._records!r})"
+
+
+def checked(records: Iterable[Record]) -> list[Record]:
+    """Return the records as a list. Raises TypeError for an invalid record."""
+    checked_records = [*records]
+    for record in checked_records:
+        if not isinstance(cast(object, record), Record):
+            raise TypeError(f"a log holds messages and log entries, not {record!r:.80}")
+    return checked_records
+
+
+def with_adapted_entries(old: Sequence[Record], new: list[Record]) -> list[Record]:
+    """Return the new records, their log entries adapted to the deletions."""
+    change = HistoryChange(old, new)
+    new = [record for record in new if adapted(record, change)]
+    change = HistoryChange(old, new)  # positions count without the entries deleted above
+    return [adapted(record, change) or record for record in new]
+
+
+def adapted(record: Record, change: HistoryChange) -> Record | None:
+    """Return the record for a changed history, or None if the record is obsolete."""
+    return record.after_change(change) if isinstance(record, Mark) else record
+
+
+def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[ToolMessage]:
+    """Return placeholder results for calls that were closed or started in the old records only."""
+    states = Conversation(old).catch_up().states
+    results = list[ToolMessage]()
+    for state in Conversation(new).catch_up().open_calls:
+        before = states.get(state.call.id)
+        if before is None or before.waits or not state.waits:
+            continue
+        start = before.start
+        if before.result and before.result.origin == "tool":
+            start = start or ToolStart(state.call.id)
+        results.append(placeholder_result(CallState(state.call, start=start)))
+    return results
