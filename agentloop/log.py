@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any, Protocol, TypeVar, cast, overload
 from weakref import ref
 
-from .messages import HistoryChange, Mark, Record, ToolMessage, ToolStart
+from .messages import HistoryChange, Mark, Record, Reset, ToolMessage, ToolStart
 from .transcript import CallState, Conversation, Fold, placeholder_result
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -43,8 +43,10 @@ class Log(Sequence[Record]):
         self._folds: dict[object, Fold] = {}
 
     def append(self, record: Record) -> None:
-        """Append a record. Programs call `agent.record`, which mixins extend."""
+        """Append a record. A Reset starts a new history. Programs call `agent.record`."""
         with self.lock:
+            if isinstance(record, Reset):
+                self._records, self._folds = [], {}
             self._records.append(record)
 
     def replace(self, records: Iterable[Record]) -> None:

@@ -201,7 +201,7 @@ class Loop(BaseAgent):
         self.add(waiting.call.answer(result))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
-        """Run a prompt in a script. Raises RuntimeError in async code: use `await agent.run(...)`."""
+        """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
     # ---- the seams, for mixins to override; the seventh is `record` in run.py
@@ -221,7 +221,7 @@ class Loop(BaseAgent):
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Return the model's reply to one request, streamed if the events of a step have a reader."""
+        """Return the model's reply to one request. A step with a reader is streamed."""
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
@@ -394,7 +394,7 @@ class Loop(BaseAgent):
         self._record_result(result, run, start)
 
     async def _announce(self, call: ToolCall, run: Run) -> bool:
-        """Emit that a call begins, and wait for the reader of a stream. Return whether to run it."""
+        """Emit the ToolCallEvent, wait for its reader, and return whether to run the call."""
         if run.state != "running":
             return False
         self._steps += 1

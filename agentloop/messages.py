@@ -465,48 +465,32 @@ RequestRecord = AssistantMessage | Summary | SideRequest  # what stands for a mo
 class HistoryChange:
     """The old and the new records of a log, for log entries that refer to other records.
 
-    deleted_calls: ids of the tool calls that only the old records hold.
-    deleted_texts: texts of the messages that only the old records hold.
+    deleted_calls: ids of the tool calls that only the old records contain.
+    deleted_texts: texts of the messages that only the old records contain.
     """
 
     def __init__(self, old: Sequence[Record], new: Sequence[Record]) -> None:
         self.old, self.new = old, new
         self.deleted_calls = call_ids(old) - call_ids(new)
         self.deleted_texts = texts_of(old) - texts_of(new)
-        self._kept = list[tuple[int, int]]()  # the old and the new index of each kept record
-        places: dict[object, list[int]] = {}
-        for index, record in reversed([*enumerate(old)]):
-            places.setdefault(id(record), []).append(index)
-            places.setdefault(_equality_key(record), []).append(index)
-        for index, record in enumerate(new):
-            found = places.get(id(record)) or places.get(_equality_key(record))
-            if found:
-                self._kept.append((found.pop(), index))
 
     def position(self, index: int) -> int:
-        """Return the new index for a position between the old records.
+        """Return the new index of a position between the old records.
 
-        Kept records stay on their side of the position, and replaced records keep their place.
+        Kept records stay on their side of the position. A record that only the new records contain
+        takes the place of the old record after its predecessor.
         """
-        position = index
-        for old, new in self._kept:
-            if old >= index:
-                return min(position, new)
-            position = new + index - old
-        return min(position, len(self.new))
+        old_index = {id(record): at for at, record in enumerate(self.old)}
+        position = 0
+        place = -1
+        for record in self.new:
+            place = old_index.get(id(record), place + 1)
+            position += place < index
+        return position
 
     def is_deleted(self, message: Message) -> bool:
         """Return whether only the old records contain the message."""
         return message in self.old and message not in self.new
-
-
-def _equality_key(record: Record) -> object:
-    """Return a key that finds equal records, or only the same record if it cannot be hashed."""
-    try:
-        hash(record)
-    except TypeError:
-        return id(record)
-    return record
 
 
 def call_ids(records: Iterable[Record]) -> set[str]:

@@ -268,20 +268,21 @@ class BaseAgent(Settings):
         self.refuse_if_busy()
         state = self.conversation.states.get(call_id)
         if state is None:
-            raise ValueError(f"there is no call {call_id!r}: see agent.pending")
+            raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
         if not state.waits:
-            raise ValueError(f"the call {call_id!r} does not wait: it is {state.state}")
+            raise ValueError(f"the call {call_id!r} is not pending: it is {state.state}")
         return state
 
     # ---- other histories
 
     def load_history(self, messages: Sequence[Message]) -> None:
-        """Replace the log by these messages.
+        """Start from these messages instead of the present log.
 
         A call without a result gets one that says the call may have had effects, as another
-        program may have run it. System messages are omitted: the system prompt is a setting.
+        program may have run it. System messages are omitted: the system prompt is a setting. A
+        session keeps the lines of the earlier log in its file.
         Raises AgentBusy during a run, and OSError if the session cannot be written, in which case
-        nothing changes.
+        the log contains the records that were written.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -292,11 +293,13 @@ class BaseAgent(Settings):
         history = Conversation(messages).catch_up()
         for state in history.open_calls:
             state.note(ToolStart(state.call.id))
-        kept = [each for each in history.messages if not isinstance(each, SystemMessage)]
-        self.log.replace([Reset(), *kept])
+        self.record(Reset())
+        for message in history.messages:
+            if not isinstance(message, SystemMessage):
+                self.record(message)
 
     def clear_history(self) -> None:
-        """Delete all records. Settings stay."""
+        """Start a new history. Settings stay; `log.replace([])` also deletes the old records."""
         self.load_history([])
 
     def fork(

@@ -52,7 +52,7 @@ def test_trouble_is_one_line(tmp_path):
     assert done.returncode == 2
     assert "there is no folder" in done.stderr
     done = run(tmp_path, " ", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
-    assert done.stderr.splitlines() == ["ValueError: the prompt is empty: say what to do"]
+    assert done.stderr.splitlines() == ["ValueError: the prompt is empty: write the task"]
 
 
 # ---- the server that plays the script, as a provider reads and checks it

@@ -127,5 +127,5 @@ def test_what_is_shown_after_each_record_is_what_a_new_agent_with_this_log_shows
     for record in log:
         agent.record(record)
         anew = make()
-        anew.log += agent.log
+        anew.log.replace(agent.log)
         assert asyncio.run(agent.context()) == asyncio.run(anew.context())

@@ -57,7 +57,7 @@ POINTS = r"""
 08 the answer: There are 12 eggs.
 09 The run ended (completed): There are 12 eggs. Next I will look up the recipe.
 09 -- DoneTool, offering stock, recipe, done\n
-09 Next I will look up the recipe.\n   the library: You have not finished
+09 Next I will look up the recipe.\n   the library: The task is not finished
 09 The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.
 10 --------++                     -##++                          --------++\n
 10 no pruning: 108,480 tokens sent, 0 of them billed again at the full price.

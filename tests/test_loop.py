@@ -501,10 +501,10 @@ class TestLoop:
 
     async def test_with_nothing_to_go_on_with_run_says_so(self):
         agent, _ = self.make("ok")
-        with pytest.raises(ValueError, match="nothing to go on with"):
+        with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
         await agent.run("x")
-        with pytest.raises(ValueError, match="nothing to go on with"):
+        with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
     @pytest.mark.parametrize("empty", ["", "  ", []])
@@ -529,8 +529,13 @@ class TestLoop:
             ToolCall("2", "once", '{"name":"started"}'),
             ToolCall("3", "again", '{"name":"idempotent"}'),
         )
-        agent.log += [UserMessage("x"), AssistantMessage(tool_calls=calls)]
-        agent.log += [ToolStart("2"), ToolStart("3")]
+        made = [
+            UserMessage("x"),
+            AssistantMessage(tool_calls=calls),
+            ToolStart("2"),
+            ToolStart("3"),
+        ]
+        agent.log.replace(made)
         assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["idempotent", "waiting"]
         answered = [r.tool_call_id for r in agent.log if isinstance(r, ToolMessage)]
@@ -539,7 +544,7 @@ class TestLoop:
 
     async def test_a_new_prompt_closes_open_calls_for_good(self):
         agent, llm = self.make("ok", tools=[add])
-        agent.log += [UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))]
+        agent.log.replace([UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))])
         await agent.run("never mind")
         assert shown(llm.requests[0])[2].startswith("Not run")
         assert any(isinstance(r, ToolMessage) for r in agent.log)
@@ -1255,12 +1260,12 @@ async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
     agent = Loop(llm=llm, tools=[sign], listeners=[heard.append])
     assert (await agent.run("x")).stop_reason == "needs_answer"
     [waiting] = agent.pending
-    with pytest.raises(ValueError, match=r"there is no call 'call_9': agent\.pending has"):
+    with pytest.raises(ValueError, match=r"call_9"):
         agent.answer("call_9", "no")
     agent.answer(waiting.id, {"by": "Ada"})
     assert heard[-1] == StepCompleteEvent(waiting.id, "completed", 0), "nobody knows how long"
     assert agent.pending == ()
-    with pytest.raises(ValueError, match="does not wait: it is completed"):
+    with pytest.raises(ValueError, match="is not pending: it is completed"):
         agent.answer(waiting.id, "twice")
     assert (await agent.run()).text == "signed"
     assert shown(llm.requests[1]) == ["x", "", '{"by":"Ada"}']
@@ -1272,7 +1277,7 @@ def test_a_call_that_waits_for_approval_is_decided_and_not_answered():
     assert agent.pending == (), "nobody was asked"
     agent.record(Ask("1"))
     assert agent.pending == (agent.waiting_call("1").call,)
-    with pytest.raises(ValueError, match=r"waits for approval: decide\(\) it"):
+    with pytest.raises(ValueError, match="requires approval"):
         agent.answer("1", "no")
 
 

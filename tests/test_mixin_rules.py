@@ -33,7 +33,7 @@ MIXINS = [
     for cls in vars(importlib.import_module(f"agentloop.mixins.{path.stem}")).values()
     if inspect.isclass(cls) and issubclass(cls, Loop) and cls.__module__.endswith(path.stem)
 ]
-OWN = {"fork", "emit", "close"}  # overridden by Session and Durable, too
+OWN = {"fork", "emit", "close", "load_records", "save_history"}  # overridden by Session, too
 assert len(MIXINS) >= 3
 
 

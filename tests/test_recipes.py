@@ -107,7 +107,7 @@ stall_monitor: silent since ToolCallEvent | It is built.
 sqlite_sessions: And twice that? 10 | sums:
 skills: Green: 70. | While the skill brew-tea is active
 sub_agent: research: read( | read: 9932 | seen: 67 | billed: 2960 tokens
-todo_list: [open] clean up\nDo it, | [dropped] clean up | Left: nothing
+todo_list: [open] clean up\nComplete them, | [dropped] clean up | Left: nothing
 tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
@@ -1119,8 +1119,7 @@ async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_pa
     agent = kind(llm=llm, tools=[read], context_budget=1_500, **settings)
     await agent.query("Read it.")
     request = agent.llm.requests[-1]
-    agent.log.pop()  # the end of the run
-    agent.log.pop()  # the answer
+    agent.log.rewind(len(agent.log) - 2)  # without the answer and the end of the run
     info = await context_info(agent)
     hidden = info.pop("hidden")
     assert sum(info.values()) == message_tokens(request.messages) + tool_tokens(request.tools)

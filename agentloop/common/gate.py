@@ -96,7 +96,7 @@ class Gate(Loop):
             with suppress(ToolError):  # some servers send arguments as a JSON string, '"{}"'
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
-                judgment = checked(await self.judge(judgment))
+                judgment = validated(await self.judge(judgment))
             except (Exception, CancelledError) as error:
                 if isinstance(error, Stop) or was_cancelled(error):
                     raise
@@ -121,7 +121,7 @@ class Gate(Loop):
         return await super().call_tool(call)
 
 
-def checked(judgment: object) -> Judgment:
+def validated(judgment: object) -> Judgment:
     """Return a judgment whose call is the call that every gate has judged.
 
     Raises TypeError if a gate returned another object, and ValueError if a gate changed the call

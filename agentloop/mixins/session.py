@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from ..common.records import dump_record
 from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, RunEnd, RunStart, Usage
+from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
 writing = threading.RLock()  # keeps the records of several threads in the order of the log
@@ -95,11 +95,16 @@ class Session(Loop):
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
-        dump_record(record)  # raises before the log has a record that is invalid JSON
-        super().record(record)
-        if isinstance(record, RunStart):  # Durable rewinds the log if a workflow is replayed
-            self.saved = min(self.saved, len(self.log) - 1)
-        self._save()
+        line = dump_record(record)  # raises before the log has a record that is invalid JSON
+        if isinstance(record, Reset):  # its line first: on a full disk, the log stays
+            self.write_line(line)
+            super().record(record)
+            self.saved = 1
+        else:
+            super().record(record)
+            if isinstance(record, RunStart):  # Durable rewinds the log if a workflow is replayed
+                self.saved = min(self.saved, len(self.log) - 1)
+            self._save()
         if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
 

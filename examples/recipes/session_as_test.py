@@ -121,7 +121,7 @@ async def run_again(
     ran = [each for each in states if each.start and each.state in ("completed", "failed")]
     for state in ran:
         # an agent runs the calls that are open in its log
-        agent.log = [UserMessage("Go on."), AssistantMessage(tool_calls=(state.call,))]
+        agent.log.replace([UserMessage("Go on."), AssistantMessage(tool_calls=(state.call,))])
         await agent.run()
         [result] = (each for each in agent.log if isinstance(each, ToolMessage))
         recorded, now = lines_of(state.result, ignore), lines_of(result, ignore)

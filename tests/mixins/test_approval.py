@@ -249,7 +249,7 @@ class TestApproval(test_loop.TestLoop):
         agent, ran = acting(bash("x"), "ok", bash("y"), "Fine.", bash("z"), "ok")
         [first] = (await agent.run("go")).pending
         for call_id, verdict, problem in [
-            ("other", "allow", "there is no call 'other': agent.pending has those that wait"),
+            ("other", "allow", "unknown call 'other'"),
             (first.id, "yes", f"'yes' is no verdict over {first.id!r}: say 'allow' or 'deny'"),
             (first.id, True, f"True is no verdict over {first.id!r}: say 'allow' or 'deny'"),
         ]:
@@ -257,11 +257,11 @@ class TestApproval(test_loop.TestLoop):
                 agent.decide(call_id, verdict)
         agent.decide(first.id, "deny")
         await agent.run()
-        with pytest.raises(ValueError, match=f"{first.id!r} does not wait: it is denied"):
+        with pytest.raises(ValueError, match=f"{first.id!r} is not pending: it is denied"):
             agent.decide(first.id, "allow")
         [second] = (await agent.run("go")).pending
         assert (await agent.run("Never mind.")).text == "Fine."  # a prompt instead of an answer
-        closed = f"{second.id!r} does not wait: it is sealed"
+        closed = f"{second.id!r} is not pending: it is sealed"
         with pytest.raises(ValueError, match=closed):
             agent.decide(second.id, "allow")
         assert agent.pending == ()

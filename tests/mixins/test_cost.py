@@ -202,7 +202,7 @@ class TestCost(test_loop.TestLoop):
     @given(st.lists(records))
     def test_totals_are_the_sums_over_the_log(self, log):
         agent = Priced(llm=ScriptedModel(), prices=PRICES)
-        agent.log.extend(log)
+        agent.log.replace(log)
         asked = [record for record in log if hasattr(record, "usage")]
         unknown = [r for r in asked if (r.usage or r.model) and not (r.usage and r.model in PRICES)]
         known = [PRICES[r.model].cost(r.usage) for r in asked if r.usage and r.model in PRICES]

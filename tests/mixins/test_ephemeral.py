@@ -133,7 +133,7 @@ class TestEphemeral(test_loop.TestLoop):
         replies = [at for at, one in enumerate(agent.log) if isinstance(one, AssistantMessage)]
         for at, request in zip(replies, llm.requests, strict=True):
             again = Ephemeral(llm=llm, tools=[look])
-            again.log.extend(agent.log[:at])
+            again.log.replace(agent.log[:at])
             assert tuple(await again.context()) == request.messages
 
     def test_the_placeholder_says_which_how_long_and_how_to_get_it_again(self):

@@ -72,7 +72,7 @@ class TestMessageQueue(test_loop.TestLoop):
         assert (await agent.run("x")).text == "done"
         assert (await agent.run()).text == "that too"
         assert shown(llm.requests[1]) == ["x", "done", "one more thing"]
-        with pytest.raises(ValueError, match="nothing to go on with"):
+        with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
 
     @pytest.mark.parametrize("how", ["error", "cancel", "interrupt"])
@@ -181,6 +181,6 @@ class TestMessageQueue(test_loop.TestLoop):
 
     async def test_what_is_sent_after_a_killed_run_is_something_to_do(self):
         agent, _ = self.make("two")
-        agent.log += [RunStart(), UserMessage("x"), AssistantMessage("one")]
+        agent.log.replace([RunStart(), UserMessage("x"), AssistantMessage("one")])
         agent.send("later")
         assert (await agent.run()).text == "two"

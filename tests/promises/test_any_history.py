@@ -127,7 +127,7 @@ class AnyHistory(RuleBasedStateMachine):
             try:
                 await self.agent.run()
             except ValueError as error:
-                assert "nothing to go on with" in str(error)  # noqa: PT017
+                assert "nothing to continue" in str(error)  # noqa: PT017
 
         self.play(run(), script)
 

@@ -73,7 +73,7 @@ async def test_an_external_call_runs_nothing_here_and_takes_one_answer(ledger):
         assert (await agent.run(prompt)).stop_reason == "needs_answer"
     [waiting] = agent.pending
     agent.answer(waiting.id, "paid at the bank")
-    with pytest.raises(ValueError, match="does not wait"):
+    with pytest.raises(ValueError, match="is not pending"):
         agent.answer(waiting.id, "paid twice")
     assert (await agent.run()).text == "ok"
     assert ledger == []
