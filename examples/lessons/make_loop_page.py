@@ -62,7 +62,7 @@ async def take(item: str, amount: int) -> str:
 def asks(text, *calls):
     """A reply with calls. No provider had the request in its cache, so stale results go at once."""
     asked = [ToolCall(id, name, arguments) for id, name, arguments in calls]
-    return AssistantMessage(text, asked, usage=Usage(2000, 20))
+    return AssistantMessage(text, asked, usage=Usage(5000, 20))
 
 
 FIRST = [

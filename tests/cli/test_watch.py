@@ -141,16 +141,16 @@ class TestInABrowser:
         browser.show(await kitchen())
         steps = [(lit, " ".join(record.split())) for lit, record, _ in browser.steps()]
         lines = {
-            "mark a run begins": "self._running(",
-            "user Make 8 pancakes.": "self._running(",
+            "mark a run begins": "Run(",
+            "user Make 8 pancakes.": "Run(",
             "model I look.": "self._record_reply(",
             "mark take begins": "self.call_tools(",
             "result 8 pancakes take 4 eggs": "self.call_tools(",
-            "mark the run ended: cancelled": "self._interrupted(",
+            "mark the run ended: cancelled": "run.result_if_interrupted(",
             "sealed Interrupted": "self._resume_open_calls(",
-            "user Are they done?": "self._running(",
+            "user Are they done?": "Run(",
             "model I do not know": "self._record_reply(",
-            "mark the run ended: completed": "self._end(result)",
+            "mark the run ended: completed": "run.end(result)",
             "mark summary: 8 pancakes were to be made": "self.call_model(",
         }
         for begins, part in lines.items():

@@ -37,7 +37,7 @@ worker = pytest.importorskip("tests.doubles.durable_worker")
 forked = multiprocessing.get_context("forkserver")  # which imports DBOS once
 forked.set_forkserver_preload([worker.__name__])
 KILLS = int(os.environ.get("AGENTLOOP_KILLS", "20"))  # 200 take some minutes
-EFFECTS = 23  # of a run that nobody kills
+EFFECTS = 24  # of a run that nobody kills
 ENDED = re.compile(r"(\?|paid 0) saw 0( (\?|paid \d)){7} \(\d+ tokens\)")
 
 
