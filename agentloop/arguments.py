@@ -1,9 +1,9 @@
-"""From a function's signature to a JSON schema, and from the model's text to checked arguments.
+"""JSON schemas from function signatures, and validated arguments from a model's JSON text.
 
 Copy with: depends.py, errors.py and what they name.
 
-Models send almost the right thing: a list as a JSON string, null for what could be left out, no
-text at all. Arguments are checked first, and such habits are undone only where that failed.
+Models deviate from schemas: a list as a JSON string, null for an optional argument, an empty text.
+Arguments are validated first, and these deviations are corrected only if validation fails.
 """
 
 import inspect
@@ -27,31 +27,31 @@ from .messages import JSON
 
 Valid = TypeVar("Valid")
 
-MAX_ERRORS = 10  # that the model reads
-typed_dict: Any = TypedDict  # type checkers take it, and list[...], with literal types only
+MAX_ERRORS = 10  # returned to the model
+typed_dict: Any = TypedDict  # type checkers accept it, and list[...], with literal types only
 list_of: Any = list
 
 
 class Arguments:
-    """The arguments that a function takes: their schema, and the check of what a model sends.
+    """The schema of a function's arguments, and the validation of a model's arguments.
 
-    Each parameter is a property of the object that the model sends, unless it is injected. A single
-    parameter that is a pydantic model is the whole object. `tool` is the name for messages, and
-    `types` go before annotations.
+    Each parameter is a property of the JSON object, unless it is injected. A single parameter with
+    a pydantic model as its type is the whole object. `tool` is the name in error messages, and
+    `types` override annotations.
     """
 
     def __init__(self, function: Function, tool: str, types: Mapping[str, object]) -> None:
         self.description, texts = parse_docstring(getattr(function, "func", function).__doc__)
         parameters = signature_of(function).parameters
         self.injected = marked(parameters)
-        given = getattr(function, "keywords", ())  # those of a functools.partial
-        hidden = {"self", *self.injected, *given}
+        bound = getattr(function, "keywords", ())  # of a functools.partial
+        hidden = {"self", *self.injected, *bound}
         fields = {
-            name: types.get(name) or field_type(tool, each)
-            for name, each in parameters.items()
+            name: types.get(name) or field_type(tool, parameter)
+            for name, parameter in parameters.items()
             if name not in hidden
         }
-        self._model_parameter = ""  # the parameter that takes the whole object
+        self._model_parameter = ""  # the parameter for the whole object
         try:
             expected = _object(fields, "forbid", function.__module__)
             if len(fields) == 1:
@@ -63,10 +63,10 @@ class Arguments:
         except (PydanticUserError, NameError, TypeError) as error:
             raise TypeError(
                 f"tool {tool!r}: a parameter has a type without a JSON schema. Inject it with "
-                "Depends(...), or use a type that pydantic knows. "
-                f"Pydantic says: {str(error).splitlines()[0]}"
+                "Depends(...), or use a type that pydantic supports. "
+                f"Pydantic reports: {str(error).splitlines()[0]}"
             ) from error
-        if ref := schema.pop("$ref", None):  # a model that contains itself
+        if ref := schema.pop("$ref", None):  # a recursive model
             schema |= schema["$defs"][ref.rpartition("/")[2]]
         schema.pop("title", None)
         for name in texts.keys() & schema["properties"].keys():
@@ -74,7 +74,7 @@ class Arguments:
         self.schema: JSON = from_json(to_json(schema, inf_nan_mode="strings"))
 
     def read(self, text: str) -> JSON:
-        """Return the arguments by parameter name, from a model's JSON text. Raises ToolError."""
+        """Return the arguments in a model's JSON text by parameter name. Raises ToolError."""
         value: JSON = read_object(text, self._adapter)
         if self._model_parameter:
             return {self._model_parameter: value}
@@ -82,12 +82,12 @@ class Arguments:
 
 
 def field_type(tool: str, parameter: Parameter) -> object:
-    """Return the type of a parameter, with its default. TypeError: a model cannot fill it in."""
+    """Return a parameter's type with its default. Raises TypeError for unsupported parameters."""
     name, kind, value = parameter.name, parameter.annotation, parameter.default
     if parameter.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
         raise TypeError(
             f"tool {tool!r}: parameter {name!r} is {parameter.kind.description}; "
-            "a model can only fill in parameters that have a name of their own"
+            "a model can only set named parameters"
         )
     if kind is Parameter.empty:
         raise TypeError(f"tool {tool!r}: parameter {name!r} needs a type annotation")
@@ -99,18 +99,18 @@ def field_type(tool: str, parameter: Parameter) -> object:
 
 
 def read_object(text: str, adapter: TypeAdapter[Valid]) -> Valid:
-    """Validate the model's JSON with `adapter`; undo common mistakes and try once more.
+    """Validate the model's JSON with `adapter`; correct common deviations and try again.
 
-    The mistakes are null for what could be left out, and JSON in a string. Raises ToolError with a
-    line for each problem.
+    The deviations are null for an optional argument, and JSON in a string. Raises ToolError with
+    one line per problem.
     """
     data = parse_arguments(text)
-    try:  # as JSON: strict models too take a string for a date there, and a list for a set
+    try:  # JSON mode: strict models also accept a string for a date, and a list for a set
         return adapter.validate_json(to_json(data))
     except ValidationError as error:
-        wrong = data.keys() & {each for problem in error.errors() for each in problem["loc"][:1]}
+        wrong = data.keys() & {name for problem in error.errors() for name in problem["loc"][:1]}
     for name in wrong:
-        if data[name] is None:  # for an argument that could be left out
+        if data[name] is None:  # an optional argument
             del data[name]
         elif isinstance(data[name], str):  # a list or an object as a JSON string
             with suppress(ValueError):
@@ -122,7 +122,7 @@ def read_object(text: str, adapter: TypeAdapter[Valid]) -> Valid:
 
 
 def type_of(schema: Any) -> Any:
-    """Build a Python type from the JSON-schema keywords that `Tool` lists; other values are Any."""
+    """Return a Python type for the JSON-schema keywords listed in `Tool`, otherwise Any."""
     match schema:
         case {"enum": choices}:
             return Literal[*choices]
@@ -132,7 +132,7 @@ def type_of(schema: Any) -> Any:
             return list_of[type_of(schema.get("items"))]
         case {"type": "object"}:
             properties, required = schema.get("properties", {}), schema.get("required", ())
-            fields = {name: NotRequired[type_of(each)] for name, each in properties.items()}
+            fields = {name: NotRequired[type_of(value)] for name, value in properties.items()}
             fields |= {name: type_of(properties.get(name)) for name in required}
             closed = schema.get("additionalProperties") is False
             return _object(fields, "forbid" if closed else "allow")
@@ -143,11 +143,11 @@ def type_of(schema: Any) -> Any:
 
 
 def _object(fields: Mapping[str, object], extra: str, module: str = __name__) -> Any:
-    """Build a type for JSON objects with these fields. `extra` is "allow" or "forbid"."""
-    made = typed_dict("Object", fields)
-    made.__module__ = module  # whose names a type such as list["Row"] uses
-    made.__pydantic_config__ = {"extra": extra}
-    return made
+    """Return a type for JSON objects with these fields. `extra` is "allow" or "forbid"."""
+    kind = typed_dict("Object", fields)
+    kind.__module__ = module  # resolves names in annotations such as list["Row"]
+    kind.__pydantic_config__ = {"extra": extra}
+    return kind
 
 
 _SIMPLE: dict[object, object] = {
@@ -161,25 +161,23 @@ _SIMPLE: dict[object, object] = {
 
 class _Schema(GenerateJsonSchema):
     def emit_warning(self, kind: object, detail: str) -> None:
-        """Say nothing: a default that is no JSON is left out of the schema, and that is fine."""
+        """Ignore the warning: a default without a JSON form is omitted from the schema."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
-        return False  # a title is the name again
+        return False  # a title would repeat the name
 
 
 def parse_arguments(text: str) -> JSON:
-    """Return the object that a model wrote as JSON. No text and `null` mean an empty one.
+    """Return the JSON object in a model's text. Empty text and `null` mean an empty object.
 
-    Raises ToolError for anything else.
+    Raises ToolError for other values.
     """
     value: object = text
     try:
         while isinstance(value, str):  # some servers send the object as a JSON string
             value = from_json(value.strip() or "null", allow_inf_nan=False)
     except ValueError as error:
-        raise ToolError(
-            f"arguments must be a JSON object; this is not valid JSON: {error}"
-        ) from None
+        raise ToolError(f"arguments must be a JSON object; invalid JSON: {error}") from None
     if value is None:
         return {}
     if type(value) is not dict:
@@ -200,7 +198,7 @@ _ENTRY = re.compile(r"^(?::param (?:[^:]* )?)?(\w+) *(?:\(.*\))?:(.*(?:\n+[ \t].
 
 
 def parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """Return the text before the first section, and {parameter: its text in one line}."""
+    """Return the text before the first section, and {parameter: description in one line}."""
     text = inspect.cleandoc(doc or "")
     description = _SECTION.split(text)[0]
     entries = _ENTRY.findall(dedent("".join(_ARGS.findall(text))) or text[len(description) :])

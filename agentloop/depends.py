@@ -1,4 +1,4 @@
-"""Depends: what a tool gets from the program instead of from the model.
+"""Depends: values that the program, not the model, provides to a tool.
 
 Copy with: errors.py, messages.py, content.py, waiting.py.
 
@@ -9,14 +9,14 @@ Copy with: errors.py, messages.py, content.py, waiting.py.
     @tool
     async def find(name: str, db: Annotated[Db, Depends(get_db)]) -> str: ...
 
-A dependency is a function: plain, async, a generator or an async generator. What follows its
-`yield` runs after the tool. When that failed or was cancelled, the error is raised at the `yield`:
-`async with` closes all the same, and so does `finally`. Its own parameters may be dependencies.
-Within one tool call each is called once, and they close last in, first out.
+A dependency is a plain or async function, a generator or an async generator. Code after the `yield`
+runs after the tool. If the tool failed or was cancelled, the exception is raised at the `yield`, so
+that `async with` and `finally` clean up. The parameters of a dependency may be dependencies. Each
+dependency is called once per tool call, and dependencies close in reverse order.
 
-Plain functions and generators run where the tool runs, so that it can use a connection to SQLite
-that one of them opens. A `def` tool and its plain dependencies have one thread for each call. For
-an `async def` tool they run in the thread of the event loop, so they should not block there.
+Plain functions and generators run in the thread of the tool, so that the tool can use a SQLite
+connection opened by a dependency. A `def` tool and its plain dependencies share one thread per
+call. With an `async def` tool they run on the event loop, and should not block.
 """
 
 import inspect
@@ -38,17 +38,17 @@ Needs = dict[str, "Dependency"]
 
 @dataclass(eq=False)
 class Dependency:
-    """The mark that `Depends` leaves on a parameter: a function, and what it needs in turn."""
+    """The function that `Depends` declares for a parameter, and its own dependencies."""
 
     function: Function
     needs: Needs
 
 
 def Depends(function: Function) -> Any:
-    """Mark a parameter: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`.
+    """Declare a dependency: `db: Annotated[Db, Depends(get_db)]`, or `db: Db = Depends(get_db)`.
 
-    A plain function runs in the thread of its tool: that of the event loop for an `async def` tool.
-    Raises TypeError if nothing gives a parameter of the function a value.
+    A plain function runs in the thread of its tool: the event loop's for an `async def` tool.
+    Raises TypeError for a parameter of the function without a default or a dependency.
     """
     signature = signature_of(function)
     needs = marked(signature.parameters)
@@ -57,20 +57,19 @@ def Depends(function: Function) -> Any:
 
 
 def current_agent() -> object:
-    """Give a tool the agent that runs it, by `Depends(current_agent)`."""
-    raise LookupError("there is a current agent only inside a tool call")
+    """Provide the agent that runs a tool, with `Depends(current_agent)`."""
+    raise LookupError("current_agent is only available inside a tool call")
 
 
 def current_call() -> object:
-    """Give a tool the `ToolCall` that it answers, by `Depends(current_call)`."""
-    raise LookupError("there is a current call only inside a tool call")
+    """Provide the `ToolCall` of a tool, with `Depends(current_call)`."""
+    raise LookupError("current_call is only available inside a tool call")
 
 
 class Resolver(AsyncExitStack):
     """The dependencies of one tool call: `async with Resolver(overrides, thread) as r: ...`.
 
-    `overrides` maps functions to those that take their place, wherever they are asked for. Plain
-    functions run in the `thread`.
+    `overrides` maps functions to their replacements. Plain functions run in the `thread`.
     """
 
     def __init__(self, overrides: Overrides, thread: WorkThread) -> None:
@@ -82,68 +81,68 @@ class Resolver(AsyncExitStack):
     async def get(self, needs: Needs) -> dict[str, object]:
         """Resolve the dependencies of one function, as {parameter: value}.
 
-        Each is called if it has not been called yet.
+        Dependencies that were called before are not called again.
         """
-        return {name: await self._value(each) for name, each in needs.items()}
+        return {name: await self._value(dependency) for name, dependency in needs.items()}
 
-    async def _value(self, wanted: Dependency) -> object:
-        """Return what a dependency gives, or what its override gives."""
-        if wanted.function in self.overrides:
-            wanted = Depends(self.overrides[wanted.function])
-        function = wanted.function
+    async def _value(self, dependency: Dependency) -> object:
+        """Return the value of a dependency, or of its override."""
+        if dependency.function in self.overrides:
+            dependency = Depends(self.overrides[dependency.function])
+        function = dependency.function
         if function not in self.values:
-            needed = await self.get(wanted.needs)
-            self.values[function] = await self._open(await self.thread.run(function, **needed))
+            values = await self.get(dependency.needs)
+            self.values[function] = await self._open(await self.thread.run(function, **values))
         return self.values[function]
 
-    async def _open(self, made: object) -> object:
-        """Return what a function gave: a generator up to its `yield`, a coroutine awaited."""
+    async def _open(self, value: object) -> object:
+        """Return the value of a function: run a generator to its `yield`, await a coroutine."""
 
         def once() -> Any:
-            return made
+            return value
 
-        if inspect.isasyncgen(made):
+        if inspect.isasyncgen(value):
             return await self.enter_async_context(asynccontextmanager(once)())
-        if inspect.isgenerator(made):
+        if inspect.isgenerator(value):
             manager = contextmanager(once)()
-            # before it is opened, for a cancel may leave it behind there
+            # before it is opened, because a cancellation may abandon the thread
             self.push_async_exit(partial(self.thread.run, manager.__exit__))
             return await self.thread.run(manager.__enter__)
-        return await made if inspect.isawaitable(made) else made
+        return await value if inspect.isawaitable(value) else value
 
     async def __aexit__(self, *error: Any) -> None:
-        """Close the dependencies. They see the error of the tool, and cannot swallow it.
+        """Close the dependencies. They receive the exception of the tool and cannot suppress it.
 
-        If closing fails as well, both errors are raised, but for one that is raised `from` the
-        tool's own.
+        If closing fails too, both exceptions are raised as a group, unless the second was raised
+        `from` the first.
         """
         try:
             with shield_from_cancel():
                 await super().__aexit__(*error)
         except Exception as failure:
             reason = error[1]
-            if reason is None:  # the model has to know that there may be effects
+            if reason is None:  # the model must learn that the call may have had effects
                 raise ToolError(
                     f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
                 ) from failure
             if failure.__cause__ is reason:
                 raise
-            raise BaseExceptionGroup("closing failed as well", [reason, failure]) from None
+            raise BaseExceptionGroup("closing failed, too", [reason, failure]) from None
         finally:
             self.thread.close()
 
 
 def marked(parameters: Mapping[str, Parameter]) -> Needs:
-    """Return the parameters that are marked with `Depends`."""
+    """Return the parameters declared with `Depends`."""
     needs: Needs = {}
-    for name, each in parameters.items():
-        if mark := _mark(each.default) or _mark(each.annotation):
+    for name, parameter in parameters.items():
+        if mark := _mark(parameter.default) or _mark(parameter.annotation):
             needs[name] = mark
     return needs
 
 
 def _mark(hint: object) -> Dependency | None:
-    """Find the mark in a default or an annotation, at any depth."""
+    """Return the Dependency in a default or an annotation, at any depth."""
     if isinstance(hint, Dependency):
         return hint
     for inner in get_args(getattr(hint, "__value__", hint)):  # __value__: of `type X = ...`
@@ -153,9 +152,9 @@ def _mark(hint: object) -> Dependency | None:
 
 
 def signature_of(function: Function) -> Signature:
-    """Return the signature of a function, with its annotations resolved.
+    """Return the signature of a function with resolved annotations.
 
-    Annotations that are texts (`from __future__ import annotations`) may use the names of the
-    function's module. NameError: they use others.
+    String annotations (`from __future__ import annotations`) may use names of the function's
+    module. Raises NameError for other names.
     """
     return inspect.signature(function, eval_str=True)

@@ -1,4 +1,4 @@
-"""What can go wrong, in one small hierarchy.
+"""Exceptions of the library.
 
 Copy with: messages.py.
 """
@@ -10,11 +10,11 @@ from .messages import Result, SideRequest, Stop, TaskComplete
 
 
 class AgentBusy(RuntimeError):
-    """One agent runs one query at a time; `fork()` gives an independent copy."""
+    """An agent runs one query at a time; `fork()` returns an independent copy."""
 
 
 class RunStopped(Exception):
-    """A run ended without an answer: `result` says how, and has the text that there is."""
+    """A run ended without an answer. `result` has the stop reason and any text."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -24,18 +24,19 @@ class RunStopped(Exception):
 
 
 class SessionLocked(RuntimeError):
-    """A session is open in one agent at a time; `fork(session="other")` makes a copy of it."""
+    """A session may be open in one agent at a time; `fork(session="other")` copies it."""
 
 
 class ToolError(Exception):
-    """An expected failure of a tool: the model reads the message, and nothing else of it."""
+    """An expected failure of a tool. Only the message is returned to the model."""
 
 
 class ModelError(Exception):
     """A model request failed.
 
-    `status` is the HTTP status (None if there was no answer), `request_id` the provider's own,
-    `retry_after` the seconds that the provider asks to wait.
+    status: the HTTP status, or None without a response.
+    request_id: the provider's id of the request.
+    retry_after: seconds to wait, as requested by the provider.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ModelError(Exception):
 
 
 class ConnectionFailed(ModelError):
-    """No answer, or only part of one: refused, reset, timed out, cut off."""
+    """The connection was refused, reset, timed out, or ended during the response."""
 
 
 class RateLimited(ModelError):
@@ -59,15 +60,15 @@ class RateLimited(ModelError):
 
 
 class Overloaded(ModelError):
-    """529 or 503: the provider has no capacity at the moment."""
+    """529 or 503: the provider lacks capacity at the moment."""
 
 
 class ServerError(ModelError):
-    """Any other 5xx."""
+    """Another 5xx status."""
 
 
 class BadRequest(ModelError):
-    """The provider refuses the request itself: trying again would not help."""
+    """The provider rejects the request; a retry would fail again."""
 
 
 class ContextWindowExceeded(BadRequest):
@@ -75,19 +76,19 @@ class ContextWindowExceeded(BadRequest):
 
 
 class ContentRefused(BadRequest):
-    """The provider's content filter refuses the request."""
+    """The provider's content filter rejects the request."""
 
 
 class AuthenticationFailed(ModelError):
-    """401 or 403: the key is missing, wrong, or not allowed to do this."""
+    """401 or 403: the key is missing, invalid, or lacks permission."""
 
 
 class BadResponse(ModelError):
-    """The answer is not what the provider's API promises (HTML, truncated JSON, ...)."""
+    """The response violates the provider's API (HTML, truncated JSON, ...)."""
 
 
 def precedence(error: BaseException) -> int:
-    """Return which of several exceptions ends a run: an error, a Stop, then a TaskComplete."""
+    """Return the rank of an exception: an error ends a run before a Stop or a TaskComplete."""
     if isinstance(error, TaskComplete):
         return 2
     if isinstance(error, Stop):
@@ -98,4 +99,4 @@ def precedence(error: BaseException) -> int:
 report_failed_attempt = ContextVar[Callable[[SideRequest], None]](
     "failed_attempt", default=lambda _: None
 )
-"""A model tells this of an attempt that failed and may have to be paid for; the loop records it."""
+"""Called by models for a failed attempt that may be billed; the loop records the request."""

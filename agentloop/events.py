@@ -1,8 +1,9 @@
-"""What a run tells its listeners, as it happens.
+"""The events of a run, for listeners and streams.
 
 Copy with: messages.py.
 
-Listeners get these objects; `query_stream` yields them. Nothing here is stored: the log is.
+Listeners are called with these objects, and `query_stream` yields them. Events are not stored; the
+log is.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ class _Text:
 
 
 class TextDeltaEvent(_Text):
-    """The next piece of the model's text, as it streams in."""
+    """The next piece of the model's text in a stream."""
 
 
 class ThinkingDeltaEvent(_Text):
-    """The next piece of the model's thinking, as it streams in."""
+    """The next piece of the model's thinking in a stream."""
 
 
 @dataclass
 class ToolCallDeltaEvent:
-    """The next piece of a call's arguments, as it streams in.
+    """The next piece of a call's arguments in a stream.
 
-    The call may never follow: a reply that is cut off is asked for again. `tool_call_id` is empty
-    where the provider gives none.
+    The call may never follow, because a truncated reply is requested again. `tool_call_id` is empty
+    if the provider sends none.
     """
 
     content: str
@@ -50,16 +51,16 @@ class ToolCallDeltaEvent:
 
 
 class ThinkingEvent(_Text):
-    """The model's thinking in one reply, whole."""
+    """The complete thinking of one reply."""
 
 
 class TextEvent(_Text):
-    """The text of one reply, whole."""
+    """The complete text of one reply."""
 
 
 @dataclass
 class UsageEvent:
-    """What one model request used, and which model answered it."""
+    """The usage of one model request, and the model that answered."""
 
     usage: Usage
     model: str | None = None
@@ -67,7 +68,7 @@ class UsageEvent:
 
 @dataclass
 class StepStartEvent:
-    """A tool call begins. `step_id` is its id; `step_number` counts the agent's steps from 1."""
+    """A tool call starts. `step_id` is its id; `step_number` counts the agent's steps from 1."""
 
     step_id: str
     title: str
@@ -85,9 +86,9 @@ class StepCompleteEvent:
 
 @dataclass
 class ToolCallEvent:
-    """The model calls a tool. The tool starts once a `query_stream` reader asks for what is next.
+    """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
 
-    `args` are the arguments as the model wrote them: {} if they are no JSON object.
+    `args` are the arguments of the model, or {} unless they are a JSON object.
     """
 
     tool: str
@@ -97,7 +98,7 @@ class ToolCallEvent:
 
 @dataclass
 class ToolResultEvent:
-    """A tool call has its result, as the model will read it."""
+    """The result of a tool call, as returned to the model."""
 
     tool: str
     result: str
@@ -106,12 +107,12 @@ class ToolResultEvent:
 
 
 class HiddenUserMessageEvent(_Text):
-    """The library put a user message into the conversation (a nudge, a reminder)."""
+    """The library added a user message to the conversation (a nudge, a reminder)."""
 
 
 @dataclass
 class CompactionEvent:
-    """The conversation was summarized, or cut: the request's prefix changes here."""
+    """The conversation was summarized, or old turns were dropped: the request prefix changes."""
 
     summary: str
     tokens_before: int
@@ -120,9 +121,9 @@ class CompactionEvent:
 
 @dataclass
 class ToolsChangedEvent:
-    """The tools on offer differ from the last request's: the request's prefix changes here.
+    """The tools differ from those of the previous request: the request prefix changes.
 
-    `tools` are their names now; a description or a schema may have changed as well.
+    `tools` are the present names; a description or a schema may also have changed.
     """
 
     tools: list[str]
@@ -130,12 +131,12 @@ class ToolsChangedEvent:
 
 @dataclass
 class RequestEvent:
-    """A model request goes out. `tokens` estimates its input.
+    """A model request is sent. `tokens` estimates its input.
 
-    `kept` is how many leading messages equal those of the last request, byte for byte; 0 if the
-    tools or tool_choice changed. `tokens_kept` are the tokens in them: a provider may read these
-    from its cache. `tokens_again` are tokens that were in the last request too, but behind a
-    change: they are billed again.
+    kept: number of leading messages that equal those of the previous request byte for byte; 0 if
+        the tools or tool_choice changed.
+    tokens_kept: the tokens in these messages, which a provider may read from its cache.
+    tokens_again: tokens of the previous request after the first change, which are billed again.
     """
 
     purpose: str
@@ -148,14 +149,14 @@ class RequestEvent:
 
 @dataclass
 class PruneEvent:
-    """Old results were replaced by placeholders: the request's prefix changes here."""
+    """Old results were replaced by placeholders: the request prefix changes."""
 
     tool_call_ids: list[str]
 
 
 @dataclass
 class FinalResponseEvent:
-    """The run's answer. `stop_reason` is that of its Result."""
+    """The answer of the run. `stop_reason` is the one of its Result."""
 
     content: str
     stop_reason: str = "completed"
@@ -165,8 +166,8 @@ class FinalResponseEvent:
 class SubAgentEvent:
     """An event of a sub-agent. `agent` is the tool, `tool_call_id` the call that started it.
 
-    `event` is another SubAgentEvent if a sub-agent of the sub-agent caused it. The tokens of
-    sub-agents are also told by UsageEvents of their own.
+    `event` is another SubAgentEvent for a sub-agent of the sub-agent. The tokens of sub-agents are
+    also reported by separate UsageEvents.
     """
 
     agent: str
@@ -198,7 +199,7 @@ EventQueue = asyncio.Queue[Event | None]  # None: the run has ended
 
 
 def events_of(record: Record) -> Iterator[Event]:
-    """Yield the events that tell of a new record of the log."""
+    """Yield the events for a new record of the log."""
     if isinstance(record, RequestRecord) and record.usage is not None:
         yield UsageEvent(record.usage, record.model)
     if isinstance(record, AssistantMessage):

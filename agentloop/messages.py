@@ -1,9 +1,9 @@
-"""The data of a run: messages, content parts, marks, usage and results.
+"""The data of a run: messages, content parts, log entries, usage and results.
 
 Copy with: nothing else.
 
-Everything here is frozen. A log is a list of records: of messages, and of marks that say what
-happened. records.py writes a record as a line of JSON, and reads it back.
+All classes are frozen. A log is a list of records: messages, and log entries (`Mark`) that document
+events. common/records.py converts a record to a line of JSON and back.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ Value = DefaultTypeVar("Value", default=Any)
 JSON = dict[str, Any]
 Extra = Mapping[str, Any] | None
 ToolChoice = str
-"""`"auto"`, `"required"`, `"none"`, or the name of the tool that has to be called."""
+"""`"auto"`, `"required"`, `"none"`, or the name of the tool that the model must call."""
 UserOrigin = Literal[
-    "user",  # a prompt: the user's own words
-    "sent",  # the user's own words, sent while a run was going on
-    # from here on nobody said it: it is hidden from the user
+    "user",  # a prompt, written by the user
+    "sent",  # written by the user during a run
+    # the origins below are not written by the user, and hidden from the user
     "program",  # sent by the application
-    "note",  # the library tells the model what happened
-    "nudge",  # the library asks the model to go on
-    "reminder",  # the library repeats something on schedule
-    "memory",  # the content of files that the model is always to know
-    "summary",  # stands for older messages
+    "note",  # the library reports an event to the model
+    "nudge",  # the library asks the model to continue
+    "reminder",  # the library repeats a text on schedule
+    "memory",  # the content of instruction files
+    "summary",  # replaces older messages
 ]
 ToolOrigin = Literal[
-    "tool",  # the tool ran, or its arguments were wrong
-    "denied",  # a gate did not let the call run
+    "tool",  # the tool ran, or its arguments were invalid
+    "denied",  # a gate denied the call
     "cut_off",  # the reply with the call was incomplete, so the call did not run
-    "sealed",  # the run ended before the call did
+    "sealed",  # the run ended before the call
 ]
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[Data]) -> type[Data]:
-    """Make a class a dataclass whose objects never change."""
+    """Convert a class to a frozen dataclass with slots."""
     return dataclass(frozen=True, slots=True)(cls)
 
 
 def clean_text(text: str) -> str:
-    """Return text that UTF-8 can carry: join surrogate pairs, replace lone ones by U+FFFD."""
+    """Return valid Unicode text: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -80,7 +80,7 @@ def claim_tag(cls: type) -> None:
 
 @frozen
 class _Clean:
-    """Base of records: strings are made valid UTF-8. `extra` holds data of the application."""
+    """Base of records. Strings are converted to valid UTF-8. `extra` holds application data."""
 
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
 
@@ -92,7 +92,7 @@ class _Clean:
 
 
 class _Content(_Clean):
-    """A message of text, or of parts. A string among the parts becomes a TextPart."""
+    """A message with text or parts as content. A string among the parts becomes a TextPart."""
 
     __slots__ = ()
     content: Any
@@ -101,9 +101,11 @@ class _Content(_Clean):
         super().__post_init__()
         if isinstance(self.content, str):
             return
-        parts = tuple(TextPart(each) if isinstance(each, str) else each for each in self.content)
+        parts = tuple(TextPart(part) if isinstance(part, str) else part for part in self.content)
         if not all(isinstance(cast(object, part), Part) for part in parts):
-            raise TypeError(f"content is text, or TextPart, ImagePart, FilePart; not {parts!r:.80}")
+            raise TypeError(
+                f"content must be text or TextPart, ImagePart, FilePart; not {parts!r:.80}"
+            )
         object.__setattr__(self, "content", parts)
 
     @property
@@ -132,11 +134,11 @@ class _Attachment(_Clean):
         _Clean.__post_init__(self)
         if (self.url is None) == (self.data is None) or (self.data and not self.media_type):
             raise ValueError(
-                f"{type(self).__name__} takes url=, or data= with its media_type= ('image/png')"
+                f"{type(self).__name__} takes either url=, or data= with media_type= ('image/png')"
             )
 
 
-IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # what models see
+IMAGE_TYPES = "image/png", "image/jpeg", "image/gif", "image/webp"  # the formats that models accept
 
 
 @frozen
@@ -146,10 +148,10 @@ class ImagePart(_Attachment):
 
 @frozen
 class FilePart(_Attachment):
-    """A file (a PDF, say): a `url`, or `data` (bytes) with its `media_type`; `name` is shown.
+    """A file, such as a PDF: a `url`, or `data` (bytes) with its `media_type`, and a file `name`.
 
-    `extra` may hold fields for a provider, such as {"anthropic": {"citations": {"enabled": True}}}.
-    So one that has the file takes its id, and others the data:
+    `extra` may contain fields for a provider, such as {"anthropic": {"citations": {"enabled":
+    True}}}. Providers that store the file receive its id, and other providers the data:
     {"openai": {"file": {"file_id": "file-1"}},
     "anthropic": {"source": {"type": "file", "file_id": "file_1"}}}.
     """
@@ -159,7 +161,7 @@ class FilePart(_Attachment):
 
 @frozen
 class Unknown:
-    """A record or a part of a type that this version does not know, kept as it was read."""
+    """A record or a part of an unknown type, such as one of a later version, kept unchanged."""
 
     data: Mapping[str, Any] = field(hash=False)
 
@@ -169,7 +171,7 @@ Content = str | Sequence[Part]
 
 
 def text_of(content: Content) -> str:
-    """Return the text of some content, without its images and files."""
+    """Return the text of content, without images and files."""
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in content if isinstance(part, TextPart))
@@ -180,10 +182,10 @@ def text_of(content: Content) -> str:
 
 @frozen
 class Usage:
-    """Tokens of one request, or of several added up.
+    """Token counts of one request, or the sum of several requests.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
-    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. Nothing is counted twice.
+    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.
     """
 
     input_tokens: int = 0
@@ -209,7 +211,7 @@ class Usage:
 
 @frozen
 class ToolCall(_Clean):
-    """A call that the model asks for; `arguments` is the JSON text as the model wrote it."""
+    """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged."""
 
     id: str
     name: str
@@ -217,16 +219,16 @@ class ToolCall(_Clean):
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.arguments), str):
-            raise TypeError(f"arguments is text, such as json.dumps({self.arguments!r:.80})")
+            raise TypeError(f"arguments must be text, such as json.dumps({self.arguments!r:.80})")
         _Clean.__post_init__(self)
 
     def answer(self, content: Content, **more: Any) -> ToolMessage:
-        """Return a result of this call."""
+        """Return a result for this call."""
         return ToolMessage(self.id, self.name, content, **more)
 
     @property
     def parsed(self) -> JSON | None:
-        """Return the arguments if they are a JSON object, else None."""
+        """Return the arguments as a dict, or None unless they are a JSON object."""
         try:
             value = from_json(self.arguments, allow_inf_nan=False)
         except ValueError:
@@ -236,11 +238,11 @@ class ToolCall(_Clean):
 
 @frozen
 class Citation(_Clean):
-    """A source that an answer names. It stands for `text[start:end]` of the message.
+    """A source that an answer cites for `text[start:end]` of the message.
 
-    start, end: 0 and 0 if the provider does not say for what the source stands.
-    raw: the source as the provider describes it. Of a document it has the place
-        (`start_page_number`, say), and mostly the words that are cited (`cited_text`).
+    start, end: both 0 if the provider reports no position.
+    raw: the citation in the provider's format. For documents it includes the position (for example
+        `start_page_number`), and usually the cited text (`cited_text`).
     """
 
     url: str = ""
@@ -252,16 +254,16 @@ class Citation(_Clean):
 
 @frozen
 class SystemMessage(_Content):
-    """The system prompt. It is a setting and never in a log, so that nothing can lose it."""
+    """The system prompt. It is a setting and never part of a log, so that it cannot be lost."""
 
     content: str
 
 
 @frozen
 class UserMessage(_Content):
-    """A message in the user's name, as text or parts. `origin` says whose words they are.
+    """A message with the role "user", as text or parts. `origin` identifies the author.
 
-    `sent_id` is set if the message was sent into a run: it tells messages with one text apart.
+    `sent_id` is set for a message sent during a run, and distinguishes messages with equal texts.
     """
 
     content: Content
@@ -270,19 +272,20 @@ class UserMessage(_Content):
 
     @property
     def hidden(self) -> bool:
-        """Return True if these are not the user's own words."""
+        """Return whether the message was not written by the user."""
         return self.origin not in ("user", "sent")
 
 
 @frozen
 class AssistantMessage(_Content):
-    """What the model said: text, tool calls, thinking, and what that cost.
+    """A reply of the model: text, tool calls, thinking, and usage.
 
-    `stop_reason` is one of "end", "tool_calls", "length" (cut off by the output limit), "refused",
-    "pause", "context_overflow", or the provider's own word if it is none of these. None counts as
-    "end". `raw` is opaque: the provider's own blocks, for the provider that made them. `usage` is
-    None if the provider reported none. `model` is who answered, `seconds` how long that took.
-    `citations` are the sources that the text names.
+    stop_reason: "end", "tool_calls", "length" (truncated at the output limit), "refused", "pause",
+        "context_overflow", or another word of the provider. None counts as "end".
+    raw: opaque: the provider's own blocks, returned only to the same provider.
+    usage: None if the provider reported none.
+    model, seconds: the model that answered, and the duration of the request.
+    citations: the sources that the text cites.
     """
 
     content: str = ""
@@ -304,10 +307,10 @@ class AssistantMessage(_Content):
 
 @frozen
 class ToolMessage(_Content):
-    """The result of one call. `seconds` is how long it took, `origin` how the result came about.
+    """The result of one call. `seconds` is its duration, `origin` the reason for the result.
 
-    `ephemeral` is how many newest results of this tool stay visible; 0 means all of them.
-    `offloaded` is the name of the file that holds the whole text, if `content` is only its ends.
+    ephemeral: number of the newest results of this tool to keep visible; 0 keeps all.
+    offloaded: name of the file with the complete text, if `content` is an excerpt.
     """
 
     tool_call_id: str
@@ -323,7 +326,7 @@ class ToolMessage(_Content):
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
-# ---- marks: what happened, for the log and not for the model
+# ---- log entries: events, which are not sent to the model
 
 
 @frozen
@@ -351,11 +354,11 @@ class Mark(_Clean):
 
 @frozen
 class RunStart(Mark):
-    """A run began. `extra` is the `extra=` of `run`.
+    """A run started. `extra` is the `extra=` of `run`.
 
-    A session keeps its name as `session`, the `system_prompt` and the `tools`, each as [name,
-    description, parameters].
-    `workflow_run` is the id of a durable workflow, which may begin the same run again.
+    session, system_prompt, tools: recorded by a session: its name, the prompt, and for each tool
+        [name, description, parameters].
+    workflow_run: id of a durable workflow, which may start the same run again.
     """
 
     system_prompt: str = ""
@@ -366,9 +369,9 @@ class RunStart(Mark):
 
 @frozen
 class RunEnd(Mark):
-    """A run ended: `stop_reason` is that of its Result, or "cancelled", or "error" if it raised.
+    """A run ended. `stop_reason` is the one of its Result, "cancelled", or "error".
 
-    `error` is the type and the first line of the exception that it raised, `text` the answer.
+    `error` is the type and the first line of the exception, `text` the answer.
     """
 
     stop_reason: str
@@ -381,7 +384,7 @@ class RunEnd(Mark):
 
 @frozen
 class ToolStart(Mark):
-    """The function behind a call is about to run: from here on it may have had effects."""
+    """The function of a call is about to run. From now on the call may have had effects."""
 
     call_id: str
 
@@ -391,7 +394,7 @@ class ToolStart(Mark):
 
 @frozen
 class Summary(Mark):
-    """The conversation was summarized: see `view` for how the model sees it from here on.
+    """A summary of the conversation. `view` renders it for later requests.
 
     `content` replaces the records before index `kept_from`.
     """
@@ -407,17 +410,17 @@ class Summary(Mark):
 
 @frozen
 class Reset(Mark):
-    """The history was cleared, or replaced by what follows: nothing before this counts."""
+    """The history was cleared or replaced by the following records; earlier records are ignored."""
 
 
 @frozen
 class Fork(Mark):
-    """A fork begins here: the original agent paid for the requests before it."""
+    """The start of a fork. Earlier requests were billed to the original agent."""
 
 
 @frozen
 class Ask(Mark):
-    """Somebody is asked whether a call may run, for this reason.
+    """An approval request for a call, with its reason.
 
     `name` and `arguments` (JSON text) are the call as it would run.
     """
@@ -433,7 +436,7 @@ class Ask(Mark):
 
 @frozen
 class Decision(Mark):
-    """Somebody allowed a call or denied it: `by` says who."""
+    """The decision on an approval request. `by` identifies the reviewer."""
 
     call_id: str
     allowed: bool
@@ -446,10 +449,10 @@ class Decision(Mark):
 
 @frozen
 class SideRequest(Mark):
-    """A model request that left no message here. It is recorded because its tokens count.
+    """A model request without a message in this log, recorded for its usage.
 
-    `purpose` is that of its Request if the request failed. `tool_calls` is how many calls a
-    sub-agent's reply asked for.
+    `purpose` is the purpose of a failed Request. `tool_calls` is the number of calls in a
+    sub-agent's reply.
     """
 
     usage: Usage | None = None
@@ -459,7 +462,7 @@ class SideRequest(Mark):
 
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown
-RequestRecord = AssistantMessage | Summary | SideRequest  # what stands for a model request
+RequestRecord = AssistantMessage | Summary | SideRequest  # records of model requests
 
 
 class HistoryChange:
@@ -509,15 +512,17 @@ def texts_of(records: Iterable[Record]) -> set[str]:
 
 @dataclass(frozen=True)  # slots and Generic fail together on 3.11
 class Result(Generic[Value]):
-    """How a run ended. `Result[City]` has a City as its `value`; `run_as(City, ...)` gives it.
+    """The outcome of a run. `Result[City]`, from `run_as(City, ...)`, has a City as its `value`.
 
-    `stop_reason` is one of "completed" (a plain answer), "done" (a done tool), "max_iterations",
-    "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
-    "refused", "no_progress", "context_overflow", "limit:<which>" ("limit:length": the model's
-    answer was cut off), or "unknown:<word>", the provider's own word for a reason that we do not
-    know. `value` is what a done tool handed over, `usage` is this run's tokens, `pending` are the
-    calls that somebody is asked for, else those without a result: `run()` runs those that have not
-    started.
+    text: the answer.
+    value: the value of a done tool, or of an `output_type`.
+    stop_reason: "completed" (a plain answer), "done" (a done tool), "max_iterations",
+        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
+        "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length": the answer was
+        truncated), or "unknown:WORD" with an unknown stop reason of the provider.
+    usage: the tokens of this run.
+    pending: the calls that await approval or an external result; without any, the calls without a
+        result, of which `run()` executes those that have not started.
     """
 
     text: str = ""
@@ -531,9 +536,9 @@ class Result(Generic[Value]):
 
 
 class Stop(Exception):
-    """Ends the run with a Result: any seam but `record`, any mixin and any tool may raise it.
+    """Ends the run with a Result. Seams except `record`, mixins and tools may raise it.
 
-    A call that it kept from its start stays open, and is tried again by `run()`.
+    A call that it prevents from starting stays open, and `run()` tries the call again.
     """
 
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
@@ -542,12 +547,12 @@ class Stop(Exception):
 
     @property
     def result(self) -> Result:
-        """Return the Result that this ends a run with."""
+        """Return the Result of the ended run."""
         return Result(self.text, self.value, self.reason)
 
 
 class TaskComplete(Stop):
-    """What a done tool raises: the task is finished, and `message` is the answer."""
+    """Ends a run as done. A done tool raises it with the answer as `message`."""
 
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", str(message), value)

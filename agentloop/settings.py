@@ -1,4 +1,4 @@
-"""Makes the settings of a class and of all its mixins add up in one typed constructor.
+"""Settings: one typed constructor for the settings of a class and all its mixins.
 
 Copy with: nothing else.
 
@@ -10,11 +10,11 @@ Copy with: nothing else.
 
     Loud(greeting="hey")
 
-A name with `_` is no setting but state of one agent: `_seen: list[str] = []` in a class gives each
-agent a copy of its own, and a fork begins with a new one.
+A name with a leading `_` is not a setting but state of one agent: `_seen: list[str] = []` in a
+class gives every agent a separate copy, and a fork a new one.
 
-Defaults stay in the classes, so Python's own rule for inherited attributes says which one counts.
-Dataclasses would copy them from base to base, and a composed class would lose some.
+Defaults remain class attributes, so that Python's attribute inheritance selects the default.
+Dataclasses would copy defaults from base to base, and a composed class would lose some.
 """
 
 import warnings
@@ -30,14 +30,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 
 class SettingError(TypeError, ValueError):
-    """A setting is missing, unknown, or not what its annotation says."""
+    """A setting is missing, unknown, or of the wrong type."""
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 class Settings:
-    """Each annotated attribute of a subclass is a setting: a keyword of its constructor.
+    """Base class whose annotated attributes are settings: keywords of the constructor.
 
-    Lists, dicts and sets that are defaults are copied for each instance. Raises SettingError.
+    Defaults that are lists, dicts or sets are copied for each instance. Raises SettingError.
     """
 
     renamed_settings = MappingProxyType[str, str]({})  # deprecated names, and their successors
@@ -62,7 +62,7 @@ class Settings:
                 continue
             near = get_close_matches(name, known, 1, 0.8)
             if near and name not in known and not hasattr(value, "__get__"):
-                raise TypeError(f"{cls.__name__}: {name} is no setting: do you mean {near[0]}?")
+                raise TypeError(f"{cls.__name__}: unknown setting {name}. Did you mean {near[0]}?")
 
     def __init__(self, **settings: object) -> None:
         cls: type = type(self)
@@ -73,17 +73,14 @@ class Settings:
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        """Prepare an agent whose settings are set, in a fork too. An override calls super() first.
+        """Initialize an agent or a fork after its settings. Overrides call super() first.
 
-        A fork has the settings of its original, whatever an override makes of them.
+        A fork has the settings of the original agent, even if an override changes settings.
         """
 
 
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
-    """Return the settings of a class: these, and the defaults of the others.
-
-    Raises SettingError.
-    """
+    """Return these settings of a class with the defaults of the others. Raises SettingError."""
     known = _model(cls).model_fields
     settings = dict(settings)
     for name in settings.keys() - known:
@@ -91,42 +88,42 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
             settings[new_name] = settings.pop(name)
             continue
         near = get_close_matches(name, known, 1, 0.7)
-        remedy = "no class of it has this setting: add its mixin"
+        remedy = "It may belong to the model, or to a mixin that this class does not include."
         if near:
-            remedy = f"do you mean {near[0]}?"
-        raise SettingError(f"{cls.__name__}: {name}: {remedy}")
+            remedy = f"Did you mean {near[0]}?"
+        raise SettingError(f"{cls.__name__}: unknown setting {name}. {remedy}")
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
-        problem = error.errors()[0]  # its input may hold a key, so it is not shown
+        problem = error.errors()[0]  # its input may contain a key and is omitted
     raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
 
 
 def current_name(cls: type, name: str) -> str | None:
-    """Return the present name of a renamed setting, with a DeprecationWarning, or None."""
+    """Return the new name of a renamed setting, with a DeprecationWarning, or None."""
     renamed: Mapping[str, str] = getattr(cls, "renamed_settings", {})
     if name not in renamed:
         return None
     successor = renamed[name]
-    message = f"{cls.__name__}: the setting {name} is now {successor}"
+    message = f"{cls.__name__}: the setting {name} is deprecated: use {successor}"
     warnings.warn(message, DeprecationWarning, stacklevel=4)
     return successor
 
 
 def settings_of(made: Settings) -> dict[str, Any]:
-    """Return the settings that an object has now, as keywords of its constructor."""
+    """Return the present settings of an object as keywords of its constructor."""
     cls: type = type(made)
     return {name: getattr(made, name) for name in _model(cls).model_fields}
 
 
 @cache
 def _model(cls: type) -> type[BaseModel]:
-    """Build the pydantic model that checks the settings of a class."""
+    """Return the pydantic model that validates the settings of a class."""
     fields = dict[str, Any]()
     for name, kind in _annotations(cls).items():
         if name[0] == "_":
             continue
-        fields[name] = (kind, ...)  # without a default it is required
+        fields[name] = (kind, ...)  # required without a default
         if hasattr(cls, name):
             default = Field(default_factory=partial(getattr, cls, name))  # copied by validation
             fields[name] = (kind, default)
@@ -136,6 +133,6 @@ def _model(cls: type) -> type[BaseModel]:
 
 @cache
 def _annotations(cls: type) -> dict[str, Any]:
-    """Return the annotations of a class and its bases, but for class variables."""
+    """Return the annotations of a class and its bases, without class variables."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: kind for name, kind in hints.items() if get_origin(kind) is not ClassVar}

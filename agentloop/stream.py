@@ -1,4 +1,4 @@
-"""The events of a run as an async iterator: what `query_stream` returns.
+"""The events of a run as an async iterator, returned by `query_stream`.
 
 Copy with: events.py, messages.py, waiting.py.
 """
@@ -13,11 +13,11 @@ from .waiting import cancel_and_wait, capture
 
 
 class EventStream:
-    """The events of a run, an async iterator; `result` is the Result once they have ended.
+    """An async iterator over the events of a run; `result` is the Result after the last event.
 
-    Leaving the loop early cancels the run: at once when the stream is dropped, or with `aclose()`,
-    or at the end of `async with`. It is no async generator, because after a `break` Python only
-    schedules a generator's `aclose`, some time later.
+    Leaving the iteration early cancels the run: immediately when the stream is garbage-collected,
+    with `aclose()`, or at the end of `async with`. The class is not an async generator, because
+    Python delays a generator's `aclose` after a `break`.
     """
 
     def __init__(self, run: Callable[[EventQueue], Awaitable[Result]], grace: float) -> None:
@@ -35,17 +35,17 @@ class EventStream:
         if self._ended:
             raise StopAsyncIteration
         if not self._task:
-            queue = self._queue  # the task must not hold the stream, or nobody could drop it
+            queue = self._queue  # a reference from the task would keep the stream alive
             self._task = asyncio.ensure_future(capture(self._run(queue)))
             self._task.add_done_callback(lambda _: queue.put_nowait(None))
-        else:  # the reader has dealt with the last event: the run may go on
+        else:  # the reader has processed the last event: the run continues
             self._queue.task_done()
         try:
             event = await self._queue.get()
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        if self._ended:  # another task has closed this
+        if self._ended:  # closed by another task
             raise StopAsyncIteration
         if event is not None:
             return event
@@ -56,9 +56,9 @@ class EventStream:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel the run if it is still going, and wait until it has closed its log."""
+        """Cancel a running run, and wait for its last records."""
         self._ended = True
-        self._queue.put_nowait(None)  # the reader may be another task, which waits
+        self._queue.put_nowait(None)  # the reader may be waiting in another task
         if self._task and await cancel_and_wait([self._task], self._grace):
             raise asyncio.CancelledError
 

@@ -7,8 +7,8 @@ Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. A plain `def` works as well: each call runs in a thread
-of its own, together with its plain dependencies.
+`await add(1, 2)` still calls the function. A plain `def` also works: each call runs in a separate
+thread, together with its plain dependencies.
 """
 
 from __future__ import annotations
@@ -39,26 +39,25 @@ NO_OVERRIDES: Overrides = {}
 
 @dataclass(repr=False)
 class Tool:
-    """Something that the model may call. Other sources of tools than `@tool` derive from this.
+    """A tool that the model may call. Sources of tools other than `@tool` derive from this class.
 
-    parameters: a JSON schema of type "object". These keywords are checked here: `type`, `enum`,
-        `required`, `properties`, `items`, `additionalProperties: false`. The others are
-        the tool's own to check.
-    ephemeral: how many newest results of this tool stay visible; 0 means all of them. Older ones
-        go in batches: see `Ephemeral`.
-    timeout: seconds that one call may take.
-    parallel: may run side by side with other calls.
-    idempotent: may run twice for one call, for example when a restart cut the first one off.
-    read_only: has no side effects.
+    parameters: a JSON schema of type "object". The validated keywords are `type`, `enum`,
+        `required`, `properties`, `items` and `additionalProperties: false`. The tool has to check
+        all others.
+    ephemeral: number of the newest results of this tool to keep visible; 0 keeps all. Older results
+        are pruned in batches: see `Ephemeral`.
+    timeout: maximum seconds per call.
+    parallel: whether calls may run concurrently with other calls.
+    idempotent: whether a call may run twice, for example after a restart interrupted the first.
+    read_only: whether calls have no side effects.
     ends_run: a result of this tool is the result of the run, which ends as "done". An error does
         not end the run.
-    external: somebody else does the work: a person, a queue, a browser. Nothing runs here. The run
-        ends with "needs_answer", and `agent.answer` gives the result.
-    extra: further fields of the tool for a provider, as its API has them, such as
-        {"anthropic": {"input_examples": [{"city": "Bern"}]}}. The names of the providers are
-        "openai", "anthropic", "google".
+    external: whether a person, a queue or a browser executes the call. The run ends with
+        "needs_answer", and `agent.answer` provides the result.
+    extra: additional fields of the tool by provider ("openai", "anthropic", "google"), in the
+        format of its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
 
-    Tools are equal if all of this is.
+    Tools are equal if all fields are equal.
     """
 
     name: str
@@ -79,27 +78,26 @@ class Tool:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             raise ValueError(
                 f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
-                'choose another one, such as @tool(name="search")'
+                'choose another name, such as @tool(name="search")'
             )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
     def validate(self, arguments: str) -> JSON:
-        """Return the arguments in the model's JSON text. ToolError says what is wrong with them."""
+        """Return the arguments from the model's JSON text. Raises ToolError if they are invalid."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
         return read_object(arguments, adapter)
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        """Run the tool with validated arguments. Return what it returns, raise what it raises."""
+        """Run the tool with validated arguments. Return its result; its exceptions propagate."""
         raise NotImplementedError
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool; calling it calls the function. `@tool` makes these.
+    """A function as a tool. Calling the object calls the function. `@tool` returns such objects.
 
-    types: of parameters whose annotations do not say it, because the type is only known at run
-        time.
+    types: types of parameters that are only known at run time, instead of annotations.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: object) -> FunctionTool[..., R]:
-        """Bind a tool that is defined in a class to the instance, as a method is bound."""
+        """Bind a tool defined in a class to the instance, like a method."""
         bound = copy.copy(self)
         if instance is not None:
             bound.function = MethodType(self.function, instance)
@@ -143,7 +141,7 @@ class FunctionTool(Tool, Generic[P, R]):
                 if not self.ends_run:
                     return result
                 raise TaskComplete(as_text(result), None if isinstance(result, str) else result)
-            except* TaskComplete as group:  # no failure: dependencies are not to roll back
+            except* TaskComplete as group:  # not a failure: dependencies must not roll back
                 done = group.exceptions[0]
                 while isinstance(done, BaseExceptionGroup):
                     done = done.exceptions[0]
@@ -167,10 +165,10 @@ def tool(
     extra: Extra = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(description: Any = None, **options: Any) -> object:
-    """Make a tool of a function: `@tool`, or `@tool("what it does", name=...)`.
+    """Convert a function to a tool: `@tool`, or `@tool("description", name=...)`.
 
-    Without a description the docstring is it; the docstring also describes the parameters. The
-    other options are those of `Tool`. A plain `def` runs in a thread, an `async def` does not.
+    The default description is the docstring, which also describes the parameters. The other options
+    are fields of `Tool`. A plain `def` runs in a thread, an `async def` on the event loop.
     """
     if callable(description):
         return FunctionTool(description)
@@ -178,24 +176,23 @@ def tool(description: Any = None, **options: Any) -> object:
 
 
 def by_name(tools: Iterable[object]) -> dict[str, Tool]:
-    """Return tools by name. TypeError: something is no tool. ValueError: two have one name."""
+    """Return tools by name. Raises TypeError for other objects, ValueError for equal names."""
     named: dict[str, Tool] = {}
-    for each in tools:
-        if not isinstance(each, Tool):
-            raise TypeError(f"{each!r:.80} is not a tool: decorate it with @tool")
-        if each.name in named:
+    for item in tools:
+        if not isinstance(item, Tool):
+            raise TypeError(f"{item!r:.80} is not a tool: decorate it with @tool")
+        if item.name in named:
             raise ValueError(
-                f"there are two tools named {each.name!r}: give one another name, "
-                "such as @tool(name=...)"
+                f"there are two tools named {item.name!r}: rename one, such as @tool(name=...)"
             )
-        named[each.name] = each
+        named[item.name] = item
     return named
 
 
 def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
-    """Return the tool of this name. ToolError if there is none."""
+    """Return the tool with this name. Raises ToolError if there is none."""
     named = by_name(tools)
     if name not in named:
         names = ", ".join(named) or "none"
-        raise ToolError(f"There is no tool named {name!r:.80}. There are: {names}.")
+        raise ToolError(f"There is no tool named {name!r:.80}. Available tools: {names}.")
     return named[name]

@@ -1,10 +1,9 @@
-"""Folds and plain functions over a log: what the model sees of it, and which calls are open.
+"""Folds and functions over a log: the rendered messages (the view), and the state of each call.
 
 Copy with: messages.py.
 
-The log is append-only. It may hold calls without a result: a run was cut off, or a call waits for
-approval. The view is computed from the log and is always a conversation that every provider
-accepts.
+The log is append-only. It may contain calls without a result, after an interrupted run or while a
+call awaits approval. The view is computed from the log, and is always valid for every provider.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ OUTCOME_UNKNOWN = (
     "It may have had effects: check before you repeat it."
 )
 DENIED = "Denied: this call was not allowed and did not run."
-CUT_OFF = "Not run: the reply ended before it was complete. Do it in smaller pieces."
+CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
-SUMMARY_INTRO = "The conversation so far, summarized:\n\n"
+SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 
 # ---- folds
@@ -75,12 +74,13 @@ class Fold:
 
 
 class Conversation(Fold):
-    """What a log says: the messages that the model sees, the state of each call, the requests.
+    """The messages that a log renders to, the state of each call, and the requests.
 
-    states: a CallState for each call, by its id.
-    requests: the records that stand for a model request, from the newest Fork on.
+    states: a CallState for each call, by call id.
+    requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
-    stop_reason: how that has ended; "" if it goes on or was killed, None if there is none.
+    stop_reason: the stop reason of the newest run; "" for a running or killed run, None without a
+        run.
     """
 
     stop_reason: str | None = None
@@ -94,7 +94,7 @@ class Conversation(Fold):
 
     @property
     def messages(self) -> list[Message]:
-        """Return the messages that the model sees. A call without a result gets one."""
+        """Return the rendered messages. A call without a result gets a placeholder result."""
         messages = list(self._messages)
         for place in self._open:
             messages[place.index] = place.fill(placeholder_result(place.state))
@@ -102,20 +102,20 @@ class Conversation(Fold):
 
     @property
     def open_calls(self) -> list[CallState]:
-        """Return the calls that have no result yet, in the order in which they were asked for."""
+        """Return the calls without a result, in call order."""
         return [state for state in self.states.values() if state.result is None]
 
     def take(self, at: int, record: Record | Message) -> None:
         self._note(record)
         if isinstance(record, Summary):
             self._begin_view()
-            for each in summarized(self.log[:at], record):
-                self._show(each)
+            for kept in summarized(self.log[:at], record):
+                self._show(kept)
         else:
             self._show(record)
 
     def _note(self, record: Record | Message) -> None:
-        """Keep what a record says of calls and of requests."""
+        """Update the states of calls and the requests from a record."""
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 self.states[call.id] = CallState(
@@ -140,22 +140,20 @@ class Conversation(Fold):
 
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
-        self._ids: set[str] = set()  # of the calls in view
-        self._open: list[_Slot] = []  # where results to come will stand, in order
+        self._ids: set[str] = set()  # of the calls in the view
+        self._open: list[_Slot] = []  # the places of missing results, in order
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
         if isinstance(record, AssistantMessage):
             reply = with_unique_ids(record, self._ids)
             self._ids.update(call.id for call in reply.tool_calls)
-            if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: for its provider only
+            if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: only for its provider
                 self._messages.append(reply)
             for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
                 place = _Slot(len(self._messages), shown.id, self.states[call.id])
                 self._open.append(place)
-                self._messages.append(
-                    placeholder_result(place.state)
-                )  # a stand-in, which `messages` replaces
+                self._messages.append(placeholder_result(place.state))  # `messages` updates it
         elif isinstance(record, ToolMessage):
             state = self.states.get(record.tool_call_id)
             for place in self._open:
@@ -169,60 +167,60 @@ class Conversation(Fold):
 
 @dataclass(slots=True)
 class _Slot:
-    """Where the view shows the result of a call, and under which id."""
+    """The place in the view for the result of a call, and the call id in the view."""
 
     index: int
     call_id: str
     state: CallState
 
     def fill(self, result: ToolMessage) -> ToolMessage:
-        """Return the result under the id that the view has for its call."""
+        """Return the result with the call id of the view."""
         if result.tool_call_id == self.call_id:
             return result
         return replace(result, tool_call_id=self.call_id)
 
 
-# ---- what the model sees
+# ---- the view
 
 
 def view(log: Records) -> list[Message]:
-    """Return the conversation as the model sees it: the last Summary applied, every call answered.
+    """Return the messages for the model: the last Summary applied, a result for every call.
 
-    Each call is followed by its result, in call order; a call without one gets a text that says
-    what is known of it. Results without a call, second results and empty replies are left out.
-    Empty or repeated call ids are made unique. The same log always has the same view.
+    Each call is followed by its result, in call order, or by a placeholder result that describes
+    its state. Results without a call, second results and empty replies are omitted. Empty and
+    repeated call ids are replaced by unique ids. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
 
 
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:
-    """Return the records that are in view after a Summary at the end of a log.
+    """Return the records that the view contains after a Summary at the end of a log.
 
-    They are the first task, the summary, the user's own messages from the newest prompt on, and
-    the records from `kept_from` on.
+    These are the first task, the summary, the user's messages since the newest prompt, and the
+    records since `kept_from`.
     """
     prompt = newest_prompt(log)
     own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
     first_task = [log[at] for at in own[:1]]
-    told = UserMessage(SUMMARY_INTRO + summary.content, "summary")
+    message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
     since_prompt = [log[at] for at in own[1:] if at >= prompt]
-    return [*first_task, told, *since_prompt, *log[summary.kept_from :]]
+    return [*first_task, message, *since_prompt, *log[summary.kept_from :]]
 
 
 def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
-    """Return True for the user's own words, False for what is said in the user's place."""
+    """Return whether the user wrote the message."""
     return isinstance(record, UserMessage) and not record.hidden
 
 
 def is_complete(reply: AssistantMessage) -> bool:
-    """Return whether the model said all that it wanted to say. No call of another reply runs."""
+    """Return whether the reply is complete. Calls in an incomplete reply are not executed."""
     return reply.stop_reason in (None, "end", "tool_calls")
 
 
 def newest_prompt(log: Records) -> int:
     """Return the index of the newest prompt, or len(log).
 
-    A message that was sent during a run counts only if there is no prompt.
+    A message sent during a run counts only if the log has no prompt.
     """
     prompt = len(log)
     for at in reversed(range(len(log))):
@@ -237,10 +235,10 @@ def newest_prompt(log: Records) -> int:
 def with_unique_ids(
     reply: AssistantMessage, taken: Collection[str], *, new: bool = False
 ) -> AssistantMessage:
-    """Return the reply with call ids that are unique, not empty, and not among `taken`.
+    """Return the reply with unique call ids that are neither empty nor among `taken`.
 
-    "call_1", "call_1" -> "call_1", "call_1_2". With new=True an empty id gets a random one;
-    otherwise a fixed one, so that a log always has the same view.
+    "call_1", "call_1" -> "call_1", "call_1_2". An empty id is replaced by a random id with
+    new=True, otherwise by a fixed id, so that equal logs have equal views.
     """
     ids = list[str]()
     for call in reply.tool_calls:
@@ -254,19 +252,19 @@ def with_unique_ids(
     return replace(reply, tool_calls=tuple(calls))
 
 
-# ---- what became of each call
+# ---- the state of each call
 
 
 @dataclass(slots=True)
 class CallState:
-    """What a log says of one call.
+    """The state of one call in a log.
 
-    state: "cut_off" if the reply with the call was incomplete, so that it never ran; "sealed" if
-        the run ended before the call did, or if it had started and may not start again. The other
-        words say what they mean.
-    start: `start.at` is when it started, in Unix time.
-    result: None while the call is open. `result.seconds` is how long it took, if known.
-    decision: `decision.by` says who decided. If it was denied without one, a rule denied it.
+    state: "cut_off" if the reply with the call was incomplete, so that the call never ran; "sealed"
+        if the run ended before the call, or if the call had started and may not start again.
+    start: `start.at` is the Unix time of the start.
+    result: None while the call is open. `result.seconds` is the duration, if known.
+    decision: `decision.by` identifies the reviewer. A call denied without a decision was denied by
+        a rule.
     """
 
     call: ToolCall
@@ -278,18 +276,18 @@ class CallState:
 
     @property
     def asked(self) -> ToolCall:
-        """Return the call as the approver saw it; a gate may have changed it."""
+        """Return the call as presented for approval; a gate may have changed the arguments."""
         if self.ask and self.ask.arguments:
             return replace(self.call, name=self.ask.name, arguments=self.ask.arguments)
         return self.call
 
     @property
     def waits(self) -> bool:
-        """Return True if the call may still start."""
+        """Return whether the call may still start."""
         return self.state in ("pending", "awaiting_approval")
 
     def note(self, mark: Ask | Decision | ToolStart) -> None:
-        """Take a mark that is about this call."""
+        """Update the state from a log entry about this call."""
         if isinstance(mark, ToolStart):
             self.start = mark
             self.state = "running"
@@ -300,11 +298,11 @@ class CallState:
             self.decision = mark
             if mark.allowed:
                 self.state = "pending"
-            else:  # a call that has started before may have had effects
+            else:  # a started call may have had effects
                 self.state = "sealed" if self.start else "denied"
 
     def end(self, result: ToolMessage) -> None:
-        """Take the result of this call. A call that has started is never "denied"."""
+        """Record the result of this call. A started call is never "denied"."""
         self.result = result
         if result.origin == "tool" or (result.origin == "denied" and self.start):
             self.state = "failed" if result.is_error else "completed"
@@ -313,7 +311,7 @@ class CallState:
 
 
 def placeholder_result(state: CallState) -> ToolMessage:
-    """Return a result for a call that has none: it says what is known of the call."""
+    """Return a placeholder result that describes the state of a call without a result."""
     if state.state == "denied":
         return denied(state, state.decision.reason if state.decision else "")
     if state.state == "cut_off":
@@ -323,7 +321,7 @@ def placeholder_result(state: CallState) -> ToolMessage:
 
 
 def denied(state: CallState, reason: str) -> ToolMessage:
-    """Return the result of a call that was not allowed, or not allowed to start once more."""
+    """Return the result of a call that was denied, or denied a second start."""
     if state.start:
         text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
         return state.call.answer(text, is_error=True, origin="sealed")
@@ -334,13 +332,13 @@ def denied(state: CallState, reason: str) -> ToolMessage:
 
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
-    """Return True for a record that stands for a model request. Some summaries no model wrote."""
+    """Return whether the record documents a model request. Not every summary does."""
     if isinstance(record, Summary):
         return bool(record.model or record.usage)
     return isinstance(record, AssistantMessage | SideRequest)
 
 
 def usage_of(records: Iterable[object]) -> Usage:
-    """Return the tokens of the requests among some records, added up."""
+    """Return the sum of the usage of the requests among the records."""
     requests = filter(is_request, records)
-    return sum((each.usage for each in requests if each.usage), Usage())
+    return sum((request.usage for request in requests if request.usage), Usage())

@@ -1,9 +1,9 @@
-"""Waits that end: several coroutines side by side, each cancel answered within a grace period.
+"""Bounded waits: concurrent coroutines, timeouts, and cancellation within a grace period.
 
 Copy with: nothing else.
 
-A tool may refuse to stop (it swallows CancelledError, or awaits something that does). It is then
-left behind after `grace` seconds, with a warning. No wait lasts for ever.
+A tool may not stop, because the tool or an awaited function swallows CancelledError. Such a tool is
+abandoned after `grace` seconds, with a warning. No wait is endless.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from typing import ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 Params = ParamSpec("Params")
-Each = TypeVar("Each")
+Input = TypeVar("Input")
 T = TypeVar("T")
 
 logger = logging.getLogger("agentloop")
 
 
 async def gather_bounded(
-    function: Callable[[Each], Awaitable[T]], items: Iterable[Each], *, at_once: int, grace: float
+    function: Callable[[Input], Awaitable[T]], items: Iterable[Input], *, at_once: int, grace: float
 ) -> list[T | BaseException]:
-    """Return what `function` returned or raised for each item, in order.
+    """Return the result or exception of `function` for each item, in order.
 
-    `at_once` of them run at a time, and a failure of one stops no other. One that cancels itself is
-    left out. If this is cancelled, it cancels those that still run, waits for them up to `grace`
-    seconds and raises CancelledError.
+    At most `at_once` calls run at a time, and a failure stops no other call. A call that cancels
+    itself is omitted. On cancellation, running calls are cancelled, and CancelledError is raised
+    after they have ended, or after `grace` seconds.
     """
     slots = asyncio.Semaphore(at_once)
 
-    async def one(item: Each) -> T | BaseException:
+    async def one(item: Input) -> T | BaseException:
         async with slots:
             try:
                 return await function(item)
@@ -56,14 +56,14 @@ async def gather_bounded(
 
 
 async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -> T:
-    """Return what `work` returns, or raise TimeoutError after `seconds`.
+    """Return the result of `work`, or raise TimeoutError after `seconds`.
 
-    If the work finishes while it is being cancelled, return its result and deliver the cancel at
-    the next await. Work that does not stop is left behind `grace` seconds later.
+    If the work finishes during its cancellation, its result is returned, and the cancellation is
+    delivered at the next await. Work that does not stop is abandoned `grace` seconds later.
     """
     if seconds is None:
         return await work
-    ended: list[T | BaseException] = []  # a task that is cancelled as it ends loses its own result
+    ended: list[T | BaseException] = []  # a task that is cancelled while ending loses its result
 
     async def keep() -> None:
         ended.append(await capture(work))
@@ -77,10 +77,10 @@ async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -
         cancelled = True
     cancelled = await cancel_and_wait([task], grace) or cancelled
     if not ended:
-        if cancelled or in_time:  # or the work has cancelled itself
+        if cancelled or in_time:  # or the work cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
-    for variable, value in context.items():  # what the work has set is as if it had run here
+    for variable, value in context.items():  # context variables set by the work apply to the caller
         variable.set(value)
     if cancelled:
         cancel_this_task()
@@ -90,9 +90,9 @@ async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -
 
 
 async def capture(work: Awaitable[T]) -> T | BaseException:
-    """Return what `work` returns or raises. A task that is cancelled still ends as cancelled.
+    """Return the result or exception of `work`. Cancellation of the task propagates.
 
-    A KeyboardInterrupt that leaves a task would stop the event loop, so it travels as a value.
+    A KeyboardInterrupt raised by a task would stop the event loop, so it is returned as a value.
     """
     try:
         return await work
@@ -103,9 +103,9 @@ async def capture(work: Awaitable[T]) -> T | BaseException:
 
 
 async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) -> bool:
-    """Cancel tasks and wait until they have ended, but no longer than `grace` seconds.
+    """Cancel tasks and wait until they have ended, for at most `grace` seconds.
 
-    Return whether the waiting task itself was cancelled meanwhile, which does not shorten this.
+    Return whether the waiting task was cancelled meanwhile, which does not shorten the wait.
     """
     loop = asyncio.get_running_loop()
     cancelled = False
@@ -128,14 +128,14 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) ->
     return cancelled
 
 
-_shielded = WeakKeyDictionary[object, bool]()  # by task: True if a cancel waits
+_shielded = WeakKeyDictionary[object, bool]()  # by task: whether a cancellation is held back
 
 
 @contextmanager
 def shield_from_cancel() -> Generator[None]:
-    """Hold back the cancels of `cancel_and_wait` until the block has ended, or its grace has.
+    """Delay cancellation by `cancel_and_wait` until the end of the block or of the grace period.
 
-    A task that ends together with the block is not cancelled any more.
+    A task that ends together with the block is not cancelled.
     """
     task = asyncio.current_task()
     _shielded[task] = False
@@ -147,9 +147,9 @@ def shield_from_cancel() -> Generator[None]:
 
 
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
-    """Do as `asyncio.run` does, without its wait for ever for a task that does not stop.
+    """Run a coroutine like `asyncio.run`, without an endless wait for a task that does not stop.
 
-    RuntimeError: this is async code.
+    Raises RuntimeError in async code.
     """
     try:
         asyncio.get_running_loop()
@@ -169,25 +169,25 @@ def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -
 
 
 def cancel_this_task() -> None:
-    """Let the next wait raise the CancelledError that was caught just now."""
+    """Raise the CancelledError that was just caught at the next await."""
     task = asyncio.current_task()
 
     def again() -> None:
         if task and task.cancelling() and task not in _shielded:
-            task.uncancel()  # it is still one cancel, and not two
+            task.uncancel()  # still one cancellation, not two
             task.cancel()
 
     asyncio.get_running_loop().call_soon(again)
 
 
 def is_cancelled() -> bool:
-    """Return whether somebody cancelled this task, and it has not ended yet."""
+    """Return whether the current task was cancelled."""
     task = asyncio.current_task()
     return bool(task and task.cancelling())
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether somebody cancelled this task: its own code may raise CancelledError, too."""
+    """Return whether the error is a cancellation of this task, not raised by its own code."""
     return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
@@ -197,26 +197,27 @@ def was_cancelled(error: BaseException) -> bool:
 async def call_function(
     function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
-    """Call a function: await it if it is async, else run it in a thread of its own."""
+    """Await an async function; run a plain function in a separate thread."""
     with closing(WorkThread(inline=False)) as thread:
         result = await thread.run(function, *args, **kwargs)
         return cast(T, await result if inspect.isawaitable(result) else result)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Return whether a call of the function runs nothing yet."""
+    """Return whether calling the function runs no code yet."""
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 class WorkThread:
-    """A thread that calls functions in turn, until `close`. If it is `here`, the caller's does.
+    """A thread that calls functions in order until `close`. With `inline`, the caller's thread
+    does.
 
-    It is a daemon thread: those of `asyncio.to_thread` keep the interpreter from exiting, and are
-    few enough that slow tools hold each other up. Context variables have in it what they had in the
-    caller when it was first used.
+    The thread is a daemon thread: threads of `asyncio.to_thread` would delay the interpreter's
+    exit, and their number is small enough for slow tools to block each other. Context variables
+    have the values of the caller at the first use.
 
-    A cancel leaves the thread behind with the function that it runs. What it is given later runs
-    after that, and nobody waits for it.
+    On cancellation, the thread continues with its current function. Functions submitted later run
+    after it, without a waiting caller.
     """
 
     def __init__(self, *, inline: bool) -> None:
@@ -225,7 +226,7 @@ class WorkThread:
         self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Call a function in the thread, or here if it is async."""
+        """Call a function in the thread, or an async function in the caller's thread."""
         if self._inline or is_async(function):
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
@@ -237,13 +238,13 @@ class WorkThread:
                 ended_with.set_result(function(*args, **kwargs))
             except BaseException as error:
                 ended_with.set_exception(error)
-            with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(ended.set)
 
         self._jobs.put(job)
         if self._is_left:
             raise asyncio.CancelledError
-        if not self._is_started:  # only now, so that tools begin in the order of their calls
+        if not self._is_started:  # not earlier, so that tools start in call order
             self._is_started = True
             work = partial(copy_context().run, self._work)
             threading.Thread(target=work, name="tool thread", daemon=True).start()
@@ -253,11 +254,11 @@ class WorkThread:
             if not ended_with.done():
                 self._is_left = True
                 raise
-            cancel_this_task()  # it has ended just now: its result first, then the cancel
+            cancel_this_task()  # ended at the same time: return the result, then cancel
         return ended_with.result()
 
     def close(self) -> None:
-        """Let the thread end after what it has been given."""
+        """End the thread after the submitted functions."""
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -140,7 +140,7 @@ Alias = TypeAliasType("Alias", Annotated[str, Depends(plain)])
 
 @pytest.mark.parametrize("function", [current_agent, current_call])
 def test_outside_a_tool_call_there_is_no_agent_and_no_call(function: Any) -> None:
-    with pytest.raises(LookupError, match="only inside a tool call"):
+    with pytest.raises(LookupError, match="inside a tool call"):
         function()
 
 

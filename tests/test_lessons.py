@@ -67,7 +67,7 @@ POINTS = r"""
 11 tool: 6 waffles take 2 eggs.
 11 user: Your context window is nearly full.
 11 -- after
-11 user: The conversation so far, summarized: 8 pancakes take 4 eggs, 6 waffles 2.
+11 user: Summary of the conversation so far: 8 pancakes take 4 eggs, 6 waffles 2.
 11 tool: 1 omelette takes 3 eggs.
 11 A waffle: 6 of them take 2 eggs.
 12 The test passed.\nI have 6.

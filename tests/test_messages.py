@@ -171,7 +171,7 @@ def test_records_can_be_in_a_set_whatever_the_provider_and_the_application_put_i
 
 
 def test_arguments_that_are_no_text_are_refused_where_the_call_is_made():
-    with pytest.raises(TypeError, match="arguments is text, such as json.dumps"):
+    with pytest.raises(TypeError, match="json.dumps"):
         ToolCall("1", "pay", {"amount": 5})
 
 
@@ -217,9 +217,9 @@ def test_usage_adds_up_and_counts_nothing_twice():
     "wrong", [{}, {"url": "u", "data": b"", "media_type": "image/png"}, {"data": b"x"}]
 )
 def test_parts_say_what_they_need(wrong):
-    with pytest.raises(ValueError, match="Part takes url=, or data= with its media_type="):
+    with pytest.raises(ValueError, match="Part takes .*url=.*data=.*media_type="):
         FilePart(**wrong)
-    with pytest.raises(TypeError, match="content is text, or TextPart"):
+    with pytest.raises(TypeError, match="content .*TextPart"):
         UserMessage([{"type": "text"}])
 
 

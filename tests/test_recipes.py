@@ -89,7 +89,7 @@ intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n
 llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
 many_agents_at_once: 100
-one_run: I may only look. | Mended. | There are: look.
+one_run: I may only look. | Mended. | Available tools: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
@@ -564,8 +564,8 @@ def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
     for head, words in {
         "": "name is missing: write 'name: ...'",
         "name: a": "description is missing",
-        f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. There are: note",
-        f"{ab}\nmodel: big": "model: There is no model 'big'. There are: inherit",
+        f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. Available tools: note",
+        f"{ab}\nmodel: big": "model: There is no model 'big'. Available tools: inherit",
     }.items():
         (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
         with pytest.raises(ValueError, match=f"broken.md: .*{words}"):

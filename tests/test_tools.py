@@ -334,7 +334,7 @@ def test_arguments_that_json_does_not_have_are_no_null() -> None:
 
     for number in ("NaN", "Infinity", "-Infinity"):
         text = f'{{"seconds": {number}}}'
-        assert "this is not valid JSON" in problem(wait, text)
+        assert "invalid JSON" in problem(wait, text)
         assert ToolCall("1", "wait", text).parsed is None
 
 
@@ -576,7 +576,7 @@ def test_parts_stay_parts() -> None:
 
 def test_a_long_result_loses_its_middle() -> None:
     assert to_content("a" * 60 + "b" * 123_456 + "c" * 60, 120) == (
-        "a" * 60 + "\n[... 123,456 characters left out ...]\n" + "c" * 60
+        "a" * 60 + "\n[... 123,456 characters omitted ...]\n" + "c" * 60
     )
     assert to_content("x" * 120, 120) == "x" * 120
 
@@ -586,8 +586,8 @@ def test_the_limit_holds_for_all_texts_of_a_result_together() -> None:
     assert not isinstance(content, str)
     assert len(text_of(content)) < 100_200
     assert content[0] == TextPart("x" * 99_000)
-    assert text_of(content[1:2]).endswith("[... 98,000 characters left out ...]\n" + "x" * 500)
-    assert content[2:] == (TextPart("[98 more parts were left out: the result is too large.]"),)
+    assert text_of(content[1:2]).endswith("[... 98,000 characters omitted ...]\n" + "x" * 500)
+    assert content[2:] == (TextPart("[98 more parts omitted: the result is too large.]"),)
 
 
 @pytest.mark.parametrize(
@@ -603,7 +603,7 @@ def test_a_result_has_images_up_to_a_size(count: int, size: int, kept: int) -> N
     images = [ImagePart(data=b"x" * size, media_type="image/png")] * count
     content = to_content([*images, "the end"], 100)
     assert [part for part in content if isinstance(part, ImagePart)] == images[:kept]
-    left_out = f"[{count - kept} more parts were left out: the result is too large.]"
+    left_out = f"[{count - kept} more parts omitted: the result is too large.]"
     texts = [part.text for part in content if isinstance(part, TextPart)]
     assert texts == (["the end", left_out] if kept < count else ["the end"])
 
@@ -615,7 +615,7 @@ def test_an_image_in_its_url_weighs_as_much_and_a_text_that_fills_the_limit_is_t
     content = to_content(["x" * 10, image, "y"], 10)
     assert content == (
         TextPart("x" * 10),
-        TextPart("[2 more parts were left out: the result is too large.]"),
+        TextPart("[2 more parts omitted: the result is too large.]"),
     )
 
 

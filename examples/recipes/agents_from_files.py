@@ -88,7 +88,9 @@ def discover_agents(
         model = head.get("model", "inherit")
         if model not in known_models:
             names = ", ".join(known_models)
-            raise ValueError(f"{path}: model: There is no model {model!r}. There are: {names}.")
+            raise ValueError(
+                f"{path}: model: There is no model {model!r}. Available tools: {names}."
+            )
         own_tools = None
         if "tools" in head:
             try:

@@ -84,7 +84,7 @@ def test_the_lessons_name_the_records_where_it_can_be_seen():
         texts.append("\n".join(str(data["messages"][place].get("content")) for place in seen))
     for name, words in (
         ("10_ephemeral", "An older result"),
-        ("11_compaction", "The conversation so far, summarized"),
+        ("11_compaction", "Summary of the conversation so far"),
         ("13_sessions", "this call had started and its outcome is unknown"),
     ):
         lesson = (LESSONS / f"{name}.py").read_text(encoding="utf-8")

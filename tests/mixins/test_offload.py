@@ -95,7 +95,7 @@ class TestOffload(test_loop.TestLoop):
         first, second = agent.messages[2].content
         assert second == image
         assert first.text.endswith("z" * 100)
-        assert "left out" in first.text
+        assert "omitted" in first.text
         assert (tmp_path / name_in(agent)).read_text() == "a" * 9000 + "\n" + "z" * 9000
 
     async def test_a_name_that_is_not_ours_reads_nothing(self, tmp_path):
@@ -144,7 +144,7 @@ class TestOffload(test_loop.TestLoop):
         agent = Offload(llm=ScriptedModel(call("long"), "ok"), tools=[long])
         await agent.fork(offload_dir=tmp_path / "file").query("x")
         text = shown(agent.llm.requests[1])[-1]
-        assert "characters left out" in text
+        assert "characters omitted" in text
         assert 8_000 < len(text) < 8_100
         assert "result of long is truncated" in caplog.text
 

@@ -193,7 +193,7 @@ async def test_a_reply_without_a_message_is_asked_for_again(body, streaming):
         (Reply(finish="MALFORMED_FUNCTION_CALL"), "no tool named 'malformed_function_call'"),
         (Reply("So", finish="TOO_MANY_TOOL_CALLS"), "no tool named 'too_many_tool_calls'"),
         (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("zzz", {})]), "no tool named 'zzz'"),
-        (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("clock", {})]), "not valid JSON"),
+        (Reply(finish="UNEXPECTED_TOOL_CALL", calls=[("clock", {})]), "invalid JSON"),
     ],
 )
 async def test_a_call_that_gemini_finds_wrong_is_an_error_result_and_the_run_goes_on(

@@ -129,7 +129,7 @@ async def test_an_answer_may_be_an_image_and_a_long_one_loses_its_middle():
     agent.answer(question.id, "x" * 1000)
     assert (await agent.run()).text == "ok"
     assert results(agent)[0] == "Here:"
-    assert "900 characters left out" in results(agent)[1]
+    assert "900 characters omitted" in results(agent)[1]
 
 
 async def test_an_answer_to_what_does_not_wait_is_an_error_that_says_why():

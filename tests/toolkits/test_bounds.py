@@ -20,7 +20,7 @@ EXPECTED = {  # a bomb -> a word of the text that the model receives
     "a_server_that_answers_with_300_000_parts": "299,000 more parts",
     "a_server_that_answers_with_150_mb": "effects",
     "forty_background_commands_that_print": "bash_kill",
-    "a_hook_with_a_long_reason": "left out",
+    "a_hook_with_a_long_reason": "omitted",
 }
 
 

@@ -116,7 +116,7 @@ class TestToolSearch(test_loop.TestLoop):
     async def test_a_tool_is_called_only_after_it_was_found(self):
         llm = ScriptedModel(call(CREATE), "No.")
         await Searcher(llm=llm, tools=[here]).query("x")
-        assert llm.requests[1].messages[-1].text.endswith("There are: here, search_tools.")
+        assert llm.requests[1].messages[-1].text.endswith("Available tools: here, search_tools.")
 
     async def test_a_tool_that_is_gone_is_not_offered(self):
         agent = Searcher(llm=ScriptedModel(search(CREATE), "Found."), tool_search=exact)
