@@ -383,6 +383,19 @@ class RunEnd(Mark):
 
 
 @frozen
+class Withheld(Mark):
+    """A gate refused the message at this `index` of the log: no model receives the message."""
+
+    index: int
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        message = change.old[self.index]
+        if not any(record is message for record in change.new):
+            return None
+        return replace(self, index=change.position(self.index))
+
+
+@frozen
 class ToolStart(Mark):
     """The function of a call is about to run. From now on the call may have had effects."""
 

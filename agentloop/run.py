@@ -158,7 +158,7 @@ class Run:
         if prompt is None:
             if not can_continue(agent.messages):
                 raise ValueError(
-                    "nothing to continue: the last message is the model's. "
+                    "nothing to continue: no message awaits a reply of the model. "
                     "Give run() a prompt, such as 'Go on.'"
                 )
         elif not (prompt.strip() if isinstance(prompt, str) else prompt):

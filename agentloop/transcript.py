@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Literal, Self, TypeGuard
+from typing import Literal, Self, TypeGuard, cast
 
 from .messages import (
     Ask,
@@ -30,6 +30,7 @@ from .messages import (
     ToolStart,
     Usage,
     UserMessage,
+    Withheld,
 )
 
 Records = Sequence[Record | Message]
@@ -79,6 +80,7 @@ class Conversation(Fold):
     states: a CallState for each call, by call id.
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
+    withheld: `id(message)` of each message that a gate refused; the view omits them.
     stop_reason: the stop reason of the newest run; "" for a running or killed run, None without a
         run.
     """
@@ -90,6 +92,8 @@ class Conversation(Fold):
         self.states: dict[str, CallState] = {}
         self.requests: list[RequestRecord] = []
         self.run: list[Record | Message] = []
+        self.withheld: set[int] = set()
+        self._summary_at: int | None = None
         self._begin_view()
 
     @property
@@ -108,8 +112,12 @@ class Conversation(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         self._note(record)
         if isinstance(record, Summary):
+            self._summary_at = at
+        if isinstance(record, Withheld):
+            self.withheld.add(id(self.log[record.index]))
+        if isinstance(record, Summary | Withheld):
             self._begin_view()
-            for kept in summarized(self.log[:at], record):
+            for kept in in_view(self.log[: at + 1], self._summary_at):
                 self._show(kept)
         else:
             self._show(record)
@@ -161,7 +169,7 @@ class Conversation(Fold):
                     self._messages[place.index] = place.fill(record)
                     self._open.remove(place)
                     break
-        elif isinstance(record, Message):
+        elif isinstance(record, Message) and id(record) not in self.withheld:
             self._messages.append(record)
 
 
@@ -191,6 +199,14 @@ def view(log: Records) -> list[Message]:
     repeated call ids are replaced by unique ids. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
+
+
+def in_view(log: Records, summary_at: int | None) -> Records:
+    """Return the records of a log that the view contains, given the index of the last Summary."""
+    if summary_at is None:
+        return log
+    summary = cast(Summary, log[summary_at])
+    return [*summarized(log[:summary_at], summary), *log[summary_at + 1 :]]
 
 
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:

@@ -57,6 +57,7 @@ from ..messages import (
     Summary,
     ToolCall,
     UserMessage,
+    Withheld,
     frozen,
 )
 from ..transcript import Fold, is_own
@@ -180,8 +181,14 @@ class Hooks(Gate, FiresHooks):
             if not is_same(answer.tool_input, data["tool_input"]):  # it judged other arguments
                 answers.append(await ask_hook(hook, data))
         verdict, reason, *_ = max(answers, key=attrgetter("verdict"), default=NOTHING)
-        if verdict or event == "UserPromptSubmit":
-            self.record(HookVerdict(event, verdict.name.lower(), reason))
+        mark = HookVerdict(event, verdict.name.lower(), reason)
+        if event == "UserPromptSubmit":
+            if mark.refuses:  # first, so that a kill between the two entries reveals nothing
+                index, _ = self.fold(Judged).waiting[0]
+                self.record(Withheld(index))
+            self.record(mark)
+        elif verdict:
+            self.record(mark)
         return verdict, reason
 
     async def context(self) -> list[Message]:
@@ -189,15 +196,12 @@ class Hooks(Gate, FiresHooks):
         judged = self.fold(Judged)
         if judged.newest is None:
             await self.fire_hooks("SessionStart", {"source": "startup"})
-        for prompt in judged.waiting:
+        for _, prompt in judged.waiting:
             await self.fire_hooks("UserPromptSubmit", {"prompt": prompt.text})
         judged = self.fold(Judged)
         if judged.newest and judged.newest.refuses:
             raise Stop("refused", judged.newest.reason)
-        messages = await super().context()
-        if not judged.refused:
-            return messages
-        return [message for message in messages if id(message) not in judged.refused]
+        return await super().context()
 
     async def call_model(self, request: Request) -> AssistantMessage:
         await self.fire_hooks("PreModel", {"purpose": request.purpose})
@@ -265,33 +269,28 @@ class Hooks(Gate, FiresHooks):
 class Judged(Fold):
     """What hooks have said of the user's prompts, in their order, and of the newest run's answer.
 
-    waiting: the prompts that the hooks were not asked about yet.
+    waiting: the prompts that the hooks have not judged yet, each with its index in the log.
     newest: what the hooks said of the newest prompt that they were asked about.
-    refused: the `id(prompt)` of each prompt that the hooks refused.
     stop: True if a hook at Stop gave a verdict in the newest run.
     session: the name of the newest run's session.
     """
 
-    waiting: tuple[UserMessage, ...] = ()
+    waiting: tuple[tuple[int, UserMessage], ...] = ()
     newest: HookVerdict | None = None
-    refused = frozenset[int]()
     stop = False
     session = ""
 
     def take(self, at: int, record: Record | Message) -> None:
         if is_own(record):
-            self.waiting += (record,)
+            self.waiting += ((at, record),)
         elif isinstance(record, RunStart):
             self.stop = False
             self.session = record.session
         elif isinstance(record, HookVerdict) and record.event == "Stop":
             self.stop = True
         elif isinstance(record, HookVerdict) and record.event == "UserPromptSubmit":
-            prompt, *waiting = self.waiting
-            self.waiting = tuple(waiting)
+            self.waiting = self.waiting[1:]
             self.newest = record
-            if record.refuses:
-                self.refused |= {id(prompt)}
 
 
 def about(call: ToolCall) -> JSON:

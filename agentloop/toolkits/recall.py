@@ -17,7 +17,7 @@ from typing import Annotated
 
 from ..depends import Depends, current_agent
 from ..loop import Loop
-from ..messages import AssistantMessage, Message, RunEnd
+from ..messages import AssistantMessage, Message
 from ..tools import tool
 from ..transcript import Conversation, Records, is_own
 
@@ -65,25 +65,21 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
 
 
 def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
-    """Return the texts in a log that are not shown: first what was said, then calls with results.
+    """Return the texts of a log that are not shown: first messages, then calls with results.
 
-    If a run was refused, the user's messages that no model has answered are left out: a gate may
-    have hidden them.
+    Prompts that a gate refused are omitted.
     """
+    conversation = Conversation(log).catch_up()
     seen = {id(message) for message in shown}
     texts = list[str]()
-    unanswered = list[str]()
     for record in log:
-        if is_own(record) and id(record) not in seen:
-            unanswered.append(f"user: {record.text}")
-        elif isinstance(record, RunEnd) and record.stop_reason == "refused":
-            unanswered.clear()
-        elif isinstance(record, AssistantMessage):
-            texts += unanswered
-            unanswered.clear()
-            if record.text and id(record) not in seen:
-                texts.append(f"assistant: {record.text}")
-    for state in Conversation(log).catch_up().states.values():
+        if id(record) in seen or id(record) in conversation.withheld:
+            continue
+        if is_own(record):
+            texts.append(f"user: {record.text}")
+        elif isinstance(record, AssistantMessage) and record.text:
+            texts.append(f"assistant: {record.text}")
+    for state in conversation.states.values():
         if state.result and state.call.name != recall.name and id(state.result) not in seen:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))
             texts.append(f"{state.call.name}: {arguments}\n{state.result.text}")

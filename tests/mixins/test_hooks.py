@@ -2,16 +2,31 @@
 
 import asyncio
 import json
+import random
 import runpy
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentloop import Agent, CompactionConfig, ScriptedModel, Session, ToolCall, UserMessage
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    MessageQueue,
+    ScriptedModel,
+    Session,
+    Stop,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from agentloop.messages import Withheld
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
+from agentloop.models.scripted import call
+from agentloop.toolkits.recall import recall
 
 from .. import mixins, test_loop
 from ..test_loop import shown
@@ -98,8 +113,10 @@ class TestHooks(test_loop.TestLoop):
         agent, _ = acting("Hello.", "Yes.")
         await agent.query("Hi")
         agent.hooks = [Hook("UserPromptSubmit", broken)]
-        for prompt in ("My key is k.", "My key is k.", None):
-            assert (await agent.run(prompt)).stop_reason == "refused"
+        for _ in range(2):
+            assert (await agent.run("My key is k.")).stop_reason == "refused"
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
         agent.hooks = []
         assert await agent.query("Hi again") == "Yes."
         assert shown(agent.llm.requests[-1]) == ["Hi", "Hello.", "Hi again"]
@@ -288,3 +305,55 @@ async def test_a_hook_gets_the_name_of_the_session_or_none(tmp_path):
         with Kept(llm=llm, hooks=hooks, session=session, session_dir=tmp_path) as agent:
             await agent.query("go")
     assert names == [None, "monday"]
+
+
+# ---- a refused prompt stays hidden
+
+
+class Steered(Hooks, MessageQueue, Agent): ...
+
+
+def no_secrets(data):
+    return {"decision": "deny"} if "SECRET" in data["prompt"] else None
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_no_model_and_no_recall_receives_a_refused_prompt(seed):
+    chance = random.Random(seed)
+    received = []
+
+    def reply(messages, tools):
+        received.extend(message.text for message in messages)
+        if chance.random() < 0.3:
+            agent.send(chance.choice(["fine", "SECRET sent"]))
+        if chance.random() < 0.3 and not isinstance(messages[-1], ToolMessage):
+            return call("recall", words="SECRET prompt fine user")
+        return "ok"
+
+    def new_agent(**settings):
+        hooks = [Hook("UserPromptSubmit", no_secrets)]
+        return Steered(llm=ScriptedModel(reply), tools=[recall], hooks=hooks, **settings)
+
+    agent = new_agent()
+    for number in range(12):
+        step = chance.choice(["run", "run", "run", "kill", "fork", "clear", "delete", "compact"])
+        if step == "run":
+            text = chance.choice(["fine", "SECRET prompt", "another prompt"])
+            await agent.run(f"{text} {number}")
+        elif step == "kill":  # after any record, and reopened
+            log = agent.log[: chance.randint(0, len(agent.log))]
+            agent = new_agent()
+            agent.log.replace(log)
+        elif step == "fork":
+            agent = agent.fork(chance.randint(0, len(agent.log)))
+        elif step == "clear":
+            agent.load_history(agent.messages)
+        elif step == "delete" and len(agent.log):
+            deleted = chance.choice(agent.log)
+            if not isinstance(deleted, Withheld):  # which is what hides the prompt
+                agent.log.replace(record for record in agent.log if record is not deleted)
+        elif agent.messages:
+            with suppress(Stop):  # the newest prompt is refused
+                await agent.compact()
+    assert received
+    assert not [text for text in received if "SECRET" in text]
