@@ -25,8 +25,8 @@ from agentloop.messages import (
 from agentloop.mixins.approval import AlwaysAllow, Consent, PlanApproved
 from agentloop.mixins.compaction import CutPoints
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
-from agentloop.mixins.hooks import HookVerdict, Judged
-from agentloop.mixins.limits import Spent
+from agentloop.mixins.hooks import HookHistory, HookVerdict
+from agentloop.mixins.limits import RunUsage
 from agentloop.mixins.loop_detection import Turns
 from agentloop.mixins.message_queue import Reminded, Sent, TurnsWithout, Unread
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
@@ -40,11 +40,11 @@ FOLDS = [
     (Pruning, 0.0, 0.0),
     (CutPoints,),
     (Consent,),
-    (Judged,),
+    (HookHistory,),
     (Unread,),
     (TurnsWithout, "hello"),
-    (Spent, None, "add"),
-    (Spent, lambda model, usage: usage.total_tokens),
+    (RunUsage, None, "add"),
+    (RunUsage, lambda model, usage: usage.total_tokens),
     (Turns, "skill"),
     (load("skills").ActiveSkill,),
     (TodoList,),

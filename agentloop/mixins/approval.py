@@ -1,4 +1,4 @@
-"""Decides over each call before it runs: by rules, by a mode, and by asking somebody.
+"""Approval of tool calls: by rule, by mode, or by a human reviewer.
 
 Copy with: the core, common/gate.py.
 
@@ -7,12 +7,13 @@ Copy with: the core, common/gate.py.
 
     result = await agent.run("Pay 5.")                   # "needs_approval", result.pending
     agent.decide(result.pending[0].id, "deny", note="Not today.")
-    result = await agent.run()                           # in another process too, from the session
+    result = await agent.run()                           # also in another process, with a session
 
-All calls of a turn are judged, and all asks answered, before any of them runs. What nothing and
-nobody clearly allows does not run, and the model reads why. `agent.pending` has what waits, after a
-restart too. A new prompt closes it, and it does not run. Each ask and each answer is a mark in the
-log. An answer is bound to a call's id, name and arguments, and counts once.
+Every call in a turn is evaluated, and every approval request answered, before any call runs. A call
+that is not explicitly allowed does not run, and the model is given the reason. `agent.pending`
+lists calls awaiting a decision and survives a restart; a new prompt cancels them. Approval requests
+and decisions are recorded in the log. A decision applies once, to one call id, name and argument
+list.
 """
 
 import re
@@ -32,24 +33,28 @@ from ..tools import Tool, find_tool
 from ..transcript import Fold
 from ..waiting import call_function, logger, wait_for
 
-# A text that a * may match in a rule that allows: nothing in it makes a second command, or leads to
-# a folder above.
+# Text that "*" may match in an "allow" rule: no shell metacharacters (which could start a second
+# command) and no ".." path segments.
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
 
 
 class Rule(NamedTuple):
-    """A verdict over calls of the tools that the glob `tool` names. The model reads the reason.
+    """A verdict for matching calls to tools whose names match the glob `tool`.
 
-    arguments: which of the calls; None is all. Either a glob for each of some arguments, or a
-        function that gets all arguments and returns a bool. They are those that the tool gets, with
-        defaults and as plain data: see `plain_arguments`. A `default_factory` runs once for the
-        rules and once more for the tool, so the two may see different values. In a rule that denies
-        or asks, a glob matches a list or an object if it matches anything in it, the keys too; it
-        is enough if it matches what the model wrote. In a rule that allows, a glob has to match all
-        of a list, never matches an object, and matches plain text only, so "git *" does not match
-        "git log; rm x". A name that is no argument of the tool counts as the text "": a mistyped
-        one denies nothing. A rule is no sandbox: a command that it lets run does whatever the
-        command's options can.
+    arguments: restricts the rule to some calls; None matches every call. Either a mapping of
+        argument names to globs, or a predicate that receives all arguments. Arguments are matched
+        after validation, with defaults filled in and converted to plain data (see
+        `plain_arguments`). A `default_factory` is called separately for the rules and for the
+        tool, so the two may see different values.
+        "deny" and "ask" rules match broadly: a glob matches a list or object if it matches any
+        key or value inside, in the validated or in the raw arguments. "allow" rules match
+        narrowly: a glob must match every list item, never matches an object, and "*" matches only
+        text without shell metacharacters, so "git *" does not match "git log; rm x".
+        Caution: an argument name that the tool does not have matches as "", so a misspelled name
+        in a "deny" rule denies nothing.
+    reason: shown to the model.
+
+    Rules are not a sandbox: an allowed command can do whatever its options permit.
     """
 
     verdict: Literal["allow", "ask", "deny"]
@@ -68,7 +73,7 @@ MODES = {
 
 @frozen
 class AlwaysAllow(Mark):
-    """Asks for a tool are answered with yes, as long as it is defined so: see `allow_always`."""
+    """A standing approval for a tool while its definition is unchanged: see `allow_always`."""
 
     tool: JSON = field(hash=False)
     arguments: Mapping[str, str] | None = field(default=None, hash=False)
@@ -76,11 +81,11 @@ class AlwaysAllow(Mark):
 
 @frozen
 class PlanApproved(Mark):
-    """Somebody said yes to the plan of this conversation."""
+    """The plan of this conversation was approved."""
 
 
 class Consent(Fold):
-    """What somebody has said yes to for good: calls, and the plan."""
+    """Standing approvals: of tools, and of the plan."""
 
     always: tuple[AlwaysAllow, ...] = ()
     has_plan = False
@@ -93,18 +98,18 @@ class Consent(Fold):
 
 
 class Approval(Gate):
-    """Lets a call run if a rule, the mode or somebody allows it.
+    """Runs a call only if a rule, the mode or a person allows it.
 
-    approval_mode: for calls that no rule matches. Those of tools with `read_only` run. The others
-        run too ("auto"), are asked for ("ask"), are denied ("readonly"), or are denied until
-        `approve_plan()` ("plan"): then they are asked for.
-    approval_rules: deny outranks ask, ask outranks allow. A rule that fails (its function
-        raises or returns no bool, or its argument is no plain data) counts where it asks or denies,
-        and does not where it allows.
-    approval_callback: called with a call and why it is asked for, async or not. It returns True, or
-        a text: that is a no, which the model reads. Anything else is a no too. Without a callback
-        the run ends with "needs_approval".
-    approval_timeout: how many seconds the callback may take; after that the call is denied.
+    approval_mode: applies to calls that no rule matches. Read-only tools always run. Other tools
+        run ("auto"), require approval ("ask"), are denied ("readonly"), or are denied until
+        `approve_plan()` and then require approval ("plan").
+    approval_rules: "deny" takes precedence over "ask", and "ask" over "allow". If evaluating a rule
+        fails (its predicate raises or does not return a bool, or an argument is not plain data),
+        a "deny" or "ask" rule matches and an "allow" rule does not.
+    approval_callback: a function, sync or async, called with the call and the reason approval is
+        required. Return True to allow the call, or a string to deny it with a message for the
+        model; any other value denies it. Without a callback the run ends with "needs_approval".
+    approval_timeout: seconds to wait for the callback before denying the call.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -115,33 +120,38 @@ class Approval(Gate):
     def decide(
         self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
     ) -> None:
-        """Answer for a call that waits; `run()` goes on with it.
+        """Allow or deny a call that awaits approval; `run()` then continues.
 
-        note: why, for the log. The model reads the note of a "deny".
-        by: who answers, for the log.
-        Raises ValueError that says why the call cannot be decided, and AgentBusy while a run goes
-        on.
+        note: the reason, recorded in the log; for "deny" it is also shown to the model.
+        by: who decided, for the log.
+
+        Raises ValueError if the call does not await approval, and AgentBusy during a run.
         """
         if self.waiting_call(call_id).ask is None:
-            raise ValueError(f"{call_id!r} waits for an answer, or for run(): answer() it")
+            raise ValueError(
+                f"call {call_id!r} does not require approval: use agent.answer() or run()"
+            )
         if verdict not in ("allow", "deny"):
-            raise ValueError(f"{verdict!r} is no verdict over {call_id!r}: say 'allow' or 'deny'")
+            raise ValueError(
+                f"invalid verdict {verdict!r} for call {call_id!r}: use 'allow' or 'deny'"
+            )
         self.record(Decision(call_id, verdict == "allow", note, by))
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
-        """Answer asks for this tool with yes, as long as its definition stays what it is.
+        """Approve this tool's calls from now on, until its definition changes.
 
-        arguments: a glob for each of some arguments, such as `{"command": "git log*"}`. For exactly
-            this text it is `{"command": glob.escape(text)}`.
-        Raises ToolError if there is no such tool.
+        arguments: a mapping of argument names to globs, such as `{"command": "git log*"}`. To match
+            one exact value, use `{"command": glob.escape(value)}`.
+
+        Raises ToolError if the tool does not exist.
         """
         definition = asdict(find_tool(tool, self.toolset()))
         self.record(AlwaysAllow(definition, arguments))
 
     def approve_plan(self) -> None:
-        """Say yes to the plan that the model has answered with, for this conversation.
+        """Approve the plan that the model has proposed in this conversation.
 
-        In the mode "plan", calls are asked for from now on.
+        In "plan" mode, calls require approval from now on instead of being denied.
         """
         self.record(PlanApproved())
 
@@ -162,22 +172,21 @@ class Approval(Gate):
         return judgment
 
     def _mode(self, tool: Tool) -> tuple[Verdict, str]:
-        """Return the verdict over calls of a tool that no rule is about, and why."""
+        """Return the verdict and reason for a tool whose call matches no rule."""
         mode = "auto" if tool.read_only else self.approval_mode
         if mode == "plan" and self.fold(Consent).has_plan:
             mode = "ask"
         return MODES[mode]
 
     async def _settle(self, judgment: Judgment, tool: Tool, arguments: JSON) -> Judgment:
-        """Return the judgment with the answer to an ask.
+        """Resolve an approval request: by an earlier decision, a standing approval or the callback.
 
-        The answer is an earlier decision, an `AlwaysAllow`, or that of the callback. Without any of
-        them the judgment waits.
+        If none applies, the returned judgment is waiting.
         """
         call = judgment.call
         state = self.conversation.states[call.id]
         if state.decision and state.asked == call and state.state in ("pending", "denied"):
-            return decided(judgment, state.decision)  # nobody asked again, or started it, since
+            return decided(judgment, state.decision)  # not requested again, and not started, since
         for mark in self.fold(Consent).always:
             if allows_always(mark, tool, arguments):
                 return replace(judgment, verdict=Verdict.ALLOW)
@@ -193,72 +202,73 @@ class Approval(Gate):
 
 
 def decided(judgment: Judgment, decision: Decision) -> Judgment:
-    """Return a judgment as somebody has decided."""
+    """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
     return replace(judgment, verdict=verdict, reason=decision.reason)
 
 
 def allows_always(mark: AlwaysAllow, tool: Tool, arguments: JSON) -> bool:
-    """Return True if a mark is about these arguments of a tool."""
+    """Return whether a standing approval covers these arguments."""
     is_same_tool = mark.tool.items() <= asdict(tool).items()  # an older mark has fewer options
     rule = Rule("allow", arguments=mark.arguments)
     return is_same_tool and matches(rule, tool.name, arguments, {})
 
 
 def matches(rule: Rule, name: str, arguments: JSON, written: JSON) -> bool:
-    """Return True if a rule is about this call, or fails and does not allow."""
+    """Return whether a rule applies to a call. A rule that fails applies unless it allows."""
     if not fnmatchcase(name, rule.tool):
         return False
     try:
-        found = finds(rule, arguments, written)
+        applies = rule_matches(rule, arguments, written)
     except Exception:
         logger.exception("a rule failed")
-        found = None
+        applies = None
     if rule.verdict == "allow":
-        return found is True
-    return found is not False
+        return applies is True
+    return applies is not False
 
 
-def finds(rule: Rule, arguments: JSON, written: JSON) -> object:
-    """Return True if a rule is about these arguments. Raises what its function raises.
+def rule_matches(rule: Rule, arguments: JSON, written: JSON) -> object:
+    """Return whether a rule matches the arguments. Propagates exceptions from its predicate.
 
-    written: the arguments as the model wrote them. A rule that denies or asks looks at them too:
-        they show what validation drops, such as a second alias of one field.
-    PydanticSerializationError: an argument is no plain data.
+    written: the raw arguments from the model. "deny" and "ask" rules match these too, because
+        validation may drop values such as a second alias of a field.
+
+    Raises PydanticSerializationError if an argument cannot be converted to plain data.
     """
     if callable(rule.arguments):
         return rule.arguments({**arguments})
     for name, glob in (rule.arguments or {}).items():
         value = to_jsonable_python(arguments.get(name, ""))
         if rule.verdict == "allow":
-            fits = fits_plainly(value, glob)
+            matched = matches_safely(value, glob)
         else:
-            fits = fits_somewhere([value, written.get(name, value)], glob)
-        if not fits:
+            matched = matches_anywhere([value, written.get(name, value)], glob)
+        if not matched:
             return False
     return True
 
 
-def fits_somewhere(value: Any, glob: str) -> bool:
-    """Return True if a glob matches a value, or anything in it, the keys of objects included."""
+def matches_anywhere(value: Any, glob: str) -> bool:
+    """Return whether a glob matches a value or anything nested in it, including object keys."""
     match value:
         case {**named} if named:
-            return fits_somewhere([*named, *named.values()], glob)
-        case [*inside] if inside:
-            return any(fits_somewhere(each, glob) for each in inside)
+            return matches_anywhere([*named, *named.values()], glob)
+        case [*items] if items:
+            return any(matches_anywhere(item, glob) for item in items)
         case _:
             text = str(value)
     return text == glob or fnmatchcase(text, glob)
 
 
-def fits_plainly(value: Any, glob: str) -> bool:
-    """Return True if a glob matches a plain text, or is the text itself, escaped or not.
+def matches_safely(value: Any, glob: str) -> bool:
+    """Return whether a glob matches text without metacharacters, or equals the text exactly.
 
-    It has to match all of a list, and never matches an object.
+    Every item of a list must match; an object never does.
     """
     match value:
-        case [*inside] if inside:
-            return all(fits_plainly(each, glob) for each in inside)
+        case [*items] if items:
+            return all(matches_safely(item, glob) for item in items)
         case _:
             text = str(value)
     if glob in (text, escape(text)):
@@ -267,36 +277,36 @@ def fits_plainly(value: Any, glob: str) -> bool:
 
 
 def plain_arguments(arguments: JSON) -> JSON:
-    """Return validated arguments as plain data: see `plain`.
+    """Convert validated arguments to plain data: see `to_plain_data`.
 
-    If the only argument is a pydantic model, which stands for the whole object, its fields are
-    arguments too, by name and by alias: {"message": Message(to="anna")} -> {"message": {"to":
-    "anna"}, "to": "anna"}.
+    If the only argument is a pydantic model, it represents the whole argument object. Its fields
+    are then added as arguments, by name and by alias: {"message": Message(to="anna")} becomes
+    {"message": {"to": "anna"}, "to": "anna"}.
     """
-    shown: JSON = plain(arguments)
+    plain: JSON = to_plain_data(arguments)
     match [*arguments.values()]:
         case [BaseModel() as model]:
-            named: JSON = plain(model)
-            for name, about in type(model).model_fields.items():
-                named[str(about.validation_alias or name)] = named[name]
-            return named | shown
+            named: JSON = to_plain_data(model)
+            for name, info in type(model).model_fields.items():
+                named[str(info.validation_alias or name)] = named[name]
+            return named | plain
         case _:
-            return shown
+            return plain
 
 
-def plain(value: Any) -> Any:
-    """Return a value with dicts for models and dataclasses, and lists for tuples.
+def to_plain_data(value: Any) -> Any:
+    """Convert models and dataclasses to dicts, and tuples to lists, recursively.
 
-    The values are those of the attributes. A serializer of a model's own does not change them.
+    Attribute values are used as they are; custom serializers are bypassed.
     """
     match value:
         case BaseModel():
-            return plain((value.model_extra or {}) | vars(value))
+            return to_plain_data((value.model_extra or {}) | vars(value))
         case _ if is_dataclass(value):
-            return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+            return {item.name: to_plain_data(getattr(value, item.name)) for item in fields(value)}
         case {**named}:
-            return {name: plain(each) for name, each in named.items()}
-        case [*inside]:
-            return [plain(each) for each in inside]
+            return {name: to_plain_data(item) for name, item in named.items()}
+        case [*items]:
+            return [to_plain_data(item) for item in items]
         case _:
             return value

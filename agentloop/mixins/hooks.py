@@ -1,4 +1,4 @@
-"""Runs your functions at certain points: before and after tools, prompts, answers.
+"""Hooks: functions that run before and after prompts, model requests, tools and results.
 
 Copy with: the core, common/gate.py, common/subagents.py.
 
@@ -9,11 +9,11 @@ Copy with: the core, common/gate.py, common/subagents.py.
             return {"decision": "deny", "reason": "Nothing is pushed on Fridays."}
 
     agent = MyAgent(llm=llm, hooks=[Hook("PreToolUse", no_pushes, "bash")])
-    await agent.fire_hooks("SessionEnd", {})               # when you are done: nobody else knows
+    await agent.fire_hooks("SessionEnd", {})               # at the end, which only you know
 
-Events have the names that people know from Claude Code; PreModel and PostModel are added here. A
-recipe, claude_code_hooks.py, reads its settings and runs the commands in them. These are the places
-of a middleware, here and as a seam (a method that you override):
+Events have the names of Claude Code's hooks, plus PreModel and PostModel. The recipe
+claude_code_hooks.py reads Claude Code's settings and runs their commands. The usual positions of a
+middleware, as events and as seams (methods to override):
 
     | before the agent | SessionStart, UserPromptSubmit | `context`    |
     | after the agent  | Stop, SessionEnd               | `finish`     |
@@ -22,10 +22,10 @@ of a middleware, here and as a seam (a method that you override):
     | before a tool    | PreToolUse, SubagentStart      | `judge` of `Gate` |
     | after a tool     | PostToolUse, PostToolUseFailure, SubagentStop | `call_tools` |
 
-PostToolUse and PostToolUseFailure run when all calls of the turn have their results in the log.
+PostToolUse and PostToolUseFailure run after all calls of the turn have results in the log.
 
-A gate (PreToolUse, UserPromptSubmit) that fails in any way denies. Any other hook that fails stops
-nothing. What the hooks of an event decided, or why one failed, is a mark in the log: HookVerdict.
+A failing gate (PreToolUse, UserPromptSubmit) denies. Other failing hooks stop nothing. The verdict
+of an event's hooks, or their failure, is recorded in the log as a HookVerdict.
 """
 
 import json
@@ -77,12 +77,12 @@ HookEvent = Literal[
     "SubagentStop",
     "PostCompact",
 ]
-# What a matcher is compared with: an event has one of these fields, or none.
+# The field that a matcher is compared with; an event has at most one of them.
 MATCHED = ("tool_name", "agent_type", "source", "reason", "trigger")
 MAX_TEXT = 10_000  # characters of a `reason` and of an `additionalContext`
-# A matcher of these characters is a list of exact names.
+# A matcher with only these characters is a list of exact names.
 EXACT_NAMES = re.compile(r"[A-Za-z0-9_ ,|-]*")
-VERDICTS = {  # any other word is a "deny"
+VERDICTS = {  # any other decision is a "deny"
     "": Verdict.NONE,
     "allow": Verdict.ALLOW,
     "ask": Verdict.ASK,
@@ -91,21 +91,21 @@ VERDICTS = {  # any other word is a "deny"
 
 @dataclasses.dataclass
 class Hook:
-    """A function that runs at an event, async or not.
+    """A plain or async function that runs at an event.
 
-    It gets a dict: `hook_event_name`, `session_id`, `cwd`, and by event `tool_name`, `tool_input`,
-    `tool_use_id`, `tool_response`, `prompt` and more. It returns None, or a dict of these keys,
-    each of them optional:
+    The function receives a dict with `hook_event_name`, `session_id`, `cwd`, and, depending on the
+    event, `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It
+    returns None, or a dict with these optional keys:
 
-    decision: "allow", "ask" or "deny". "block" means "deny", and at Stop that the run goes on.
-    reason: what the model reads of a "deny".
-    updatedInput: the arguments to call the tool with, an object. None changes nothing. The function
-        may change `tool_input` in place as well.
-    additionalContext: what the model is told in any case, from its next request on.
+    decision: "allow", "ask" or "deny". "block" means "deny"; at Stop it continues the run.
+    reason: returned to the model with a "deny".
+    updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
+        also change `tool_input` in place.
+    additionalContext: text that is added for the model, from the next request on.
 
-    matcher: a tool's name, a list as in "write|edit" or "write, edit", or a regular expression for
-        a part of the name: see `fires_for`. "" and "*" are all tools. Other events compare it with
-        the name of a sub-agent, the source of a session, or what else `MATCHED` lists.
+    matcher: a tool name, a list as in "write|edit" or "write, edit", or a regular expression that
+        matches a part of the name: see `fires_for`. "" and "*" match all tools. Other events
+        compare the name of a sub-agent, the source of a session, or another field of `MATCHED`.
     timeout: in seconds.
     """
 
@@ -115,8 +115,8 @@ class Hook:
     timeout: PositiveFloat = 10.0
 
 
-class Said(BaseModel, strict=True, extra="forbid"):
-    """What a hook returns."""
+class HookOutput(BaseModel, strict=True, extra="forbid"):
+    """The return value of a hook."""
 
     decision: str = ""
     reason: str = ""
@@ -124,8 +124,8 @@ class Said(BaseModel, strict=True, extra="forbid"):
     additionalContext: str = ""
 
 
-class Answer(NamedTuple):
-    """What a hook says, as we read it. `tool_input`: the arguments to call the tool with."""
+class HookResult(NamedTuple):
+    """The parsed output of a hook. `tool_input` contains the arguments for the call."""
 
     verdict: Verdict
     reason: str = ""
@@ -133,12 +133,12 @@ class Answer(NamedTuple):
     context: str = ""
 
 
-NOTHING = Answer(Verdict.NONE)
+NO_OPINION = HookResult(Verdict.NONE)
 
 
 @frozen
 class HookVerdict(Mark):
-    """What the hooks of an event said together. `verdict`: the name of a Verdict in lower case."""
+    """The combined verdict of an event's hooks: the name of a Verdict in lower case."""
 
     event: str
     verdict: str
@@ -146,61 +146,57 @@ class HookVerdict(Mark):
 
     @property
     def refuses(self) -> bool:
-        """Return whether this is a no."""
+        """Return whether the verdict refuses."""
         return self.verdict in ("ask", "broken", "deny")
 
 
 class Hooks(Gate, FiresHooks):
-    """Runs hooks, one after the other, each with the arguments that the one before has made.
+    """Runs hooks in order, each with the arguments returned by the previous hook.
 
-    A hook that judged other arguments than those that will run is asked again. The second answer
-    can only make the verdict stricter. An "ask" about a call goes to Approval; without that mixin,
-    and about a prompt, it is a no.
+    A hook that judged arguments other than the final ones runs again; its second verdict can only
+    be stricter. An "ask" for a call requires approval by Approval. Without Approval, and for a
+    prompt, "ask" denies.
 
-    hooks: each made with `Hook(...)`.
+    hooks: `Hook(...)` objects.
     """
 
     hooks: Sequence[Hook] = ()
 
     async def fire_hooks(self, event: HookEvent, data: JSON) -> tuple[Verdict, str]:
-        """Run the hooks of an event; return the strictest verdict and its reason.
+        """Run the hooks of an event. Return the strictest verdict and its reason.
 
-        The hooks may change `data["tool_input"]`. The verdict of a hook that failed is BROKEN.
+        The hooks may change `data["tool_input"]`. The verdict of a failed hook is BROKEN.
         """
-        session = self.fold(Judged).session or None
+        session = self.fold(HookHistory).session or None
         data |= {"hook_event_name": event, "session_id": session, "cwd": os.getcwd()}
         hooks = [hook for hook in self.hooks if hook.event == event]
-        answers = list[Answer]()
+        results = list[HookResult]()
         for hook in hooks:
-            answer = await ask_hook(hook, data)
-            answers.append(answer)
-            data["tool_input"] = answer.tool_input
-            if answer.context:
-                self.add_note(answer.context)
-        for hook, answer in zip(hooks, answers[:], strict=True):
-            if not is_same(answer.tool_input, data["tool_input"]):  # it judged other arguments
-                answers.append(await ask_hook(hook, data))
-        verdict, reason, *_ = max(answers, key=attrgetter("verdict"), default=NOTHING)
-        mark = HookVerdict(event, verdict.name.lower(), reason)
-        if event == "UserPromptSubmit":
-            if mark.refuses:  # first, so that a kill between the two entries reveals nothing
-                index, _ = self.fold(Judged).waiting[0]
-                self.record(Withheld(index))
-            self.record(mark)
-        elif verdict:
-            self.record(mark)
+            result = await run_hook(hook, data)
+            results.append(result)
+            data["tool_input"] = result.tool_input
+            if result.context:
+                self.add_note(result.context)
+        for hook, result in zip(hooks, results[:], strict=True):
+            if not is_same(result.tool_input, data["tool_input"]):  # judged other arguments
+                results.append(await run_hook(hook, data))
+        verdict, reason, *_ = max(results, key=attrgetter("verdict"), default=NO_OPINION)
+        if verdict or event == "UserPromptSubmit":
+            self.record(HookVerdict(event, verdict.name.lower(), reason))
         return verdict, reason
 
     async def context(self) -> list[Message]:
-        await super().context()  # which may take in a message that was sent
-        judged = self.fold(Judged)
-        if judged.newest is None:
+        await super().context()  # may add a message that was sent
+        history = self.fold(HookHistory)
+        if history.newest is None:
             await self.fire_hooks("SessionStart", {"source": "startup"})
-        for _, prompt in judged.waiting:
+        for _, prompt in history.waiting:
             await self.fire_hooks("UserPromptSubmit", {"prompt": prompt.text})
-        judged = self.fold(Judged)
-        if judged.newest and judged.newest.refuses:
-            raise Stop("refused", judged.newest.reason)
+        history = self.fold(HookHistory)
+        for index in history.refused:
+            self.record(Withheld(index))
+        if history.newest and history.newest.refuses:
+            raise Stop("refused", history.newest.reason)
         return await super().context()
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -223,7 +219,7 @@ class Hooks(Gate, FiresHooks):
 
     async def _fire_before(self, judgment: Judgment) -> Judgment:
         """Return the judgment with the verdict of the PreToolUse hooks and their arguments."""
-        data = about(judgment.call)
+        data = data_of(judgment.call)
         before = data["tool_input"]
         judgment = judgment.or_stricter(*await self.fire_hooks("PreToolUse", data))
         if not is_same(data["tool_input"], before):
@@ -240,42 +236,44 @@ class Hooks(Gate, FiresHooks):
         return result
 
     async def _fire_after(self, calls: Sequence[ToolCall]) -> None:
-        """Run the hooks that come after a tool, for each of these calls that has run."""
+        """Run the hooks after a tool, for each call that has run."""
         for call in calls:
             judgment = self._judgments.get(call.id)
-            done = self.conversation.states[call.id].result
-            if judgment is None or done is None or judgment.denies:
+            message = self.conversation.states[call.id].result
+            if judgment is None or message is None or judgment.denies:
                 continue
-            event: HookEvent = "PostToolUseFailure" if done.is_error else "PostToolUse"
-            data = about(judgment.call) | {"tool_response": done.text}
+            event: HookEvent = "PostToolUseFailure" if message.is_error else "PostToolUse"
+            data = data_of(judgment.call) | {"tool_response": message.text}
             verdict, reason = await self.fire_hooks(event, data)
-            if verdict == Verdict.DENY and reason:  # too late, but the model reads why
+            if verdict == Verdict.DENY and reason:  # too late to deny the call
                 self.add_note(reason)
 
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
         if answer and answer.stop_reason in ("completed", "done"):
             data = {
-                "stop_hook_active": self.fold(Judged).stop,
+                "stop_hook_active": self.fold(HookHistory).stop,
                 "last_assistant_message": answer.text,
             }
             verdict, reason = await self.fire_hooks("Stop", data)
             if verdict == Verdict.DENY:
-                self.nudge(reason or "Go on.")
+                self.nudge(reason or "Continue.")
                 return None
         return answer
 
 
-class Judged(Fold):
-    """What hooks have said of the user's prompts, in their order, and of the newest run's answer.
+class HookHistory(Fold):
+    """The verdicts of hooks on the user's prompts, in order, and on the newest run's answer.
 
     waiting: the prompts that the hooks have not judged yet, each with its index in the log.
-    newest: what the hooks said of the newest prompt that they were asked about.
-    stop: True if a hook at Stop gave a verdict in the newest run.
-    session: the name of the newest run's session.
+    refused: the indexes of refused prompts without a Withheld entry.
+    newest: the verdict on the newest judged prompt.
+    stop: whether a Stop hook gave a verdict in the newest run.
+    session: the session name of the newest run.
     """
 
     waiting: tuple[tuple[int, UserMessage], ...] = ()
+    refused: tuple[int, ...] = ()
     newest: HookVerdict | None = None
     stop = False
     session = ""
@@ -289,22 +287,27 @@ class Judged(Fold):
         elif isinstance(record, HookVerdict) and record.event == "Stop":
             self.stop = True
         elif isinstance(record, HookVerdict) and record.event == "UserPromptSubmit":
-            self.waiting = self.waiting[1:]
+            judged, self.waiting = self.waiting[:1], self.waiting[1:]
             self.newest = record
+            if record.refuses:
+                self.refused += tuple(index for index, _ in judged)
+        elif isinstance(record, Withheld):
+            self.refused = tuple(index for index in self.refused if index != record.index)
 
 
-def about(call: ToolCall) -> JSON:
-    """Return what a hook gets to know of a call. Arguments that are no JSON object come as text."""
-    given = call.arguments if call.parsed is None else call.parsed
-    return {"tool_name": call.name, "tool_input": given, "tool_use_id": call.id}
+def data_of(call: ToolCall) -> JSON:
+    """Return the data of a call for a hook. Arguments other than a JSON object stay text."""
+    arguments = call.arguments if call.parsed is None else call.parsed
+    return {"tool_name": call.name, "tool_input": arguments, "tool_use_id": call.id}
 
 
 def fires_for(matcher: str, name: str) -> bool:
-    """Return True if a matcher is about this name, by the rules of Claude Code.
+    """Return whether a matcher matches a name, by the rules of Claude Code.
 
-    "" and "*" are about all names. Letters, digits, _, -, spaces, commas and | are exact names,
-    with | or a comma between them. Anything else is a regular expression for a part of the name.
-    Upper and lower case differ. See code.claude.com/docs/en/hooks, "Matcher patterns".
+    "" and "*" match all names. A matcher of letters, digits, _, -, spaces, commas and | is a list
+    of exact names, separated by | or commas. Any other matcher is a regular expression that matches
+    a part of the name. Matching is case-sensitive. See code.claude.com/docs/en/hooks, "Matcher
+    patterns".
     """
     if matcher in ("", "*"):
         return True
@@ -316,48 +319,48 @@ def fires_for(matcher: str, name: str) -> bool:
 # ---- one hook
 
 
-async def ask_hook(hook: Hook, data: JSON) -> Answer:
-    """Return what a hook says if its matcher is about this; BROKEN if it fails or is too slow."""
-    given = data.get("tool_input")
-    own = deepcopy(data)  # a function may change it in place, which counts as updatedInput
+async def run_hook(hook: Hook, data: JSON) -> HookResult:
+    """Return the result of a hook if its matcher matches; BROKEN after a failure or a timeout."""
+    before = data.get("tool_input")
+    own = deepcopy(data)  # a change in place counts as updatedInput
     try:
-        said = None
-        if is_about(hook, data):
-            said = await wait_for(hook.timeout, call_function(hook.function, own), grace=0)
+        output = None
+        if is_matched(hook, data):
+            output = await wait_for(hook.timeout, call_function(hook.function, own), grace=0)
         changed: object = own.get("tool_input")
-        if changed is None:  # the function took it out
-            changed = given
-        if changed != given and changed.__class__ is not dict:
-            raise TypeError("tool_input has to be a dict")
-        return read_answer(said, changed)
+        if changed is None:  # removed by the function
+            changed = before
+        if changed != before and changed.__class__ is not dict:
+            raise TypeError("tool_input must be a dict")
+        return read_output(output, changed)
     except (Exception, CancelledError) as error:
         if was_cancelled(error):
             raise
         logger.exception("a hook at %s failed", hook.event)
-        return Answer(Verdict.BROKEN, f"A hook failed: {error!r:.200}", given)
+        return HookResult(Verdict.BROKEN, f"A hook failed: {error!r:.200}", before)
 
 
-def is_about(hook: Hook, data: JSON) -> bool:
-    """Return True if a hook's matcher is about what has happened."""
+def is_matched(hook: Hook, data: JSON) -> bool:
+    """Return whether a hook's matcher matches the event."""
     names = [data[key] for key in MATCHED if key in data]
     return not names or fires_for(hook.matcher, names[0])
 
 
-def read_answer(said: object, tool_input: object) -> Answer:
-    """Read what a hook says.
+def read_output(value: object, tool_input: object) -> HookResult:
+    """Return the result for the return value of a hook.
 
-    Raises ValueError if it is not of the form that `Hook` describes, or if the arguments are no
-    JSON.
+    Raises ValueError for a value other than `Hook` describes, and for arguments without a JSON
+    form.
     """
-    answer = Said.model_validate({} if said is None else said)
-    if answer.updatedInput is not None:
-        tool_input = answer.updatedInput
+    output = HookOutput.model_validate({} if value is None else value)
+    if output.updatedInput is not None:
+        tool_input = output.updatedInput
     tool_input = from_json(to_json(tool_input), allow_inf_nan=False)
-    verdict = VERDICTS.get(answer.decision, Verdict.DENY)
-    context = clip(answer.additionalContext, MAX_TEXT)
-    return Answer(verdict, clip(answer.reason, MAX_TEXT), tool_input, context)
+    verdict = VERDICTS.get(output.decision, Verdict.DENY)
+    context = clip(output.additionalContext, MAX_TEXT)
+    return HookResult(verdict, clip(output.reason, MAX_TEXT), tool_input, context)
 
 
 def is_same(one: object, other: object) -> bool:
-    """Return True if two values are the same JSON: Python's == takes 1 for True and for 1.0."""
+    """Return whether two values are equal as JSON. In Python, 1 equals True and 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -1,15 +1,15 @@
-"""Ends a run at a limit of requests, tokens, money, time, tool calls, or failures of one tool.
+"""Limits of a run: requests, tokens, cost, time, tool calls, and failures of one tool.
 
 Copy with: the core, common/prices.py.
 
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"
 
-All is counted in the log, from the run's RunStart on. A message that is sent into the run resets
-nothing. Side requests count, too: those for summaries, failed attempts that may cost, and those of
-sub-agents. A `run()` that goes on after a limit or a restart is a new run and counts from zero:
-`run("Say briefly what you have done.")` asks for a summary. The tokens of a request are known only
-from its reply, so the request that reaches a limit of tokens or money may go beyond it.
+Usage is computed from the log since the RunStart. A message sent during the run resets nothing.
+Side requests count: summaries, failed attempts that may be billed, and requests of sub-agents. A
+`run()` after a limit or a restart is a new run and counts from zero: `run("Summarize your work.")`
+requests a summary. The tokens of a request are known only from its reply, so the request that
+reaches a limit of tokens or cost may exceed the limit.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ from ..messages import (
 from ..transcript import Fold, Records, is_request, placeholder_result
 from ..waiting import T, is_cancelled, wait_for
 
-NOT_RUN = "Not run: the limit of {} is reached. If the run goes on and needs this call, ask again."
+NOT_RUN = "Not run: the limit of {} is reached. If the run continues, repeat the call if needed."
 NO_PRICE = (
-    "max_cost: the price of {0!r} is not known. Install genai-prices, or set "
-    "prices={{{0!r}: Price(input=..., output=...)}}, which is money for a million tokens"
+    "max_cost: unknown price of {0!r}. Install genai-prices, or set "
+    "prices={{{0!r}: Price(input=..., output=...)}} with prices per million tokens"
 )
 REPORT = (
-    "Stopped at max_{}={}. Used until then: requests {requests}, tokens {tokens:,}, tool calls "
+    "Stopped at max_{}={}. Usage: requests {requests}, tokens {tokens:,}, tool calls "
     "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
 )
-IN_A_TURN = ("seconds", "tokens", "cost")  # these are checked before each call, too
+IN_A_TURN = ("seconds", "tokens", "cost")  # also checked before each call
 
 
 class Limits(Priced):
-    """Ends a run that has reached a limit, before its next request. None is no limit.
+    """Ends a run at a limit, before the next request. None means unlimited.
 
-    A call that a limit keeps from running has a result that says so.
+    The result of a call that a limit prevents names the limit.
 
-    max_requests: model requests, side requests included.
-    max_tokens: input and output tokens of all requests together.
-    max_cost: money, in the currency of `prices`: US dollars without them. If the price of the model
-        is not known, that is an error before the first request; if that of a sub-agent is not
-        known, the run ends after its request.
-    max_seconds: seconds since the run began. A request or a call that is under way is stopped then.
-    max_tool_calls: calls that run. Further calls do not run, and the model reads why. Calls that an
-        earlier run left open are not counted.
-    max_tool_failures: failures of one tool in a row, in the order of their results. A call that did
-        not run, because it was denied for example, counts as one.
-    limit_exempt: names of tools whose calls do not count. They run even if a limit other than
-        `max_seconds` is reached, as a done tool has to.
+    max_requests: model requests, including side requests.
+    max_tokens: input and output tokens of all requests.
+    max_cost: cost in the currency of `prices`, by default US dollars. An unknown price of the model
+        is an error before the first request; an unknown price of a sub-agent's model ends the run
+        after its request.
+    max_seconds: seconds since the start of the run. Running requests and calls are stopped.
+    max_tool_calls: calls that run. Further calls do not run, and the reason is returned to the
+        model. Calls that an earlier run left open are not counted.
+    max_tool_failures: consecutive failures of one tool, in the order of the results. A call that
+        did not run, for example because it was denied, counts as a failure.
+    limit_exempt: names of tools whose calls do not count. They run even at a limit, except
+        `max_seconds`, so that a done tool can end the run.
     """
 
     max_requests: PositiveInt | None = None
@@ -85,7 +85,7 @@ class Limits(Priced):
         model = (request.model or self.llm).model
         if self.max_cost and self.price(model, Usage()) is None:
             raise ValueError(NO_PRICE.format(model))
-        if kind := self._reached():
+        if kind := self._exceeded_limit():
             raise self._stop(kind)
         reply = await self._in_time(super().call_model(request))
         if reply is None:
@@ -96,17 +96,17 @@ class Limits(Priced):
         counted = [call for call in calls if call.name not in self.limit_exempt]
         refused = list[ToolCall]()
         if self.max_tool_calls:
-            used = self._spent()["tool_calls"] - len(counted)  # this turn's are in the log already
+            used = self._usage()["tool_calls"] - len(counted)  # the log has this turn's
             refused = counted[max(self.max_tool_calls - used, 0) :]
         for call in refused:
             self.record(not_run(call, "tool_calls"))
         result = await super().call_tools([call for call in calls if call not in refused])
-        if refused or (counted and self._reached() in IN_A_TURN):
-            return None  # the model called its task done before it knew which calls did not run
+        if refused or (counted and self._exceeded_limit() in IN_A_TURN):
+            return None  # the model called done before it knew which calls did not run
         return result
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        kind = self._reached()
+        kind = self._exceeded_limit()
         if kind == "seconds" or (kind in IN_A_TURN and call.name not in self.limit_exempt):
             return not_run(call, kind)
         try:
@@ -114,46 +114,50 @@ class Limits(Priced):
         except CancelledError:
             if is_cancelled():
                 raise
-            result = None  # the call has cancelled itself
+            result = None  # the call cancelled itself
         return result or placeholder_result(self.conversation.states[call.id])
 
     def record(self, record: Record) -> None:
         super().record(record)
-        # Compaction sends a request after its summary, and after one that failed.
+        # Compaction sends another request after a summary, and after a failed summary.
         failed = isinstance(record, SideRequest) and record.purpose == "compaction"
-        if (failed or isinstance(record, Summary)) and self.running and (kind := self._reached()):
+        if (
+            (failed or isinstance(record, Summary))
+            and self.running
+            and (kind := self._exceeded_limit())
+        ):
             raise self._stop(kind)
 
-    def _spent(self) -> dict[str, Any]:
-        """Return what this run has used; its cost only if `max_cost` asks for it."""
+    def _usage(self) -> dict[str, Any]:
+        """Return the usage of this run; the cost only if `max_cost` is set."""
         price = self.price if self.max_cost else None
-        return self.fold(Spent, price, *self.limit_exempt).used
+        return self.fold(RunUsage, price, *self.limit_exempt).used
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
-        """Return what the work returns, or None if `max_seconds` are over before."""
-        left = self.max_seconds and self.max_seconds - self._spent()["seconds"]
+        """Return the result of the work, or None if `max_seconds` elapse first."""
+        left = self.max_seconds and self.max_seconds - self._usage()["seconds"]
         try:
             return await wait_for(left, work, grace=self.cancel_timeout)
         except TimeoutError:
-            if self._reached() != "seconds":  # the work itself has raised this
+            if self._exceeded_limit() != "seconds":  # raised by the work itself
                 raise
             return None
 
-    def _reached(self) -> str | None:
-        """Return the first limit reached, or None. `max_tool_calls` counts once it is exceeded."""
-        for kind, used in self._spent().items():
-            most = getattr(self, f"max_{kind}")
-            if most is None:
+    def _exceeded_limit(self) -> str | None:
+        """Return the first limit that was reached (`max_tool_calls`: exceeded), or None."""
+        for kind, used in self._usage().items():
+            limit = getattr(self, f"max_{kind}")
+            if limit is None:
                 continue
             if kind == "tool_calls":
-                most += 1
-            if used is None or used >= most:
+                limit += 1
+            if used is None or used >= limit:
                 return kind
         return None
 
     def _stop(self, kind: str) -> Stop:
-        """Build the Stop of a limit: what was used, and the newest text of the model."""
-        report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._spent())
+        """Return the Stop of a limit, with the usage and the newest text of the model."""
+        report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._usage())
         newest = ""
         for record in self.log:
             if isinstance(record, AssistantMessage):
@@ -161,8 +165,8 @@ class Limits(Priced):
         return Stop(f"limit:{kind}", f"{report}\n\n{newest}".strip())
 
 
-class Spent(Fold):
-    """What the newest run of a log has used."""
+class RunUsage(Fold):
+    """The usage of the newest run of a log."""
 
     def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)
@@ -171,14 +175,14 @@ class Spent(Fold):
         self._begin(time.time())
 
     def _begin(self, start: float) -> None:
-        self._start = time.monotonic() + start - time.time()  # the clock may be set meanwhile
+        self._start = time.monotonic() + start - time.time()  # monotonic: the clock may change
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
-        self._failures = Counter[str]()  # in a row, by tool
+        self._failures = Counter[str]()  # consecutive, by tool
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return what was used, by the names of the limits. A cost of None is not known."""
+        """Return the usage by the names of the limits. A cost of None is unknown."""
         return {
             "seconds": time.monotonic() - self._start,
             "tokens": self._tokens,
@@ -195,7 +199,7 @@ class Spent(Fold):
             if record.is_error:
                 self._failures[record.tool_name] += 1
             else:
-                del self._failures[record.tool_name]  # a Counter has 0 for what is not there
+                del self._failures[record.tool_name]  # a Counter returns 0 for missing names
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)
@@ -205,7 +209,7 @@ class Spent(Fold):
             self._add(record)
 
     def _add(self, request: RequestRecord) -> None:
-        """Add what a request used."""
+        """Add the usage of a request."""
         self._requests += 1
         if request.usage:
             self._tokens += request.usage.total_tokens
@@ -217,5 +221,5 @@ class Spent(Fold):
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
-    """Answer a call that a limit keeps from running."""
+    """Return the result of a call that a limit prevents."""
     return call.answer(NOT_RUN.format(kind), is_error=True, origin="denied")

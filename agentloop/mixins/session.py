@@ -1,4 +1,4 @@
-"""Keeps an agent's log in a file, so that the next process can go on from it.
+"""Sessions: the log of an agent in a file, from which another process can continue.
 
 Copy with: the core, common/store.py.
 
@@ -6,9 +6,9 @@ Copy with: the core, common/store.py.
 
     with MyAgent(llm=..., session="monday") as agent: ...
 
-A record is in the file when `record` returns, so a killed process loses nothing that was reported.
-It is on the disk before the next model call, and when a run ends. To keep sessions in another
-place, such as a database, override `open_session` and `write_line`.
+A record is in the file when `record` returns, so a killed process loses no reported record. It is
+on disk before the next model request, and at the end of a run. To store sessions elsewhere, such as
+in a database, override `open_session`, `write_line` and `replace_lines`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..loop import Loop, Request
 from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
-writing = threading.RLock()  # keeps the records of several threads in the order of the log
+writing = threading.RLock()  # keeps records of several threads in the order of the log
 
 
 class Session(Loop):
-    """Continues the session of that name, and writes each record to it.
+    """Continues the named session, and writes each record to it.
 
-    `session_file` is the open file, or None. `saved` counts the records of the log that the file
-    has.
+    `session_file` is the open file, or None. `saved` is the number of records in the file.
 
-    session: the name of the session to continue or begin, or None to keep nothing.
-    session_dir: the folder of the session files.
-    session_fsync: wait for the disk. Otherwise a power cut may lose the newest records.
+    session: name of the session to continue or start; None disables sessions.
+    session_dir: directory of the session files.
+    session_fsync: whether to wait for the disk. Otherwise a power failure may lose the newest
+        records.
     """
 
     session: str | None = None
@@ -61,20 +61,20 @@ class Session(Loop):
     def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
         """Open a session, and return its lines.
 
-        Raises SessionLocked if it is open elsewhere, FileExistsError if it is to be `new` but is
-        there, and ValueError if it is no session, or if no session can have this name.
+        Raises SessionLocked if the session is open elsewhere, FileExistsError if a `new` session
+        exists already, and ValueError for an invalid name or file.
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:
-        """Add a line to the session. After an OSError, the next record tries this line again."""
+        """Append a line to the session. After an OSError, the next record writes it again."""
         if self.session_file:
             self.session_file.append(line)
 
     def replace_lines(self, lines: Sequence[bytes]) -> None:
-        """Replace all lines of the session in one atomic step. OSError: no line has changed."""
+        """Replace all lines of the session atomically. An OSError leaves the lines unchanged."""
         if not self.session_file:
             raise NotImplementedError(f"{type(self).__name__} must override replace_lines, too")
         self.session_file.replace(lines)
@@ -91,7 +91,7 @@ class Session(Loop):
             super().record(record)
             return
         if isinstance(record, RunStart):
-            tools = [[each.name, each.description, each.parameters] for each in self.toolset()]
+            tools = [[tool.name, tool.description, tool.parameters] for tool in self.toolset()]
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
@@ -114,9 +114,9 @@ class Session(Loop):
         return await super().call_model(request)
 
     def fork(self, at: int | None = None, *, session: str | None = None, **settings: Any) -> Self:
-        """Copy the agent up to record `at`: in memory, or into a session with a new name.
+        """Copy the agent up to record `at`, in memory or into a new session.
 
-        Raises FileExistsError if there is a session with this name.
+        Raises FileExistsError if the session exists.
         """
         twin = super().fork(at, **settings, session=None)
         if session is not None:
@@ -126,7 +126,7 @@ class Session(Loop):
         return twin
 
     def close(self) -> None:
-        """Close the session, so that others can open it. `record` raises ValueError after that."""
+        """Close the session, so that it can be opened again. Later records raise ValueError."""
         if self.session_file:
             self.session_file.close()
 
@@ -137,7 +137,7 @@ class Session(Loop):
         self.close()
 
     def _save(self) -> None:
-        """Write the records that the session lacks (several, if an earlier write failed)."""
+        """Write the missing records (several after a failed write)."""
         with writing:
             while self.saved < len(self.log):
                 self.write_line(dump_record(self.log[self.saved]))
@@ -145,7 +145,7 @@ class Session(Loop):
 
 
 class SessionInfo(NamedTuple):
-    """A session in a list. The first prompt is its title; `modified` is Unix time in seconds."""
+    """A session in a list. The title is its first prompt; `modified` is Unix time in seconds."""
 
     name: str
     title: str
@@ -154,9 +154,9 @@ class SessionInfo(NamedTuple):
 
 
 def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
-    """List the sessions of a folder, newest first. An unreadable one has its error as the title.
+    """List the sessions of a directory, newest first. The title of an unreadable one is its error.
 
-    names: a glob for the names of those that are read, such as "desk-*".
+    names: a glob for the names of the sessions to read, such as "desk-*".
     """
     found: list[SessionInfo] = []
     for path in Path(session_dir).expanduser().glob(f"{names}.jsonl"):

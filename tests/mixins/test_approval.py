@@ -250,8 +250,8 @@ class TestApproval(test_loop.TestLoop):
         [first] = (await agent.run("go")).pending
         for call_id, verdict, problem in [
             ("other", "allow", "unknown call 'other'"),
-            (first.id, "yes", f"'yes' is no verdict over {first.id!r}: say 'allow' or 'deny'"),
-            (first.id, True, f"True is no verdict over {first.id!r}: say 'allow' or 'deny'"),
+            (first.id, "yes", f"invalid verdict 'yes' for call {first.id!r}"),
+            (first.id, True, f"invalid verdict True for call {first.id!r}"),
         ]:
             with pytest.raises(ValueError, match=re.escape(problem)):
                 agent.decide(call_id, verdict)

@@ -18,7 +18,7 @@ from agentloop import (
 )
 from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.limits import NOT_RUN, Limits, Spent
+from agentloop.mixins.limits import NOT_RUN, Limits, RunUsage
 from agentloop.models.scripted import call, validate
 from agentloop.transcript import OUTCOME_UNKNOWN
 
@@ -158,13 +158,13 @@ class TestEveryLimit(test_loop.TestLoop):
         agent = limited([call("ask")] * 4, tools=[ask], max_tokens=100)
         assert (await agent.run("x")).stop_reason == "limit:tokens"
         assert results(agent) == ["asked"] * 2 + [NOT_RUN.format("tokens")] * 2
-        assert Spent(agent.log, None).catch_up().used["requests"] == 3
+        assert RunUsage(agent.log, None).catch_up().used["requests"] == 3
 
     @pytest.mark.parametrize("prices", [None, {"other-model": Price(1, 1)}])
     async def test_max_cost_without_a_price_is_an_error_before_the_first_request(self, prices):
         llm = ScriptedModel("ok", model="my-model")
         agent = Limited(llm=llm, max_cost=1000, prices=prices)
-        told = r"the price of 'my-model' is not known.* prices=\{'my-model': Price\(input=\.\.\."
+        told = r"unknown price of 'my-model'.* prices=\{'my-model': Price\(input=\.\.\."
         with pytest.raises(ValueError, match=told):
             await agent.run("x")
         assert llm.requests == []
@@ -219,7 +219,7 @@ class TestEveryLimit(test_loop.TestLoop):
         agent = limited(late, "ok", max_seconds=0.05)
         assert (await agent.run("x")).stop_reason == "limit:seconds"
         assert len(asyncio.all_tasks()) == 1, "the request is stopped"
-        assert Spent(agent.log, None).catch_up().used["requests"] == 0
+        assert RunUsage(agent.log, None).catch_up().used["requests"] == 0
         assert (await agent.run()).text == "ok", "run() goes on"
 
     async def test_tools_that_hang_are_stopped_and_others_keep_their_results(self):

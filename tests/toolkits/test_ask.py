@@ -172,7 +172,7 @@ async def test_what_waits_for_approval_is_decided_and_a_question_is_answered():
     assert agent.pending == (), "nobody is asked for the others yet"
     assert (await agent.run()).stop_reason == "needs_answer"
     paper, question = agent.pending
-    with pytest.raises(ValueError, match=f"{question.id!r} waits for an answer"):
+    with pytest.raises(ValueError, match=f"{question.id!r} does not require approval"):
         agent.decide(question.id, "allow")
     agent.answer(paper.id, "signed")
     assert agent.pending == (question,)
