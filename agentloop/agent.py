@@ -1,7 +1,7 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
-common/tokens.py.
+common/hidden_text.py, common/model_info.py, common/tokens.py.
 """
 
 from collections.abc import Sequence
@@ -23,17 +23,20 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
     require_done_tool, output_type, done_nudge: as in `DoneTool`. By default a plain answer ends a
         run; `require_done_tool=True` requires the done tool.
-    ephemeral_per_turn, ephemeral_write_price, ephemeral_read_price: as in `Ephemeral`.
-    compaction, context_budget: as in `Compaction`; `compaction=None` disables both. With a budget
-        and tools, the tool `recall` searches dropped and pruned text.
+    ephemeral_per_turn: as in `Ephemeral`.
+    compaction, context_budget: as in `Compaction`; `compaction=None` disables both.
+    recall_tool: searches dropped and pruned text. It is offered if a budget or an ephemeral tool may
+        hide text; None never offers it.
     listeners, cancel_timeout: as in `BaseAgent`.
     """
 
     require_done_tool = False
+    recall_tool = recall
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
-        budgeted = self.compaction and self.context_budget
-        if not budgeted or not tools or recall.name in by_name(tools):
-            return tools  # an agent without tools gets none, and a custom `recall` is kept
-        return [*tools, recall]
+        budgeted = self.compaction and self.context_budget and tools
+        hides = budgeted or any(tool.ephemeral for tool in tools)
+        if not hides or not self.recall_tool or self.recall_tool.name in by_name(tools):
+            return tools  # an agent without tools gets none, and a tool of that name stays
+        return [*tools, self.recall_tool]

@@ -120,6 +120,17 @@ class CompactionEvent:
 
 
 @dataclass
+class OverBudgetEvent:
+    """A request exceeds `context_budget`, as its newest turn and fixed parts alone are too large.
+
+    `tokens` is an estimate.
+    """
+
+    tokens: int
+    budget: int
+
+
+@dataclass
 class ToolsChangedEvent:
     """The tools differ from those of the previous request: the request prefix changes.
 
@@ -187,6 +198,7 @@ Event = (
     | ToolResultEvent
     | HiddenUserMessageEvent
     | CompactionEvent
+    | OverBudgetEvent
     | ToolsChangedEvent
     | RequestEvent
     | PruneEvent

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Loop, ScriptedModel
+from agentloop.common.model_info import CacheRules
 from agentloop.messages import (
     Ask,
     AssistantMessage,
@@ -36,8 +37,8 @@ from .test_recipes import load
 
 FOLDS = [
     (Conversation,),
-    (Pruning, 1.25, 0.1),
-    (Pruning, 0.0, 0.0),
+    (Pruning, CacheRules(100)),
+    (Pruning, CacheRules(0, 1.0, 1.0)),
     (CutPoints,),
     (Consent,),
     (HookHistory,),

@@ -14,6 +14,8 @@ import pytest
 import agentloop
 from agentloop import Agent, CompactionConfig, Loop, ScriptedModel, tool
 from agentloop.common.gate import Gate
+from agentloop.common.hidden_text import HidesText
+from agentloop.common.model_info import CacheRules
 from agentloop.common.prices import Priced
 from agentloop.common.store import read_log
 from agentloop.mixins.compaction import SUMMARY_PROMPT
@@ -45,7 +47,7 @@ def public(cls):
 @pytest.mark.parametrize("mixin", MIXINS)
 class TestEveryMixin:
     def test_it_derives_from_loop_and_works_alone(self, mixin):
-        assert mixin.__bases__[0] in (Loop, Gate, Priced)
+        assert mixin.__bases__[0] in (Loop, Gate, Priced, HidesText)
         settings = {"require_done_tool": False} if hasattr(mixin, "require_done_tool") else {}
         assert mixin(llm=ScriptedModel("hi"), **settings).run_sync("x").text == "hi"
 
@@ -151,14 +153,16 @@ async def play(bases):
     script = [call("look", n=1), "hm", call("look", n=2)]
     script += [[call("look", n=3), call("add", a=1, b=2)], call("done", message="first")]
     replies = iter([*script, call("look", n=4), call("done", message="second")])
-    llm = ScriptedModel(lambda m, t: "SUM" if m[-1].text == SUMMARY_PROMPT else next(replies))
+    llm = ScriptedModel(
+        lambda m, t: "SUM" if m[-1].text == SUMMARY_PROMPT else next(replies),
+        cache_rules=CacheRules(0, read_price=0),  # pruning aside
+    )
     agent = type("Any", bases, {})(
         llm=llm,
         tools=[look, add],
         system_prompt="Be good.",
         compaction=CompactionConfig(context_window=1000),
         require_done_tool=True,
-        ephemeral_read_price=0,  # pruning aside
     )
     answers = [await agent.query("one"), await agent.query("two")]
     requests = [(tuple(r.messages), [t.name for t in r.tools], r.tool_choice) for r in llm.requests]

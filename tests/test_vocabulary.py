@@ -244,7 +244,7 @@ PROGRAMS = {
         ONE_BY_ONE,
         PAGES,
         "begins 1|ends 1|begins 2|ends 2|begins 3|ends 3|All.|"
-        "Read all.|[An older|[An older|page 3: t",
+        "Read all.|[Older re|[Older re|page 3: t",
     ),
     "to-dos": (
         TODOS,

@@ -18,11 +18,12 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from .. import AssistantMessage, Loop, Message
+from ..common.model_info import CacheRules
 from ..common.prices import cost_of, genai_price
 from ..common.records import to_dict
 from ..common.store import SESSION_NAME, load_log, read_lines, session_path
 from ..messages import JSON, Record, RunEnd, Unknown
-from ..mixins.ephemeral import Pruning
+from ..mixins.ephemeral import Pruning, placeholder
 from ..transcript import Conversation, is_request
 from .terminal import safe
 
@@ -115,14 +116,14 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
     for log in logs:
         so_far: list[Record] = []
         conversation = Conversation(so_far)
-        pruning = Pruning(so_far)
+        pruning = Pruning(so_far, CacheRules())
         for record in [*log, END]:
             row: JSON = to_dict(record)
             if isinstance(record, Message):
                 row = {"type": row["type"], "message": places.setdefault(record, len(places))}
             if every or isinstance(record, AssistantMessage | RunEnd):
                 before, messages = seen, conversation.catch_up().messages
-                seen = pruning.catch_up().hide(messages)
+                seen = pruning.catch_up().hide(messages, placeholder)
                 row["same"] = common(before, seen)
                 row["then"] = [places.setdefault(each, len(places)) for each in seen[row["same"] :]]
             if is_request(record):

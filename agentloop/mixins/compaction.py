@@ -1,6 +1,6 @@
 """Summarizes the conversation when it nears the context window, and goes on from the summary.
 
-Copy with: the core, common/tokens.py.
+Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
 The summary request is the newest request that was answered plus one user message, so that it reads
 the provider's cache. The system prompt, the first task, the user's words since the newest prompt,
@@ -21,11 +21,13 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from ..common.hidden_text import HidesText
+from ..common.model_info import cache_rules, output_limit
 from ..common.tokens import context_window, message_tokens, tool_tokens
 from ..content import clip
 from ..errors import ContextWindowExceeded
-from ..events import CompactionEvent
-from ..loop import ChatModel, Loop, Request
+from ..events import CompactionEvent, OverBudgetEvent
+from ..loop import ChatModel, Request
 from ..messages import (
     AssistantMessage,
     Message,
@@ -46,8 +48,9 @@ SUMMARY_PROMPT = (
     "where it matters; what was done and found, with names, paths, numbers and identifiers; what "
     "failed; what is left to do next."
 )
-LEFT_OUT = "(What was said before this no longer fits and was left out.)"
-NAMES = "\n\nNames and numbers in what was left out, the newest first:\n"
+LEFT_OUT = "(Earlier messages no longer fit and were removed.)"
+TO_RECALL = " (To read removed messages, use {}.)"
+NAMES = "\n\nNames and numbers in the removed messages, newest first:\n"
 NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with a digit or _ @ /
     r'(?<=")[^"\n:{}\[\],]{3,40}(?="(?!:))'
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
@@ -59,7 +62,9 @@ SHORT = 12_000  # tokens that fit any window: up to this, the window's size is n
 COUNT_AGAIN = 1.1  # growth of the log's view after which each message is counted again
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
 MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
-AFTER_CUT = 0.25  # target size after turns are left out, as a share of the size that was too much
+AFTER_CUT = 0.25  # target size after turns are dropped, as a share of the size that was too much
+AFTER_CUT_ADDED = 0.15  # the same, for the share of the size beyond tools and system prompt
+MOST_OVER_BUDGET = 1.05  # times the budget; a larger request is reported
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
 
@@ -83,14 +88,16 @@ class CompactionConfig(Settings):
     model: ChatModel | None = None
 
 
-class Compaction(Loop):
+class Compaction(HidesText):
     """Summarizes before a request that would be too long, and after one that was.
 
     compaction: when and how; None turns it off, and the budget too.
     context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
         and numbers in them stay as a list, and the tool `recall` finds the rest: an `Agent` with
-        tools then offers it. Leaving turns out costs no request, and a long run costs about half of
-        what it costs without a budget.
+        tools then offers it. Dropping turns costs no request, and a long run costs about half of
+        its cost without a budget. A request whose newest turn alone is larger is sent, with a
+        warning and an OverBudgetEvent.
+    recall_tool: a tool that finds dropped text, which the note of a cut names.
 
     A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
     the provider leaves out:
@@ -158,18 +165,32 @@ class Compaction(Loop):
             size = self._size(request)  # what was hidden since the last count is not in it
         if size < limit:
             return request
-        if self.context_budget:
-            shorter = await self._leave_out(request, limit)
-        else:
-            shorter = await self._summarize(request, (size - AFTER_SUMMARY * limit) / self._rate)
-        return shorter or request
+        if not self.context_budget:
+            target = (size - AFTER_SUMMARY * limit) / self._rate
+            return await self._summarize(request, target) or request
+        request = await self._leave_out(request, limit) or request
+        size = self._size(request)
+        if size > MOST_OVER_BUDGET * limit:
+            logger.warning(
+                "the request has about %s tokens, and no more turns can be dropped: raise "
+                "context_budget=%s, or shorten tool results with max_result_chars",
+                size,
+                self.context_budget,
+            )
+            self.emit(OverBudgetEvent(size, self.context_budget))
+        return request
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
-        """Return the size at which a summary is due. That of a short request is not looked up."""
+        """Return the size at which a summary is due. A short request needs no look-up.
+
+        Some providers refuse a request if its input and its largest output exceed the window.
+        """
         window = config.context_window
         if window is None:
             window = window_of(self.llm.model) if size > SHORT else UNKNOWN_WINDOW
-        return config.threshold_ratio * window
+        room = window - output_limit(self.llm)
+        ratio = config.threshold_ratio * window
+        return min(ratio, room) if room > 0 else ratio
 
     def _size(self, request: Request, *, recount: bool = True) -> int:
         """Return the input tokens of a request, at the rate of the provider's last report.
@@ -225,17 +246,20 @@ class Compaction(Loop):
     async def _leave_out(
         self, request: Request, size: float, min_share: float = 0.5
     ) -> Request | None:
-        """Drop the oldest turns, down to a quarter of `size`; return the shorter request.
+        """Drop the oldest turns, as `_size_after_cut` says; return the shorter request.
 
         If that cannot be reached, drop all turns that can go. Return None if they have at most the
         share `min_share` of the tokens to free.
         """
-        target = (self._size(request) - AFTER_CUT * size) / self._rate
         cuts = self.fold(CutPoints)
+        target = (self._size(request) - self._size_after_cut(size)) / self._rate
         cut = cuts.best(cuts.cut_points, target, min_share)
         if not cut:
             return None
         text, _, older_names = cuts.last.content.partition(NAMES)
+        if recall := self.recall_name(request.tools):
+            note = TO_RECALL.format(recall)
+            text = text.removesuffix(note) + note
         dropped = [  # since the last cut, without user messages that a gate hides from the model
             record
             for record in self.log[cuts.last.kept_from : cut]
@@ -243,6 +267,17 @@ class Compaction(Loop):
         ]
         names = names_in(dropped, older_names, round(NAMES_SHARE * size / self._rate))
         return await self._apply(Summary(f"{text}{NAMES}{names}", cut), request)
+
+    def _size_after_cut(self, size: float) -> float:
+        """Return the size down to which a request of `size` tokens is cut.
+
+        What remains must be long enough for the provider's cache: its smallest prefix and a turn.
+        """
+        cuts = self.fold(CutPoints)
+        fixed = self._rate * self._beside
+        turn = self._rate * cuts.tokens_after(cuts.cut_points[-1])
+        cacheable = min(cache_rules(self.llm).smallest_prefix + turn, size / 2)
+        return max(AFTER_CUT * size, fixed + AFTER_CUT_ADDED * (size - fixed), cacheable)
 
     async def _apply(self, summary: Summary, request: Request) -> Request:
         """Record a summary, and return the request that it makes shorter."""
@@ -304,7 +339,7 @@ class CutPoints(Fold):
                 self.failures = 0
             self._kept.append(at)
         elif isinstance(record, Summary):
-            self.tokens = self._tokens_after(record.kept_from)
+            self.tokens = self.tokens_after(record.kept_from)
             self.last = record
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
@@ -322,9 +357,9 @@ class CutPoints(Fold):
 
     def tokens_freed(self, cut: int) -> int:
         """Return how many tokens a cut at an index frees."""
-        return self.tokens - self._tokens_after(cut)
+        return self.tokens - self.tokens_after(cut)
 
-    def _tokens_after(self, cut: int) -> int:
+    def tokens_after(self, cut: int) -> int:
         """Count the tokens of the log rendered after a cut: see `summarized`."""
         before = sum(self._sizes[at] for at in self._kept if at < cut)
         return before + sum(self._sizes[cut:])

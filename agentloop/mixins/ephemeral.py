@@ -1,61 +1,71 @@
-"""Shows the model only the newest results of tools whose results go stale.
+"""Shows the model only the newest results of tools whose results become outdated.
 
-Copy with: the core, common/tokens.py.
+Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
-`@tool("...", ephemeral=2)` keeps at least the newest two results of that tool visible. Older ones
-become a short placeholder in what the model sees; the log keeps them whole. A result that the model
-has not seen yet is never hidden.
+`@tool("...", ephemeral=2)` keeps at least the newest two results of that tool visible. Older
+results are replaced by a short placeholder in the messages sent to the model; the log keeps them. A
+result that the model has not seen yet is never hidden.
 
-Hiding a result breaks the prefix that the provider has cached: what follows the system prompt is
-written again. So stale results are carried until that has cost as much as hiding them would, and
-then go all at once. This is the rent-or-buy rule, which needs no forecast. A cut also waits until
-all cuts together have cost at most a tenth more than none would have. Where the provider reports no
-cached tokens, there is no cache, and stale results go at once.
+Hiding a result invalidates the provider's cached prefix: everything after the system prompt is
+written to the cache again. Stale results are therefore carried until that has cost as much as
+hiding them, and are then hidden all at once (the rent-or-buy rule, which needs no forecast). A cut
+also waits until all cuts together have cost at most a tenth more than none, and never leaves less
+than the provider caches. If the provider reports no cached tokens, there is no cache, and stale
+results are hidden at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from pydantic import NonNegativeFloat
-
+from ..common.hidden_text import HidesText
+from ..common.model_info import CacheRules, cache_rules
 from ..common.tokens import message_tokens
 from ..events import PruneEvent
-from ..loop import Loop
 from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage, Usage
+from ..tools import by_name
 from ..transcript import Fold, Records
 
 MOST_LOST = 0.1  # how much more all cuts together may cost than none, as a share
-SMALLEST_CACHED = 4_096  # tokens: some providers cache no shorter request
-PLACEHOLDER_TOKENS = 23  # an estimate
+PLACEHOLDER_TOKENS = 35  # an estimate
 REQUESTS_TO_JUDGE = 3  # long requests without cached tokens that indicate that there is no cache
 
 
-class Ephemeral(Loop):
+NO_CACHE = CacheRules(0, read_price=1.0, write_price=1.0)
+
+
+class Ephemeral(HidesText):
     """Replaces old results of tools made with `ephemeral=N` by placeholders.
 
-    ephemeral_write_price: the price of a token that is not in the provider's cache.
-    ephemeral_read_price: the price of a token that is. Only the ratio of the two counts; where it
-        is 1 or less, stale results go at once.
-    ephemeral_per_turn: True lets them go at once in any case.
+    The model's `cache_rules` decide when: see common/model_info.py.
+
+    ephemeral_per_turn: True hides stale results at once, whatever that costs.
+    recall_tool: a tool that finds hidden text, which placeholders name.
     """
 
-    ephemeral_write_price: NonNegativeFloat = 1.25
-    ephemeral_read_price: NonNegativeFloat = 0.1
     ephemeral_per_turn: bool = False
 
     async def context(self) -> list[Message]:
         messages = await super().context()  # which may record
-        prices = self.ephemeral_write_price, self.ephemeral_read_price
-        if self.ephemeral_per_turn:
-            prices = 0.0, 0.0
-        pruning = self.fold(Pruning, *prices)
+        rules = NO_CACHE if self.ephemeral_per_turn else cache_rules(self.llm)
+        pruning = self.fold(Pruning, rules)
         if pruning.due:
             self.emit(PruneEvent([*pruning.due]))
-        return pruning.hide(messages)
+        return pruning.hide(messages, self._placeholder)
+
+    def _placeholder(self, result: ToolMessage) -> ToolMessage:
+        """Return a hidden result's placeholder, which names the ways to read the result again."""
+        offered = by_name(self.toolset())
+        tool = offered.get(result.tool_name)
+        sources = list[str]()
+        if recall := self.recall_name(offered.values()):
+            sources.append(f"use {recall}")
+        if tool and (tool.idempotent or tool.read_only):
+            sources.append(f"call {result.tool_name} again")
+        return placeholder(result, sources)
 
 
 class Pruning(Fold):
@@ -64,7 +74,7 @@ class Pruning(Fold):
     Each reply in the log represents a request with all records before it. A cut hides the stale
     results; the provider then writes everything after the first of them to its cache again.
 
-    placeholders: the message shown instead of each hidden result, by call id.
+    hidden: the call ids of hidden results.
     """
 
     _begin = 0  # the index where the view begins, after a summary
@@ -80,11 +90,10 @@ class Pruning(Fold):
     _uncached = 0  # requests that were long enough for a cache, but were not read from one
     _has_cache = False  # the provider has reported cached tokens
 
-    def __init__(self, log: Records, write_price: float = 1.25, read_price: float = 0.1) -> None:
+    def __init__(self, log: Records, rules: CacheRules) -> None:
         super().__init__(log)
-        self.placeholders = dict[str, ToolMessage]()
-        self._write_price = write_price
-        self._read_price = read_price
+        self.hidden = set[str]()
+        self._rules = rules
         self._sizes = list[int]()  # of each record as the model sees it, in tokens
         self._newest = defaultdict[str, list[int]](list)  # indices of visible results, by tool
         self._stale = list[int]()  # indices of results to hide with the next cut
@@ -94,12 +103,13 @@ class Pruning(Fold):
         self._positions = dict[str, int]()  # of ephemeral results in `_shown`, by call id
 
     @property
-    def due(self) -> dict[str, ToolMessage]:
-        """Return placeholders for the results to hide in the next request, by call id."""
-        if not self._cut_pays():
-            return {}
-        results = [cast(ToolMessage, self.log[index]) for index in self._stale]
-        return {result.tool_call_id: placeholder(result) for result in results}
+    def due(self) -> list[str]:
+        """Return the call ids of the results to hide in the next request."""
+        count, freed = self._next_cut()
+        if not self._cut_pays(freed):
+            return []
+        indices = self._stale[:count]
+        return [cast(ToolMessage, self.log[index]).tool_call_id for index in indices]
 
     def take(self, at: int, record: Record | Message) -> None:
         size = message_tokens(record) if isinstance(record, Message) else 0
@@ -109,7 +119,7 @@ class Pruning(Fold):
             usage = record.usage or Usage()
             if usage.cached_input_tokens or usage.cache_write_tokens:
                 self._has_cache = True
-            elif usage.input_tokens >= SMALLEST_CACHED:
+            elif usage.input_tokens >= max(1, self._rules.smallest_prefix):
                 self._uncached += 1
         elif isinstance(record, Summary):
             # Records before the summary are no longer in view, so the accounting is reset.
@@ -122,7 +132,9 @@ class Pruning(Fold):
             self._age(at, record)
         self._unseen += size
 
-    def hide(self, messages: list[Message]) -> list[Message]:
+    def hide(
+        self, messages: list[Message], describe: Callable[[ToolMessage], ToolMessage]
+    ) -> list[Message]:
         """Return the messages of the next request, with placeholders for the hidden results."""
         known = len(self._given)
         if messages[:known] != self._given:
@@ -132,44 +144,68 @@ class Pruning(Fold):
         for message in messages[known:]:
             if isinstance(message, ToolMessage) and message.ephemeral:
                 self._positions[message.tool_call_id] = len(self._shown)
-                message = self.placeholders.get(message.tool_call_id, message)
+                if message.tool_call_id in self.hidden:
+                    message = describe(message)
             self._shown.append(message)
-        for call_id, replacement in self.due.items():
-            if call_id in self._positions:
-                self._shown[self._positions[call_id]] = replacement
+        for call_id in self.due:
+            at = self._positions.get(call_id)
+            if at is not None:
+                self._shown[at] = describe(cast(ToolMessage, messages[at]))
         self._given = messages
         return [*self._shown]
 
-    def _cost_of_cut(self) -> float:
-        """Return the cost of a cut: the rest of the messages is written to the cache again."""
-        return (self._seen - self._freed) * (self._write_price - self._read_price)
-
-    def _cut_pays(self) -> bool:
-        """Return whether carrying the stale results has already cost as much as a cut does."""
-        if not self._stale:
-            return False
-        if self._prefix_broken or (self._uncached >= REQUESTS_TO_JUDGE and not self._has_cache):
+    @property
+    def _cacheless(self) -> bool:
+        """Whether hiding results costs nothing, as reading from a cache saves nothing."""
+        if self._uncached >= REQUESTS_TO_JUDGE and not self._has_cache:
             return True
-        cost = self._cost_of_cut()
+        return self._rules.write_price <= self._rules.read_price
+
+    def _next_cut(self) -> tuple[int, int]:
+        """Return how many stale results a cut hides, oldest first, and the tokens that it frees.
+
+        The newest of them stay if the rest would otherwise be too short for the provider's cache.
+        """
+        count = len(self._stale)
+        freed = self._freed
+        if self._cacheless:
+            return count, freed
+        while count and self._seen - freed < self._rules.smallest_prefix:
+            count -= 1
+            freed -= self._sizes[self._stale[count]] - PLACEHOLDER_TOKENS
+        return count, freed
+
+    def _cost_of_cut(self, freed: int) -> float:
+        """Return the cost of a cut: the rest of the messages is written to the cache again."""
+        return (self._seen - freed) * (self._rules.write_price - self._rules.read_price)
+
+    def _cut_pays(self, freed: int) -> bool:
+        """Return whether carrying the stale results has already cost as much as a cut does."""
+        if not freed:
+            return False
+        if self._prefix_broken or self._cacheless:
+            return True
+        cost = self._cost_of_cut(freed)
         affordable = self._lost + cost <= MOST_LOST * self._paid
-        return affordable and self._carried * self._read_price >= cost
+        return affordable and self._carried * self._rules.read_price >= cost
 
     def _account_for_request(self, at: int) -> None:
         """Account for the request that the reply at an index answers, and for its cut."""
         due = self.due
-        self._carried += self._freed
-        read = (self._seen + self._saved) * self._read_price
-        self._paid += read + self._unseen * self._write_price
-        self._lost -= self._saved * self._read_price
+        count, freed = self._next_cut()
+        self._carried += freed
+        read = (self._seen + self._saved) * self._rules.read_price
+        self._paid += read + self._unseen * self._rules.write_price
+        self._lost -= self._saved * self._rules.read_price
         if due:
-            self._lost += self._cost_of_cut()
+            self._lost += self._cost_of_cut(freed)
             self._carried = 0
-            self._saved += self._freed
-            self._seen -= self._freed
-            for index in self._stale:
+            self._saved += freed
+            self._seen -= freed
+            self.hidden.update(due)
+            for index in self._stale[:count]:
                 self._sizes[index] = PLACEHOLDER_TOKENS
-            self._set_stale([])
-            self.placeholders |= due
+            self._set_stale(self._stale[count:])
         self._add_stale(self._stale_unseen)
         self._stale_unseen.clear()
         self._seen += self._unseen
@@ -189,10 +225,10 @@ class Pruning(Fold):
                 self._stale_unseen.append(index)
 
     def _add_stale(self, indices: Sequence[int]) -> None:
-        """Add the results that are in view and long enough to hide."""
+        """Add the results that are in view and at least twice as long as a placeholder."""
         for index in indices:
             freed = self._sizes[index] - PLACEHOLDER_TOKENS
-            if freed > 0 and index >= self._begin:
+            if freed >= PLACEHOLDER_TOKENS and index >= self._begin:
                 self._stale.append(index)
                 self._freed += freed
 
@@ -203,12 +239,12 @@ class Pruning(Fold):
         self._add_stale(indices)
 
 
-def placeholder(result: ToolMessage) -> ToolMessage:
-    """Return a result with a text that says how much stood there, and where it still is."""
-    text = (
-        f"An older result of {result.tool_name} stood here: {len(result.text):,} characters. "
-        "Newer results follow."
-    )
+def placeholder(result: ToolMessage, sources: Sequence[str] = ()) -> ToolMessage:
+    """Return the message shown instead of a result. `sources` are other ways to read it again."""
     if result.offloaded:
-        text += f' read_offloaded(name="{result.offloaded}") reads it again.'
+        sources = [f'call read_offloaded(name="{result.offloaded}")', *sources]
+    size = f"{len(result.text):,} characters"
+    text = f"Older result of {result.tool_name} removed ({size}). See newer results below."
+    if sources:
+        text += f" To read it, {' or '.join(sources)}."
     return replace(result, content=f"[{text}]")

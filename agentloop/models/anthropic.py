@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and every server that speaks it.
 
-Copy with: models/http.py, models/wire.py and what they name.
+Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -17,6 +17,7 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, Self
 
+from ..common.model_info import CacheRules
 from ..errors import BadResponse
 from ..messages import (
     JSON,
@@ -54,6 +55,11 @@ from .wire import (
     write_content,
 )
 
+SMALLEST_CACHED = (  # models, and the smallest prefix in tokens; 4,096 for any other
+    (r"(opus|fable|mythos)-5(?!-\d\b)", 512),
+    (r"opus-4-8|sonnet-5(?!-\d\b)|sonnet-4|opus-4-[01]|3-7-sonnet", 1_024),
+    (r"opus-4-7|haiku-3|3-5-haiku|3-haiku", 2_048),
+)
 ANTHROPIC_STOP_REASONS = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -327,6 +333,21 @@ class ChatAnthropic(HTTPModel):
         if not _fits_output(schema):
             return None
         return super().with_output(schema)
+
+    @property
+    def cache_rules(self) -> CacheRules:
+        """Return the rules of the cache that `cache` selects.
+
+        Source, November 2026: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+        """
+        if not self.cache:
+            return CacheRules(read_price=1.0, write_price=1.0)
+        sizes = (size for models, size in SMALLEST_CACHED if re.search(models, self.model))
+        return CacheRules(next(sizes, 4_096), write_price=2.0 if self.cache == "1h" else 1.25)
+
+    @property
+    def output_limit(self) -> int | None:
+        return self.max_tokens
 
     def headers(self) -> dict[str, str]:
         return drop_none(

@@ -1,6 +1,6 @@
 """A chat model that asks the next one when the first is down.
 
-Copy with: the core.
+Copy with: the core, common/model_info.py.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
+from ..common.model_info import CacheRules, cache_rules, output_limit
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
 from ..loop import ChatModel
@@ -50,6 +51,16 @@ class Fallback:
     def model(self) -> str:
         """Return the name of the model that is asked first at the moment."""
         return self._order()[0].model
+
+    @property
+    def cache_rules(self) -> CacheRules:
+        """Return those of the first model, even while it is down."""
+        return cache_rules(self.models[0])
+
+    @property
+    def output_limit(self) -> int:
+        """Return the largest output limit of the models."""
+        return max(map(output_limit, self.models))
 
     def _order(self) -> list[ChatModel]:
         """Return the models in the order in which they are asked: what was down comes last."""

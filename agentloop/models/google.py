@@ -1,6 +1,6 @@
 """Google's Gemini models, over the generateContent API.
 
-Copy with: models/http.py, models/wire.py and what they name.
+Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from ..common.model_info import CacheRules
 from ..errors import BadResponse
 from ..messages import (
     JSON,
@@ -288,6 +289,20 @@ class ChatGoogle(HTTPModel):
     url_variable = "GOOGLE_GEMINI_BASE_URL"
     default_url = "https://generativelanguage.googleapis.com"
     chunks = GoogleChunks
+
+    @property
+    def cache_rules(self) -> CacheRules:
+        """Return the rules of Gemini's implicit cache. Writing to it is free.
+
+        Sources, October 2026: https://ai.google.dev/gemini-api/docs/caching (smallest prefixes),
+        https://ai.google.dev/gemini-api/docs/pricing (prices).
+        """
+        smallest = 2_048 if "gemini-2.5" in self.model else 4_096
+        return CacheRules(smallest, write_price=1.0)
+
+    @property
+    def output_limit(self) -> int | None:
+        return self.max_output_tokens
 
     def headers(self) -> dict[str, str]:
         if not self.api_key:

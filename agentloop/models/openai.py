@@ -1,6 +1,7 @@
 """OpenAI's models, and every server that speaks Chat Completions (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: models/http.py, models/wire.py, models/responses.py and what they name.
+Copy with: common/model_info.py, models/http.py, models/wire.py, models/responses.py and what they
+name.
 
 Chat Completions is here. Responses, which OpenAI's own address gets, and what both wires share are
 in models/responses.py.
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..common.model_info import CacheRules
 from ..errors import BadResponse, ModelError
 from ..messages import (
     JSON,
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     import httpx
 
 NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI refuses to include the reasoning of these models
+# the price of cached input, for models where it is not a tenth of the price of input
+READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 OPENAI_STOP_REASONS = {
     "stop": "end",
     "eos": "end",  # Together
@@ -314,6 +318,24 @@ class ChatOpenAI(HTTPModel):
             self.chunks = ResponsesEvents
         else:
             raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
+
+    @property
+    def cache_rules(self) -> CacheRules:
+        """Return the rules of OpenAI's cache; cautious ones for another provider's model.
+
+        Sources, November 2026: https://developers.openai.com/api/docs/guides/prompt-caching (sizes,
+        price of a write), https://developers.openai.com/api/docs/pricing (price of a read).
+        """
+        name = re.search(r"gpt-(\d+)(?:\.(\d+))?|\bo\d", self.model)
+        if not name:
+            return CacheRules()
+        version = int(name[1] or 0), int(name[2] or 0)
+        read = next((price for model, price in READ_PRICES.items() if model in self.model), 0.1)
+        return CacheRules(1_024, read, 1.25 if version >= (5, 6) else 1.0)
+
+    @property
+    def output_limit(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
 
     @property
     def _owner(self) -> str:

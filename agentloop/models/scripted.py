@@ -1,6 +1,6 @@
 """A chat model that plays a script: for tests, lessons, and your own tests. Offline.
 
-Copy with: the core.
+Copy with: the core, common/model_info.py.
 
     model = ScriptedModel(call("add", a=2, b=3), "It is 5.")
 """
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
+from ..common.model_info import CacheRules
 from ..errors import BadRequest
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent
 from ..loop import Request
@@ -45,11 +46,18 @@ class ScriptedModel:
 
     A reply is text, a call, several calls, an AssistantMessage, or an exception to raise; a
     function may stand in the place of any. As strict as a provider: a request that one would
-    refuse raises BadRequest. `requests` holds what was asked.
+    refuse raises BadRequest. `requests` holds what was asked. `cache_rules` are those of the
+    provider that it stands for.
     """
 
-    def __init__(self, *script: Reply | Script, model: str = "scripted") -> None:
+    def __init__(
+        self,
+        *script: Reply | Script,
+        model: str = "scripted",
+        cache_rules: CacheRules | None = None,
+    ) -> None:
         self.model = model
+        self.cache_rules = cache_rules or CacheRules()
         self.requests: list[Request] = []
         self._script = iter(script)
         if len(script) == 1 and callable(script[0]):

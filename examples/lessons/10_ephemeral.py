@@ -4,18 +4,19 @@ Here each result is the whole pantry. With `@tool(ephemeral=2)`, the model sees 
 results, for comparison, and a placeholder for each older result.
 
 However, a provider caches requests, and bills a repeated prefix at about a tenth of the price. A
-placeholder changes the prefix: everything after it is billed at the full price again. Therefore
-`Ephemeral` waits until carrying old results has cost as much as pruning would, and then prunes all
-of them at once.
+placeholder changes the prefix: everything after it is billed at the full price again. A model's
+`cache_rules` state these prices. Therefore `Ephemeral` waits until carrying old results has cost as
+much as pruning would, and then prunes all of them at once.
 
 watch_the_loop.html shows the placeholders from record 11 on.
 
 Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. Cached are
 the messages that an event counts as kept, and the tools before them; `message_tokens` and
-`tool_tokens` of `agentloop.common.tokens` count them. The sums are 27,408 and 34,226 and 25,490.
+`tool_tokens` of `agentloop.common.tokens` count them. The sums are 27,408 and 34,205 and 26,114.
 """
 
 from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
+from agentloop.common.model_info import CacheRules
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
@@ -31,6 +32,7 @@ class Pruning(CacheMonitor, Ephemeral):
     """Hides old results. CacheMonitor compares each request with the previous one."""
 
 
+RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
 
 
@@ -38,7 +40,7 @@ def requests(kind, **settings):
     """Return the prefix statistics of each request of a run."""
     events = []
     agent = kind(
-        llm=ScriptedModel(*SCRIPT, "Everything is weighed."),
+        llm=ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES),
         tools=[take],
         listeners=[events.append],
         **settings,

@@ -106,8 +106,8 @@ TASKS = {  # expected output as regular expressions, each with advice if it is m
     ],
     "10": [
         ("27[,_ .']?408", "no pruning: kept tokens times 0.1, other tokens times 1.25"),
-        ("34[,_ .']?226", "pruned every turn: the same sum"),
-        ("25[,_ .']?490", "pruned when cheaper: the same sum"),
+        ("34[,_ .']?205", "pruned every turn: the same sum"),
+        ("26[,_ .']?114", "pruned when cheaper: the same sum"),
     ],
     "11": [
         (r"cheap model\W+1\b", "count the requests of the model that the CompactionConfig names"),

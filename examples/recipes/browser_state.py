@@ -8,6 +8,7 @@ carrying it along; the log keeps all of them. A test brings a browser of its own
 from typing import Annotated
 
 from agentloop import Agent, Depends, Loop, ScriptedModel, tool
+from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens
 from agentloop.models.scripted import call
 
@@ -20,7 +21,7 @@ class Browser:
 
     async def click(self, link: int) -> str:
         self.page += link
-        return f"Page {self.page}: " + " ".join(f"[{n}] item {n}" for n in range(300))
+        return f"Page {self.page}: " + " ".join(f"[{n}] item {n}" for n in range(250))
 
 
 def browser() -> Browser:
@@ -36,7 +37,8 @@ async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str
 def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
     """The tokens of each request of a run."""
     window = Browser()
-    model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.")
+    rules = CacheRules(smallest_prefix=512)  # the models of a provider state their own
+    model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.", cache_rules=rules)
     agent = kind(llm=model, tools=[click], dependency_overrides={browser: lambda: window})
     agent.run_sync("Find the cheapest kettle.")
     return [sum(map(message_tokens, request.messages)) for request in model.requests]

@@ -24,6 +24,7 @@ from agentloop.events import (
     Delta,
     Event,
     HiddenUserMessageEvent,
+    OverBudgetEvent,
     PruneEvent,
     RequestEvent,
     StepStartEvent,
@@ -37,7 +38,14 @@ from agentloop.messages import Ask, Decision, Mark, Record, Unknown
 from agentloop.transcript import Fold, Records
 
 Channel = Literal["progress", "control", "monitor"]
-UNRECORDED = CompactionEvent | PruneEvent | RequestEvent | SubAgentEvent | ToolsChangedEvent
+UNRECORDED = (
+    CompactionEvent
+    | OverBudgetEvent
+    | PruneEvent
+    | RequestEvent
+    | SubAgentEvent
+    | ToolsChangedEvent
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.mixins.ephemeral import Pruning
+from agentloop.mixins.ephemeral import Pruning, placeholder
 
 from .caches import CACHES
 from .context_cost import BEST as BUDGET
@@ -178,15 +179,15 @@ class TestPromises:
     def test_pruning_never_costs_more_than_110_wherever_a_run_ends(self, turns, keep):
         log, plain, pruned, before, hidden = [UserMessage("task" * 100)], 0.0, 0.0, (0, 0), set()
         for n, (page, other) in enumerate([*turns, (0, 0)]):
-            pruning = Pruning(log).catch_up()
+            pruning = Pruning(log, CacheRules(0)).catch_up()
             due = pruning.due
-            gone = pruning.placeholders | due
+            gone = pruning.hidden | {*due}
             whole = sum(map(message_tokens, log))
-            shown = sum(map(message_tokens, pruning.hide(log)))
+            shown = sum(map(message_tokens, pruning.hide(log, placeholder)))
             plain += 0.1 * before[0] + 1.25 * (whole - before[0])
-            read = before[1] if hidden == gone.keys() else 0
+            read = before[1] if hidden == gone else 0
             pruned += 0.1 * read + 1.25 * (shown - read)
-            before, hidden = (whole, shown), gone.keys()
+            before, hidden = (whole, shown), gone
             assert pruned <= 1.10 * plain
             log += [
                 AssistantMessage(tool_calls=(ToolCall(f"{n}a", "a"), ToolCall(f"{n}b", "b"))),

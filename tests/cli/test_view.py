@@ -64,7 +64,7 @@ async def page(n: int) -> str:
     """Look at a page."""
     if n % 7 == 6:
         raise ToolError("1 page is missing")
-    return f"page {n} of the book\n" + "word " * 300
+    return f"page {n} of the book\n" + "word " * 2_000
 
 
 def book(folder):
@@ -74,7 +74,8 @@ def book(folder):
     def answer(messages, tools):
         texts = [message.text for message in messages]
         size, n = sum(map(len, texts)) // 4, len(requests)
-        usage = Usage(size, 40 + n, int(size * 0.8))
+        cached = int(size * 0.8) if n > 5 else 0
+        usage = Usage(size, 40 + n, cached)
         if texts[-1] == SUMMARY_PROMPT:
             return AssistantMessage("The pages 1 to 9 were read.", usage=usage)
         requests.append(texts)
@@ -84,8 +85,8 @@ def book(folder):
         calls = [ToolCall(f"c{n}", "page", f'{{"n": {n}}}')]
         return AssistantMessage("Next page." if n % 2 else "", calls, **known)
 
-    known = {"session": "book", "session_dir": folder, "session_fsync": False}
-    compaction = CompactionConfig(context_window=3000, keep_turns=1)
+    known = {"session": "book", "session_dir": folder, "session_fsync": False, "recall_tool": None}
+    compaction = CompactionConfig(context_window=20_000, keep_turns=1)
     agent = Kept(llm=ScriptedModel(answer), tools=[page], compaction=compaction, **known)
     agent.run_sync("Read the book.")
     agent.run_sync("And now?")
@@ -102,7 +103,7 @@ def test_what_a_turn_saw_is_what_the_model_was_sent(tmp_path):
             found.append([data["messages"][at].get("content", "") for at in seen])
     assert found == [[text for text in sent if text != "You read books."] for sent in requests]
     assert len(found) == 25
-    for told in ("[An older result", "The pages 1 to 9 were read."):
+    for told in ("[Older result", "The pages 1 to 9 were read."):
         assert any(told in text for texts in found for text in texts)
 
 
@@ -316,7 +317,7 @@ class TestInABrowser:
         browser.press(*"j" * 5)
         browser.click(".saw summary", "earlier")
         browser.click(".saw summary", "pruned")
-        browser.sees(".saw pre", "[An older result")
+        browser.sees(".saw pre", "[Older result")
         browser.click(".saw summary", "The result itself")
         browser.sees(".saw pre", "of the book")
         browser.press(*"j" * 19)
@@ -589,9 +590,9 @@ class TestInABrowser:
     def test_two_requests_are_compared_message_by_message(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])
         browser.press(*"jjjjj", "d")
-        browser.sees(".pair", "of 25", "469 tokens in")
+        browser.sees(".pair", "of 25", "2,593 tokens in")
         browser.sees(".card.less", "result of page n=0", "page 0 of the book")
-        browser.sees(".card.more", "[An older result", "pruned", "→ page n=4")
+        browser.sees(".card.more", "[Older result", "pruned", "→ page n=4")
         browser.sees(
             "article", "2 messages in both", "The system prompt and the tools are the same."
         )
@@ -599,7 +600,7 @@ class TestInABrowser:
             "const n = document.querySelector('#against'); n.value = 2;"
             "n.dispatchEvent(new Event('change'))"
         )
-        browser.sees(".pair", "387 tokens in")
+        browser.sees(".pair", "2,512 tokens in")
         browser.press("d")
         browser.sees("article h2", "WHAT IT DID")
 

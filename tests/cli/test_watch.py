@@ -83,7 +83,7 @@ def test_the_lessons_name_the_records_where_it_can_be_seen():
         seen = [*seen[: row["same"]], *row["then"]]
         texts.append("\n".join(str(data["messages"][place].get("content")) for place in seen))
     for name, words in (
-        ("10_ephemeral", "An older result"),
+        ("10_ephemeral", "Older result of"),
         ("11_compaction", "Summary of the conversation so far"),
         ("13_sessions", "this call had started and its outcome is unknown"),
     ):
@@ -205,7 +205,7 @@ class TestInABrowser:
         assert what.endswith("In the view: 1 call got its result.")
         what, rows = of("result milk: 300")
         assert "1 result became a placeholder" in what
-        assert sum(row.startswith("[An older result of take stood here") for row in rows) == 1
+        assert sum(row.startswith("[Older result of take removed") for row in rows) == 1
         what, rows = of("mark the run ended: cancelled")
         assert what.endswith("In the view: 1 call was sealed.")
         what, rows = of("mark summary")

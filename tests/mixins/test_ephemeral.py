@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Ephemeral, ScriptedModel, ToolCall, tool
+from agentloop.common.model_info import CacheRules
 from agentloop.events import PruneEvent
 from agentloop.messages import AssistantMessage, Summary, ToolMessage, Usage, UserMessage
 from agentloop.mixins.ephemeral import Pruning, placeholder
@@ -23,12 +24,16 @@ async def look(n: int) -> str:
 
 
 def stale_results(log, *prices):
-    pruning = Pruning(log, *prices).catch_up()
-    return {*pruning.placeholders, *pruning.due}
+    pruning = Pruning(log, rules_of(*prices)).catch_up()
+    return {*pruning.hidden, *pruning.due}
+
+
+def rules_of(write=1.25, read=0.1, smallest=0):
+    return CacheRules(smallest, read, write)
 
 
 def hidden(request):
-    return ["older result" in text for text in shown(request) if text][1:]
+    return ["Older result" in text for text in shown(request) if text][1:]
 
 
 def log_of(parts):
@@ -59,14 +64,14 @@ def steps_of_turns(count, usage):
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    pruning = Pruning(log)
+    pruning = Pruning(log, CacheRules())
     for n in range(count):
         reply = AssistantMessage(tool_calls=(ToolCall(str(n), "look"),), usage=usage)
         log += [reply, ToolMessage(str(n), "look", f"{n} " + "word " * 200, ephemeral=3)]
         messages = [*messages, *log[-2:]]
         calls = 0
         sys.setprofile(count_call)
-        pruning.catch_up().hide(messages)
+        pruning.catch_up().hide(messages, placeholder)
         sys.setprofile(None)
         steps.append(calls)
     return steps
@@ -116,7 +121,7 @@ class TestEphemeral(test_loop.TestLoop):
             replace(one, usage=Usage(tokens, 5)) if isinstance(one, AssistantMessage) else one
             for one in log
         ]
-        assert bool(stale_results(reported)) == pruned
+        assert bool(stale_results(reported, 1.25, 0.1, 4_096)) == pruned
 
     @pytest.mark.parametrize("cached", [0, 19_000])
     def test_late_turns_take_as_many_steps_as_early_ones(self, cached):
@@ -147,7 +152,7 @@ class TestEphemeral(test_loop.TestLoop):
     def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(self, log, prices):
         committed = set()
         for at in range(len(log) + 1):
-            hidden = set(Pruning(log[:at], *prices).catch_up().placeholders)
+            hidden = Pruning(log[:at], rules_of(*prices)).catch_up().hidden
             assert committed <= hidden
             committed = hidden
 
@@ -156,14 +161,11 @@ class TestEphemeral(test_loop.TestLoop):
         agent = Ephemeral(llm=ScriptedModel())
         for record in log:
             agent.record(record)
-            kept = agent.fold(Pruning, *prices)
-            anew = Pruning(agent.log, *prices).catch_up()
-            assert (kept.placeholders, kept.due) == (
-                anew.placeholders,
-                anew.due,
-            )
+            kept = agent.fold(Pruning, rules_of(*prices))
+            anew = Pruning(agent.log, rules_of(*prices)).catch_up()
+            assert (kept.hidden, kept.due) == (anew.hidden, anew.due)
             messages = agent.messages
-            assert kept.hide(messages) == anew.hide(messages)
+            assert kept.hide(messages, placeholder) == anew.hide(messages, placeholder)
 
     @given(logs, prices)
     def test_the_newest_n_of_each_tool_and_what_was_not_seen_stay(self, log, prices):

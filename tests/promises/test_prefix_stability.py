@@ -11,7 +11,7 @@ from ..doubles.openai_double import OpenAIDouble, Reply, calls
 
 @tool("Look", ephemeral=2)
 async def look(n: int) -> str:
-    return f"{n} " + "word " * 100
+    return f"{n} " + "word " * 400
 
 
 @tool("Note")
@@ -22,7 +22,7 @@ async def note(text: str) -> str:
 async def play(script, agent_class=Agent, **settings):
     """The requests of a run, as the server got them, and the events."""
     async with OpenAIDouble(script) as server:
-        llm = ChatOpenAI("m", base_url=server.base_url, api_key="k")
+        llm = ChatOpenAI("gpt-5", base_url=server.base_url, api_key="k")
         agent = agent_class(llm=llm, tools=[look, note], system_prompt="Be good.", **settings)
         events = [event async for event in agent.query_stream("x")]
         assert server.refusals == []
@@ -55,7 +55,7 @@ async def test_every_break_is_an_event():
 async def test_pruning_in_epochs_breaks_it_less():
     script = [*(calls(("look", {"n": n})) for n in range(40)), "done"]
     requests, events = await play(script)
-    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 1
+    assert 1 <= breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) <= 4
 
 
 async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_event():
@@ -81,4 +81,4 @@ async def test_a_search_for_tools_breaks_it_once_and_only_if_it_finds_something_
     names = [[each["function"]["name"] for each in request["tools"]] for request in requests]
     for before, after in pairwise(names):
         assert after[: len(before)] == before
-    assert names[-1] == ["look", "note", "search_tools", "swim", "paint", "sing"]
+    assert names[-1] == ["look", "note", "recall", "search_tools", "swim", "paint", "sing"]

@@ -70,7 +70,7 @@ agent = Agent(
     dependency_overrides={get_db: lambda: {}},
 )
 kept = Kept(llm=llm, session="x", reminders=[], output_type=int, cancel_timeout=1)
-bare = Bare(llm=llm, limit=3, ephemeral_read_price=0.25)
+bare = Bare(llm=llm, limit=3, ephemeral_per_turn=True)
 
 agentloop.Agnet(llm=llm)  # E
 agentloop.ChatOpenAI("gpt-5")

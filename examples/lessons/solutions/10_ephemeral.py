@@ -1,6 +1,7 @@
 """Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token."""
 
 from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
+from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
@@ -17,12 +18,13 @@ class Pruning(CacheMonitor, Ephemeral):
     """Hides old results. CacheMonitor compares each request with the previous one."""
 
 
+RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
 
 
 def bill(kind, **settings):
     """Return the cost of all requests of a run. Tokens that an event counts as kept were cached."""
-    events, model = [], ScriptedModel(*SCRIPT, "Everything is weighed.")
+    events, model = [], ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
     agent = kind(llm=model, tools=[take], listeners=[events.append], **settings)
     agent.run_sync("Weigh the ingredients.")
     events = [event for event in events if isinstance(event, RequestEvent)]
