@@ -25,8 +25,8 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         run; `require_done_tool=True` requires the done tool.
     ephemeral_per_turn: as in `Ephemeral`.
     compaction, context_budget: as in `Compaction`; `compaction=None` disables both.
-    recall_tool: searches dropped and pruned text. It is offered if a budget or an ephemeral tool may
-        hide text; None never offers it.
+    recall_tool: searches dropped and pruned text. It is offered if a budget or an ephemeral tool
+        may hide text; None never offers it.
     listeners, cancel_timeout: as in `BaseAgent`.
     """
 

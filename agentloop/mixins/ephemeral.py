@@ -156,7 +156,7 @@ class Pruning(Fold):
 
     @property
     def _cacheless(self) -> bool:
-        """Whether hiding results costs nothing, as reading from a cache saves nothing."""
+        """Return whether hiding results costs nothing, as reading from a cache saves nothing."""
         if self._uncached >= REQUESTS_TO_JUDGE and not self._has_cache:
             return True
         return self._rules.write_price <= self._rules.read_price

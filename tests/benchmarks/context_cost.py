@@ -33,6 +33,7 @@ from agentloop import (
     ScriptedModel,
     ToolMessage,
 )
+from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
@@ -135,7 +136,8 @@ async def play(workload, conversation, agents, blind=False):
         played.extra_output += message_tokens(said)
         return said
 
-    llm, system = ScriptedModel(reply), conversation.system_prompt
+    llm = ScriptedModel(reply, cache_rules=CacheRules(smallest_prefix=1_024))
+    system = conversation.system_prompt
     tools = workload.tools(results)
     agent = agents(llm=llm, tools=tools, system_prompt=system, max_iterations=10_000)
     for task in tasks:

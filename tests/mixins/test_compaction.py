@@ -7,9 +7,10 @@ from math import nan
 import pytest
 
 from agentloop import Compaction, CompactionConfig, MessageQueue, ScriptedModel, tool, validate
+from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.errors import ContextWindowExceeded
-from agentloop.events import CompactionEvent
+from agentloop.events import CompactionEvent, OverBudgetEvent
 from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
 from agentloop.mixins.cache_monitor import assert_prefix_stable
 from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
@@ -256,6 +257,51 @@ class TestCompaction(test_loop.TestLoop):
         assert await agent.query("The task") == "done"
         assert summaries(agent)
         assert max(llm.sizes) <= 1.05 * 0.8 * 40_000
+
+    @pytest.mark.parametrize("smallest", [1_024, 2_048, 4_096])
+    async def test_a_cut_leaves_enough_for_the_providers_cache(self, smallest):
+        llm = Metered(1.0, *(call("read_page", n=n) for n in range(90)), "done")
+        llm.cache_rules = CacheRules(smallest_prefix=smallest)
+        agent = Compaction(llm=llm, tools=[read_page], context_budget=12_000)
+        assert await agent.query("The task") == "done"
+        cut = [after for before, after in pairwise(llm.sizes) if after < before]
+        assert min(cut) >= max(smallest, 2_500)
+        assert max(cut) <= max(smallest, 3_000) + 900
+
+    async def test_a_budget_holds_beside_a_long_system_prompt(self):
+        llm = Metered(1.0, *(call("read_page", n=n) for n in range(90)), "done")
+        prompt = "Be good. " * 4_000
+        settings = {"context_budget": 12_000, "system_prompt": prompt}
+        agent = Compaction(llm=llm, tools=[read_page], **settings)
+        assert await agent.query("The task") == "done"
+        assert max(llm.sizes) <= 1.05 * 12_000
+
+    async def test_a_turn_that_alone_exceeds_the_budget_is_sent_with_a_warning_and_an_event(
+        self, caplog
+    ):
+        much = tool("Much", name="much")(lambda: "word " * 2_000)
+        events = []
+        agent = make(call("much"), *reads(0, 3), "done", tools=[much, read], context_budget=2_000)
+        agent.listeners = [events.append]
+        assert await agent.query("x") == "done"
+        over = [event for event in events if isinstance(event, OverBudgetEvent)]
+        assert [event.budget for event in over] == [2_000]
+        assert over[0].tokens > 2_100
+        assert caplog.text.count("context_budget") == 1
+
+    @pytest.mark.parametrize(("limit", "summarized"), [(None, False), (60_000, True)])
+    async def test_the_threshold_leaves_room_for_the_largest_output(self, limit, summarized):
+        class Limited(ScriptedModel):
+            output_limit = limit
+
+        def answer(messages, tools):
+            return "SUMMARY" if messages[-1].text == SUMMARY_PROMPT else next(script)
+
+        script = iter([*(call("read_page", n=n) for n in range(120)), "done"])
+        config = CompactionConfig(context_window=100_000)
+        agent = Compaction(llm=Limited(answer), tools=[read_page], compaction=config)
+        assert await agent.query("x") == "done"
+        assert bool(summaries(agent)) == summarized
 
     def test_names_are_words_with_a_digit_and_what_stands_in_quotes(self):
         for text, names in {

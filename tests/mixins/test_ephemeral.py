@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Ephemeral, ScriptedModel, ToolCall, tool
+from agentloop import Agent, Ephemeral, ScriptedModel, ToolCall, tool
 from agentloop.common.model_info import CacheRules
 from agentloop.events import PruneEvent
 from agentloop.messages import AssistantMessage, Summary, ToolMessage, Usage, UserMessage
@@ -147,6 +147,35 @@ class TestEphemeral(test_loop.TestLoop):
         assert "5,000 characters" in text
         kept = ToolMessage("1", "look", "x" * 50, ephemeral=1, offloaded="ab12")
         assert 'read_offloaded(name="ab12")' in placeholder(kept).text
+
+    @pytest.mark.parametrize(("smallest", "left"), [(0, 1_500), (4_096, 3_500), (6_000, 5_500)])
+    def test_a_cut_leaves_a_prefix_that_the_provider_caches(self, smallest, left):
+        log = [*turns_of(20, 1_000), Summary("so far", kept_from=2)]
+        hidden = stale_results(log, 1.25, 0.1, smallest)
+        assert left <= 1_000 * (19 - len(hidden)) < left + 1_500
+
+    def test_a_result_shorter_than_two_placeholders_stays(self):
+        assert stale_results(turns_of(100, 60), 0.0, 0.0) == set()
+        assert stale_results(turns_of(100, 80), 0.0, 0.0)
+
+    async def test_the_placeholder_names_recall_and_a_tool_that_can_be_called_again(self):
+        long = "word " * 400
+        page = tool("Page", name="page", ephemeral=1, read_only=True)(lambda: long)
+        act = tool("Act", name="act", ephemeral=1)(lambda: long)
+        calls = [call("page"), call("act")] * 3
+        for kind, named in ((Agent, ["recall", "page"]), (Ephemeral, ["page"])):
+            agent = kind(
+                llm=ScriptedModel(*calls, "ok"), tools=[page, act], ephemeral_per_turn=True
+            )
+            await agent.query("x")
+            of_page, of_act, *_ = [
+                text for text in shown(agent.llm.requests[-1]) if text.startswith("[Older")
+            ]
+            sources = of_page.partition("To read it")[2]
+            assert [name for name in ("recall", "page") if name in sources] == named
+            assert "again" not in of_act
+            assert ("recall" in of_act) == (kind is Agent)
+            assert ("recall" in [t.name for t in agent.toolset()]) == (kind is Agent)
 
     @given(logs, prices)
     def test_what_is_hidden_once_stays_hidden_but_for_what_only_one_look_had_due(self, log, prices):

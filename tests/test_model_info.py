@@ -1,0 +1,70 @@
+"""What models state about their provider: the rules of its cache and the limit of their output."""
+
+import pytest
+
+from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Fallback, ScriptedModel
+from agentloop.common.model_info import CacheRules, cache_rules, output_limit
+
+UNKNOWN = CacheRules(4_096, 0.1, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "rules"),
+    [
+        (ChatAnthropic, "claude-opus-5", CacheRules(512)),
+        (ChatAnthropic, "claude-opus-5-20260724", CacheRules(512)),
+        (ChatAnthropic, "claude-sonnet-5", CacheRules(1_024)),
+        (ChatAnthropic, "claude-opus-4-8", CacheRules(1_024)),
+        (ChatAnthropic, "claude-opus-4-7", CacheRules(2_048)),
+        (ChatAnthropic, "claude-haiku-4-5", UNKNOWN),
+        (ChatAnthropic, "claude-opus-5-5", UNKNOWN),
+        (ChatAnthropic, "a-new-model", UNKNOWN),
+        (ChatGoogle, "gemini-2.5-pro", CacheRules(2_048, write_price=1.0)),
+        (ChatGoogle, "gemini-3.8-flash", CacheRules(4_096, write_price=1.0)),
+        (ChatOpenAI, "gpt-5.6", CacheRules(1_024, 0.1, 1.25)),
+        (ChatOpenAI, "gpt-6", CacheRules(1_024, 0.1, 1.25)),
+        (ChatOpenAI, "gpt-5.4-mini", CacheRules(1_024, 0.1, 1.0)),
+        (ChatOpenAI, "gpt-4.1", CacheRules(1_024, 0.25, 1.0)),
+        (ChatOpenAI, "gpt-4o-mini", CacheRules(1_024, 0.5, 1.0)),
+        (ChatOpenAI, "qwen3", UNKNOWN),
+    ],
+)
+def test_a_models_cache_rules_are_those_of_its_provider(kind, model, rules):
+    assert cache_rules(kind(model, api_key="-")) == rules
+
+
+def test_the_cache_setting_of_anthropic_changes_the_prices():
+    longer, none = (ChatAnthropic("claude-opus-5", api_key="-", cache=c) for c in ("1h", False))
+    assert longer.cache_rules == CacheRules(512, 0.1, 2.0)
+    assert none.cache_rules.read_price == none.cache_rules.write_price
+
+
+class Plain:
+    """A user's own model, which states nothing."""
+
+    model = "plain"
+
+    async def ainvoke(self, messages, tools=(), *, tool_choice="auto", on_delta=None):
+        raise NotImplementedError
+
+
+class Stated(Plain):
+    cache_rules = CacheRules(64, 0.25, 1.0)
+    output_limit = 500
+
+
+def test_a_users_own_model_may_state_them_or_not():
+    assert (cache_rules(Plain()), output_limit(Plain())) == (UNKNOWN, 0)
+    assert (cache_rules(Stated()), output_limit(Stated())) == (Stated.cache_rules, 500)
+
+
+def test_a_fallback_states_the_rules_of_its_first_model_and_the_largest_output():
+    both = Fallback(ScriptedModel(cache_rules=CacheRules(7)), Stated())
+    assert (cache_rules(both), output_limit(both)) == (CacheRules(7), 500)
+
+
+def test_the_output_limit_is_the_setting_that_a_request_sends():
+    assert output_limit(ChatAnthropic("claude-opus-5", api_key="-", max_tokens=9)) == 9
+    assert output_limit(ChatOpenAI("gpt-5.6", api_key="-", max_completion_tokens=9)) == 9
+    assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-", max_output_tokens=9)) == 9
+    assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-")) == 0
