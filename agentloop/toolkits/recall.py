@@ -3,9 +3,8 @@
 Copy with: the core.
 
 An `Agent` whose tools are ephemeral, or that has tools and a `context_budget`, offers it. Any other
-agent can have it, too:
-`tools=[..., recall]`. Results that were pruned and turns that were left out are still in the log.
-The model asks for them in words. `search` needs no model and no file: it looks at the log alone.
+agent can have it, too: `tools=[..., recall]`. Pruned results and dropped turns are still in the
+log, and the model searches them by words. `search` needs no model and no file, only the log.
 """
 
 from __future__ import annotations
