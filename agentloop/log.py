@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import Any, NoReturn, Protocol, TypeVar, cast, overload
 from weakref import ref
 
 from .messages import HistoryChange, Mark, Record, Reset, ToolMessage, ToolStart
@@ -105,7 +105,7 @@ class Log(Sequence[Record]):
     @overload
     def __getitem__(self, index: slice) -> list[Record]: ...
     def __getitem__(self, index: Any) -> Any:
-        return self._records[index]
+        return cast(Any, self._records[index])
 
     def __len__(self) -> int:
         return len(self._records)
@@ -116,7 +116,8 @@ class Log(Sequence[Record]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._records == [*cast(Sequence[object], other)]
 
-    __hash__ = None  # type: ignore[assignment]
+    def __iadd__(self, records: object) -> NoReturn:
+        raise TypeError("agent.log += is not supported: use agent.log.replace([*agent.log, ...])")
 
     def __repr__(self) -> str:
         return f"Log({self._records!r})"

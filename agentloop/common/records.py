@@ -70,7 +70,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     known = dict[str, object]()
     extra = JSON()
     for key, value in data.items():
-        name = OLD_FIELDS.get((cls, key), key)
+        name = OLD_FIELDS.get((cls, key)) or str(key)
         if name in fields_of(cls):
             known[name] = _read_field(cls, name, value)
         elif name != "type":  # a field of a later version

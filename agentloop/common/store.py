@@ -107,8 +107,8 @@ class SessionFile(FileIO):
         The new file is locked before it takes the place of the old. OSError: nothing has changed.
         """
         self._check()
+        self.remove_unfinished()
         path = self.path.with_suffix(".replacing")
-        path.unlink(missing_ok=True)  # a kill may have left it
         new = SessionFile(path, fsync=self.fsync, new=True)
         try:
             for line in lines:
@@ -119,6 +119,10 @@ class SessionFile(FileIO):
             new.close()
             path.unlink(missing_ok=True)
             raise
+
+    def remove_unfinished(self) -> None:
+        """Delete the file of a `replace` that was killed."""
+        self.path.with_suffix(".replacing").unlink(missing_ok=True)
 
     def _take_place(self, new: SessionFile) -> None:
         """Move a new file to this path, and continue with its descriptor, which holds its lock."""

@@ -66,6 +66,7 @@ class Session(Loop):
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
+        self.session_file.remove_unfinished()
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:

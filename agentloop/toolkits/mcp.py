@@ -40,7 +40,7 @@ from hashlib import sha256
 from pathlib import Path
 from subprocess import PIPE
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from pydantic import Field, TypeAdapter
@@ -338,7 +338,7 @@ class Messages:
             if isinstance(item, Exception):
                 end = item
             elif isinstance(result := getattr(item.message, "result", None), dict):
-                await bound_lists(self.server.name, result)
+                await bound_lists(self.server.name, cast(JSON, result))
             yield item
         self.server.end = end
         self.on_end()
@@ -346,7 +346,8 @@ class Messages:
 
 async def bound_lists(server: str, result: JSON) -> None:
     """Shorten the lists in a server's result, and take out tools that cannot be used."""
-    content, definitions = result.get("content"), result.get("tools")
+    content: list[object] | None = result.get("content")
+    definitions: list[JSON] | None = result.get("tools")
     if isinstance(content, list) and (omitted := len(content) - MAX_BLOCKS) > 0:
         note = f"[{omitted:,} more parts omitted: the result is too large.]"
         content[MAX_BLOCKS:] = [{"type": "text", "text": note}]

@@ -8,7 +8,7 @@ and a power cut, and the lock goes away with its process. One process uses a dat
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -69,6 +69,19 @@ class SQLiteSession(Session):
             raise ValueError(f"the session {self.session!r} is closed")
         add = "INSERT INTO records (session, line) VALUES (?, ?)"
         self.database.execute(add, self.session, line)
+
+    def replace_lines(self, lines: Sequence[bytes]) -> None:
+        """Replace the records of the session in one transaction."""
+        with self.database.lock:
+            self.database.execute("BEGIN")
+            try:
+                self.database.execute("DELETE FROM records WHERE session = ?", self.session)
+                for line in lines:
+                    self.write_line(line)
+                self.database.execute("COMMIT")
+            except BaseException:
+                self.database.execute("ROLLBACK")
+                raise
 
     def close(self) -> None:
         if self.session and self.database.agents.get(self.session) is self:
