@@ -12,6 +12,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from shutil import copymode
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
@@ -121,6 +122,7 @@ def remember_model(file: Path, base_url: str, model: str) -> None:
 
     Raises ValueError if the new file would set anything but these two.
     """
+    file = file.resolve()  # a link to a file elsewhere remains
     text = file.read_text("utf-8") if file.exists() else ""
     settings = {"base_url": base_url, "model": model}
     added = "".join(f"{name} = {toml_string(value)}\n" for name, value in settings.items())
@@ -133,6 +135,8 @@ def remember_model(file: Path, base_url: str, model: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     part.write_text(new, "utf-8")
+    if file.exists():
+        copymode(file, part)
     part.replace(file)
 
 

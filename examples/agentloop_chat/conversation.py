@@ -56,6 +56,13 @@ STOPPED = {  # advice by the stop reason of a run that ended early
     "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
     "limit:length": "the model can say no more at once: tell it to go on",
 }
+# A repository may contain a folder that git takes for a bare repository, and whose configuration
+# names programs: without this setting, `git status` would start them there.
+SAFE_GIT = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.bareRepository",
+    "GIT_CONFIG_VALUE_0": "explicit",
+}
 NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
 
 
@@ -86,7 +93,7 @@ class Chat:
     ) -> None:
         self.terminal, self.root = terminal, root
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
-        self.workspace, self.shell = Workspace(root), Shell(root)
+        self.workspace, self.shell = Workspace(root), Shell(root, env=SAFE_GIT)
         self.own_shell = Shell(root)  # for !COMMAND of the user
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()

@@ -14,7 +14,8 @@ from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-MAX_TEXT = 50_000  # characters of an attached file
+MAX_TEXT = 50_000  # bytes of an attached text file; the middle of a longer file is omitted
+MAX_IMAGE = 5_000_000  # bytes of an attached image; every later request repeats it
 MOST_FILES = 10_000  # maximum number of files for Tab completion
 LONG = 10  # lines of a paste that the prompt shows in full
 
@@ -61,34 +62,52 @@ async def with_files(
     parts: list[Part] = [TextPart(prompt)]
     for name in NAMED.findall(typed):
         path = name.strip('"')
-        file = root / Path(path).expanduser()
-        if not file.is_file():  # "look at @a.py."
+        file = file_at(root, path)
+        if not file:  # "look at @a.py."
             path = path.rstrip(".,:;!?)")
-            file = root / Path(path).expanduser()
-        is_outside = not file.resolve().is_relative_to(root.resolve())
-        if file.is_file() and is_outside and not await confirm(str(file.resolve())):
+            file = file_at(root, path)
+        if not file:
+            if "." in path:  # otherwise @ may start a user name
+                say(f"{path} was not attached: no such file.")
+            continue
+        is_outside = not file.is_relative_to(root.resolve())
+        if is_outside and not await confirm(str(file)):
             say(f"{path} was not attached.")
-        elif image := image_at(file):
-            parts.append(image)
-            say(f"{path} is attached.")
-        elif file.is_file():
-            text = file.read_text("utf-8", "replace")
-            if "\0" in text:
-                say(f"{path} was not attached: it is a binary file.")
-                continue
-            parts.append(TextPart(f"{path}:\n{shortened(text)}"))
-            say(f"{path} is attached: {len(text):,} characters.")
-        elif "." in path:  # otherwise @ may start a user name
-            say(f"{path} was not attached: no such file.")
+            continue
+        try:
+            part = image_at(file) or text_at(file, path)
+        except (OSError, ValueError) as error:
+            say(f"{path} was not attached: {error}")
+            continue
+        parts.append(part)
+        is_shortened = isinstance(part, TextPart) and file.stat().st_size > MAX_TEXT
+        shortened = ", without its middle" if is_shortened else ""
+        say(f"{path} is attached: {file.stat().st_size:,} bytes{shortened}.")
     return parts if parts[1:] else prompt
 
 
-def shortened(text: str) -> str:
-    """Return the start and the end of a text that is longer than MAX_TEXT."""
-    if len(text) <= MAX_TEXT:
-        return text
+def file_at(root: Path, path: str) -> Path | None:
+    """Return the file at a path with its links resolved, or None if there is none."""
+    try:
+        file = (root / Path(path).expanduser()).resolve()
+        return file if file.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # a name that is too long; an unknown ~user
+        return None
+
+
+def text_at(file: Path, path: str) -> TextPart:
+    """Return the start and the end of a text file. Raises ValueError for a binary file."""
+    size = file.stat().st_size
     half = MAX_TEXT // 2
-    return f"{text[:half]}\n[{len(text) - MAX_TEXT:,} characters omitted]\n{text[-half:]}"
+    with file.open("rb") as stream:
+        start = stream.read(half)
+        omitted = max(0, size - MAX_TEXT)
+        stream.seek(half + omitted)
+        end = stream.read(half)
+    if b"\0" in start + end:
+        raise ValueError("it is a binary file")
+    note = f"\n[{omitted:,} bytes omitted]\n".encode() if omitted else b""
+    return TextPart(f"{path}:\n{(start + note + end).decode('utf-8', 'replace')}")
 
 
 def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:
@@ -104,11 +123,18 @@ def typed(message: UserMessage) -> str:
 
 
 def image_at(path: Path) -> Part | None:
-    """Return the image in a file, or None for other files."""
+    """Return the image in a file, or None for other files. Raises ValueError for large images."""
     kind = guess_type(path.name)[0]
-    if kind in IMAGE_TYPES and path.is_file():
-        return ImagePart(data=path.read_bytes(), media_type=kind)
-    return None
+    if kind not in IMAGE_TYPES:
+        return None
+    if path.stat().st_size > MAX_IMAGE:
+        raise ValueError(f"the image is larger than {MAX_IMAGE:,} bytes: scale it down")
+    return ImagePart(data=path.read_bytes(), media_type=kind)
+
+
+def is_image(root: Path, path: str) -> bool:
+    """Return whether a text is the path of an image, which @"path" can name."""
+    return '"' not in path and guess_type(path)[0] in IMAGE_TYPES and bool(file_at(root, path))
 
 
 def named_files(root: Path) -> list[str]:

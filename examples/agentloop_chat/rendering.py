@@ -176,9 +176,17 @@ class Drawn(Chat):
             after = str(args.get("content"))
         else:
             after = before
-            edits: Any = args.get("edits", [args])
+            match args.get("edits", [args]):
+                case [*edits]:
+                    pass
+                case _:  # not validated yet
+                    edits = []
             for edit in edits:
-                after = after.replace(str(edit.get("old_text")), str(edit.get("new_text")))
+                match edit:
+                    case {"old_text": old, "new_text": new}:
+                        after = after.replace(str(old), str(new))
+                    case _:
+                        pass
         number, shown = 0, Text()
         lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
         for line in [*lines][2:]:

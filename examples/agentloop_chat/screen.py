@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,11 +19,13 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
+from pydantic_core import to_json
 
 from agentloop import ToolCall
 from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
+from agentloop.mixins.approval import plain_arguments
 
-from .prompt_input import Pastes, image_at, named_files
+from .prompt_input import Pastes, is_image, named_files
 from .rendering import Drawn
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always
@@ -93,11 +96,9 @@ class Screen(Drawn):
         vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         with patch_stdout(raw=True):
-            self.begin(self.greet())
+            self.begin(self.open(first))
             ticks = asyncio.ensure_future(self.tick())
             self.prompting = asyncio.ensure_future(self.read())
-            if first:
-                self.queue.append(first)
             try:
                 with suppress(EOFError, asyncio.CancelledError):
                     await self.prompting
@@ -109,6 +110,16 @@ class Screen(Drawn):
                 del vars(output)["disable_bracketed_paste"]
                 output.disable_bracketed_paste()
                 output.flush()
+
+    async def open(self, first: str) -> None:
+        """Greet the user, and answer the first message.
+
+        The first message is never a command: a shell may have inserted external text into it.
+        """
+        await self.greet()
+        if first:
+            self.terminal.say(f"\n> {first}", BOLD)
+            await self.reply(first, first)
 
     async def read(self) -> None:
         """Read input until the user leaves."""
@@ -145,6 +156,7 @@ class Screen(Drawn):
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Display a complete call and request approval. Return True, or the reason of a denial."""
+        call = self.as_executed(call)
         if any(approval.covers(call) for approval in self.standing):
             return True
         always = self.draw_question(call)
@@ -159,6 +171,13 @@ class Screen(Drawn):
         if word in (*YES, *ALWAYS):
             return True
         return False if word in NO else answer
+
+    def as_executed(self, call: ToolCall) -> ToolCall:
+        """Return a call with the validated arguments, which the tool receives."""
+        tool = self.agent.tool(call)
+        arguments = plain_arguments(tool.validate(call.arguments))
+        text = to_json(arguments, inf_nan_mode="strings", fallback=str).decode()
+        return replace(call, arguments=text)
 
     async def confirm(self, path: str) -> bool:
         """Ask the user whether to attach a file outside the working folder."""
@@ -279,7 +298,7 @@ class Screen(Drawn):
         """Insert a paste. The path of an image becomes @path."""
         text = event.data
         path = text.strip().strip("'\"").replace("\\ ", " ")
-        if image_at(self.root / path):
+        if is_image(self.root, path):
             self.buffer.insert_text(f'@"{path}" ')
         else:
             text = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -49,12 +49,19 @@ OPTIONS: Mapping[str, str] = {
     "docker images": "-a -q",
     "kubectl get": "-n -A -w",
 }
-# `git branch NAME` makes a branch and `docker ps` has no operands: options only
-NO_OPERANDS = frozenset(["git branch", "docker ps", "docker images"])
+# Operands that a command may have, if not any: `git branch NAME` creates a branch, and
+# `pytest deploy.py` imports deploy.py
+OPERANDS: Mapping[str, str] = {
+    "git branch": "",
+    "docker ps": "",
+    "docker images": "",
+    "pytest": r"(?!.*\.py).*|(.*/)?(test_\w+|\w+_test)\.py(::.*)?",
+}
 # No second command, substitution, redirection, variable, escape or brace expansion
 ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
-# A path outside the folder, or a hidden file, which may contain a secret
-GUARDED = re.compile(r"^(-\w*)?[/~]|[=,:][/~]|(^|[/=])\.\.(/|$)|(^|[/=,:])\.[^./]")
+# A path outside the folder, or a hidden file, which may contain a secret; also after "-f" or "="
+GUARDED = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$)|\.+[^./])|/\.\.(/|$)|/\.+[^./]")
+FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads further options from the file
 
 
 class Always(NamedTuple):
@@ -121,7 +128,8 @@ def are_harmless(known: str, words: Sequence[str]) -> bool:
     options = OPTIONS[known].split()
     for word in words:
         if not word.startswith("-"):
-            if known in NO_OPERANDS:
+            is_operand = re.fullmatch(OPERANDS.get(known, ".*"), word)
+            if not is_operand or FILE_OF_OPTIONS.match(word):
                 return False
         elif not re.fullmatch(r"--|-\d+", word) and word.partition("=")[0] not in options:
             return False

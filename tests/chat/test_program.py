@@ -415,6 +415,28 @@ def test_only_names_in_typed_text_attach_files_and_only_inside_the_folder(tmp_pa
     assert "price = 3" in typed
 
 
+def test_a_file_that_cannot_be_attached_is_named_and_the_prompt_is_sent(tmp_path):
+    with (tmp_path / "photo.png").open("wb") as file:
+        file.truncate(30_000_000)
+    with (tmp_path / "huge.log").open("wb") as file:
+        file.write(b"first line\n" * 10_000)
+        file.seek(5_000_000_000)
+        file.write(b"last line\n" * 10_000)
+    (tmp_path / "program.bin").write_bytes(b"\x7fELF\0")
+    names = ["~nobody.here/x.py", f"{'x' * 300}.py", "photo.png", "program.bin", "missing.py"]
+    with HeldDouble("A.", "B.") as server:
+        done = ask(server, prompt=" ".join(f"@{name}" for name in names), cwd=tmp_path)
+        ask(server, prompt="see @huge.log", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("not attached") == len(names)
+    assert "5,000,000" in done.stderr
+    assert said(server.requests[0], "user") == [" ".join(f"@{name}" for name in names)]
+    attached = str(said(server.requests[1], "user"))
+    assert len(attached) < 60_000
+    assert "first line" in attached
+    assert "last line" in attached
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -435,6 +457,16 @@ def test_the_name_of_a_model_is_saved_as_a_string_and_sets_nothing_else(tmp_path
     remember_model(file, "http://localhost:1/v1", name)
     settings = tomllib.loads(file.read_text("utf-8"))
     assert settings == tomllib.loads(before) | {"base_url": "http://localhost:1/v1", "model": name}
+
+
+def test_a_config_file_that_is_a_link_stays_a_link_with_its_permissions(tmp_path):
+    file, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
+    file.touch(0o600)
+    link.symlink_to(file)
+    remember_model(link, "http://localhost:1/v1", "m")
+    assert link.is_symlink()
+    assert tomllib.loads(file.read_text("utf-8"))["model"] == "m"
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_config_file_with_a_model_is_not_overwritten(tmp_path):

@@ -239,6 +239,44 @@ def test_keys_typed_as_a_question_appears_belong_to_a_draft(chat, project):
     screen.expect(QUESTION)
 
 
+def test_a_question_shows_the_arguments_that_the_tool_gets_however_they_are_written(chat, project):
+    """Some servers write the arguments as a JSON string of JSON, or a list as a JSON string."""
+    (project / "a").write_text("1")
+    edits = json.dumps([{"old_text": "1", "new_text": "42"}])
+    wrapped = json.dumps({"command": "echo ran >> ledger"})
+    screen = chat(
+        [("bash", wrapped)], [("multi_edit", {"path": "a", "edits": edits})], [("bash", wrapped)]
+    )
+    screen.enter("go", "│ echo ran >> ledger")
+    answer(screen, "a", "1 +42")
+    answer(screen, "y", "The script is over.")
+    assert lines_of(project / "ledger") == ["ran", "ran"]
+    assert (project / "a").read_text() == "42"
+
+
+@pytest.mark.parametrize("first", ["!echo ran > ledger", "/exit", "exit"])
+def test_the_words_of_the_command_line_are_a_message_and_never_a_command(chat, project, first):
+    screen = chat("done", options=[first])
+    screen.expect("done")
+    assert said(screen.server.requests[0]) == [first]
+    assert not (project / "ledger").exists()
+
+
+def test_a_folder_that_git_takes_for_a_repository_starts_no_program(chat, project):
+    evil = project / "docs"
+    evil.mkdir()
+    for folder in ("objects", "refs"):
+        (evil / folder).mkdir()
+    (evil / "HEAD").write_text("ref: refs/heads/main\n")
+    (evil / "config").write_text('[core]\nworktree = "."\nfsmonitor = "touch ../ledger; false"\n')
+    commands = ("git status", "cd docs && ls", "git status")
+    screen = chat(*([("bash", {"command": command})] for command in commands), "done")
+    screen.enter("go", "always (git status *)")
+    answer(screen, "a", "always (this command)")
+    answer(screen, "y", "done")
+    assert not (project / "ledger").exists()
+
+
 def test_a_question_shows_the_whole_command(chat):
     command = f"echo {'x' * 300} # the\u200b end"
     screen = chat([("bash", {"command": command})], "done", columns=60)

@@ -26,8 +26,11 @@ git show: show --output=app.py, show --textconv --ext-diff, grep -O./x.sh TODO, 
 git branch -a: branch -D main, branch -m main old, branch new, branch --delete main
 git blame app.py: blame --contents /etc/passwd app.py, blame ../../x, fetch --upload-pack=./x.sh
 pytest -q: pytest -p evil, pytest -c evil.ini, pytest --rootdir=/, pytest --junitxml=app.py
+pytest -q: pytest @options, pytest deploy.py, pytest tests/../deploy.py, pytest a.py::test_x
 pytest -q: pytest /tmp/x.py, pytest ../x.py, pytest --basetemp=src, pytest --pyargs evil
 ruff check .: ruff check --fix, ruff format ., ruff clean, ruff check --output-file app.py
+mypy app.py: mypy @options
+ruff check .: ruff check @options
 mypy app.py: mypy --config-file evil.ini, mypy --python-executable ./x.sh, mypy --junit-xml app.py
 go test ./...: go test -exec ./x.sh, go test -toolexec ./x.sh, go run x.go, go clean -cache
 go test ./...: go test -o app.py, go generate, go install x, go env -w GOFLAGS=-toolexec=./x.sh
@@ -54,6 +57,7 @@ uniq a: uniq a app.py
 cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat .env, cat ../secret, cat config/.env
 cat README.md: cat a; rm a, cat a > app.py, cat a | sh, cat $(x), cat `x`, cat a && rm a
 cat README.md: cat $HOME/x
+grep x a: grep -f../secret x, grep -f.env x, grep -nf../secret x, cat ..secret, ls ./.ssh
 grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a, grep x .env
 ls: ls ~/.ssh, ls /root, ls; x, ls & x
 head a: head /etc/shadow, head .netrc
@@ -109,6 +113,9 @@ def test_most_commands_of_a_day_are_offered_a_prefix():
         ("pytest", "pytest -x tests/test_app.py::test_one"),
         ("cat README.md", "cat app.py 'a file.txt'"),
         ("grep -rn TODO src", "grep -c x=1 app.py"),
+        ("grep -rn TODO src", "grep -rn @tool ./src"),
+        ("git diff", "git diff @~1"),
+        ("pytest", "pytest -k price -m slow -n 4 tests"),
         ("ls", "ls -la src"),
         ("kubectl get pods", "kubectl get pods -n staging"),
     ],
