@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, and every server that speaks it.
+"""Anthropic's Messages API, and compatible servers.
 
 Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
 
@@ -76,14 +76,14 @@ CHOICES: dict[str, JSON] = {
     "none": {"type": "none"},
 }
 ID = "[a-zA-Z0-9_-]{1,64}"
-# Matches the keywords of a schema that structured outputs refuse: all but these.
+# Matches the schema keywords that structured outputs reject: all except these.
 # Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
-NOT_BLANK = {"text": "text", "thinking": "signature"}  # the field that may not be blank, by type
-EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants some text
+NOT_BLANK = {"text": "text", "thinking": "signature"}  # the field that must not be blank, by type
+EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text
 
 
 # ---- the request
@@ -92,7 +92,7 @@ EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API wants s
 def _write_part(part: Part) -> JSON | None:
     if isinstance(part, TextPart):
         if not part.text.strip():
-            return None  # the API refuses blank text
+            return None  # the API rejects blank text
         return {"type": "text", "text": part.text}
     kind, data, url, own = attachment(part, "anthropic")
     source = {"type": "base64", "media_type": kind, "data": data}
@@ -110,16 +110,16 @@ def _write_result(message: ToolMessage) -> list[JSON]:
     blocks = write_content(message.content, _write_part) or [EMPTY_BLOCK]
     call_id = wire_id(message.tool_call_id, ID)
     result: JSON = {"type": "tool_result", "tool_use_id": call_id, "content": blocks}
-    # the API refuses an error with an image in it
+    # the API rejects an error that contains an image
     if message.is_error and all(block["type"] == "text" for block in blocks):
         result["is_error"] = True
     return [result]
 
 
 def _is_sendable(block: JSON) -> bool:
-    """Return False for blank text, and for a thought that was cut off before its signature.
+    """Return False for blank text, and for thinking that was truncated before its signature.
 
-    The API sends such blocks, and refuses them.
+    The API sends such blocks, but rejects them.
     """
     name = NOT_BLANK.get(block["type"])
     return not name or bool(plain_text(block.get(name)).strip())
@@ -127,7 +127,7 @@ def _is_sendable(block: JSON) -> bool:
 
 @lru_cache(1000)
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
-    """Write the blocks that the API sent, or new ones if the message has changed since."""
+    """Return the API's own blocks, or new blocks if the message has changed."""
     calls: list[JSON] = [
         {
             "type": "tool_use",
@@ -143,12 +143,12 @@ def _write_assistant(message: AssistantMessage) -> list[JSON]:
 
 
 def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Write messages as the Messages API takes them.
+    """Return messages in the format of the Messages API.
 
-    Raises BadRequest for a part that it cannot carry.
+    Raises BadRequest for an unsupported part.
     """
     turns = in_turns(messages, _write_assistant, _write_result, _write_part)
-    pending = set[str]()  # calls of the provider's own tools, which run when the turn goes on
+    pending = set[str]()  # calls of the provider's own tools, which run when the turn continues
     for _, written in turns:
         for block in written:
             if "_tool_use" in block["type"]:
@@ -157,11 +157,11 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
                 pending.discard(block["tool_use_id"])
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
-        closed = turns[:-2]  # the model's turn goes on with these results
+        closed = turns[:-2]  # the model's turn continues with these results
     for _, written in closed:
         written[:] = [block for block in written if block.get("id") not in pending]
         while written and "thinking" in written[-1]["type"]:
-            written.pop()  # the API takes none at the end of a turn
+            written.pop()  # the API rejects them at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
@@ -169,8 +169,8 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
     The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
-    exceeds. The last user message but one is where the request before this one ended, so its mark
-    is found.
+    exceeds. The second-to-last user message is the end of the previous request, so its mark is
+    found.
     Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
     control = {"type": "ephemeral"}
@@ -183,24 +183,24 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
 
 
 def _fits_output(schema: JSON) -> bool:
-    """Return True if structured outputs take the schema, and mean the same by it.
+    """Return whether structured outputs accept the schema with the same meaning.
 
-    They close every object, which leaves {} of a dict, and refuse types that contain themselves.
+    Structured outputs close every object, which reduces a dict to {}, and reject recursive types.
     """
     if re.search(r'"additionalProperties": (true|\{)', json.dumps(schema)):
         return False
-    references = dict[str, list[str]]()  # the types that each type names
+    references = dict[str, list[str]]()  # the types that each type refers to
     for name, definition in as_dict(schema.get("$defs")).items():
         references[name] = re.findall(r'"#/\$defs/(.*?)"', json.dumps(definition))
     try:
         TopologicalSorter(references).prepare()
     except CycleError:
-        return False  # a type contains itself
+        return False  # a recursive type
     return True
 
 
 def _close(schema: JSON) -> JSON:
-    """Forbid other properties, as structured outputs want it, and write oneOf as anyOf."""
+    """Forbid additional properties, as structured outputs require, and write oneOf as anyOf."""
     if "oneOf" in schema:
         schema["anyOf"] = schema.pop("oneOf")
     if schema.get("type") == "object":
@@ -209,7 +209,7 @@ def _close(schema: JSON) -> JSON:
 
 
 def _find_container(messages: Sequence[Message]) -> str | None:
-    """Return the id of the newest container of code that has not expired, or None."""
+    """Return the id of the newest code container that has not expired, or None."""
     now = datetime.now(UTC).isoformat()
     for message in reversed(messages):
         container = as_dict(as_dict(getattr(message, "raw", None)).get("container"))
@@ -219,9 +219,9 @@ def _find_container(messages: Sequence[Message]) -> str | None:
 
 
 def _may_think(messages: Sequence[JSON]) -> bool:
-    """Return True if the turn that goes on here began with thinking, or if a new one begins.
+    """Return whether the continued turn started with thinking, or a new turn starts.
 
-    Otherwise the API refuses a thinking budget.
+    Otherwise the API rejects a thinking budget.
     """
     first = "thinking"
     for message in reversed(messages):
@@ -237,14 +237,14 @@ def _may_think(messages: Sequence[JSON]) -> bool:
 
 
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
-    """Join the texts of the blocks of one kind."""
+    """Return the joined texts of the blocks of one kind."""
     return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
-    """Read the tokens that the API reports.
+    """Return the usage that the API reports.
 
-    Its `input_tokens` are without those that were read from the cache, or written to it.
+    The API's `input_tokens` exclude tokens read from or written to the cache.
     """
     counts = read_counts(usage)
     if not counts:
@@ -256,12 +256,12 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
         cached_input_tokens=cached,
         cache_write_tokens=written,
         reasoning_tokens=counts["thinking_tokens"],
-        extra=as_dict(usage.get("cache_creation")) or None,  # tokens written, by how long they stay
+        extra=as_dict(usage.get("cache_creation")) or None,  # tokens written, by lifetime
     )
 
 
 class AnthropicChunks(Accumulator):
-    """Puts a streamed reply together from its events."""
+    """Assembles a streamed reply from its events."""
 
     def add(self, event: JSON) -> None:
         blocks = self.data.setdefault("content", [])
@@ -273,7 +273,7 @@ class AnthropicChunks(Accumulator):
         if kind == "content_block_start":
             blocks.append(piece)
         elif kind == "content_block_delta":
-            block = blocks[-1]  # they come one by one
+            block = blocks[-1]  # streamed one by one
             if "citation" in piece:
                 piece = {"citations": [piece["citation"]]}
             piece.pop("type", None)
@@ -281,8 +281,8 @@ class AnthropicChunks(Accumulator):
             grow(block, piece, piece)
             arguments = piece.get("partial_json", "")
             self.call(arguments, block.get("name", ""), block.get("id", ""))
-        else:  # message_start and message_delta; the others bring nothing
-            # counts are totals so far; those that an event leaves out stay as they were
+        else:  # message_start and message_delta; others are ignored
+            # counts are totals; an event may omit unchanged counts
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))
             self.data |= piece | {"content": blocks, "usage": usage}
         if kind == "message_stop" or piece.get("stop_reason"):
@@ -293,7 +293,7 @@ class AnthropicChunks(Accumulator):
     def reply(self) -> JSON:
         for block in self.data["content"]:
             text = block.pop("partial_json", "").strip()
-            # What was cut off stays text in a call of ours. A server tool takes an object only.
+            # Truncated input stays text in our calls. Server tools require an object.
             if text and block["type"] == "tool_use":
                 block["input"] = parse_json(text) or text
             elif text:
@@ -306,14 +306,15 @@ class AnthropicChunks(Accumulator):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class ChatAnthropic(HTTPModel):
-    """A model behind the Messages API. Settings that are None are not sent.
+    """A model behind the Messages API. Settings that are None are omitted.
 
-    `max_tokens` bounds the output with its thinking. `thinking` is a budget in tokens or, for
-    models without budgets, the API's own object, such as {"type": "adaptive"}; the API does not
-    force a model with a budget to call a tool. `cache` marks the prompt for the provider's cache:
-    tools, system prompt, and the conversation so far; "1h" keeps it for an hour, which costs
-    more. `betas` are features to switch on by header. Newer values of `version` refuse
-    `temperature`.
+    max_tokens: limit of the output including thinking.
+    thinking: a budget in tokens or, for models without budgets, the API's own object, such as
+        {"type": "adaptive"}. The API does not force a model with a budget to call a tool.
+    cache: marks the prompt for the provider's cache: tools, system prompt, and the conversation.
+        "1h" keeps the entries for an hour, at a higher price.
+    betas: features to enable by header.
+    version: version of the API; newer versions reject `temperature`.
     """
 
     max_tokens: int = 16_000
@@ -374,9 +375,9 @@ class ChatAnthropic(HTTPModel):
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(written):
-            thinking = None  # another provider began this turn
+            thinking = None  # the turn was started by another provider
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
-        # tools that a search finds come first: the last one has the cache mark, which these may not
+        # deferred tools come first: the last tool has the cache mark, which they cannot have
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
@@ -407,7 +408,7 @@ class ChatAnthropic(HTTPModel):
         blocks = list[JSON]()
         calls = list[ToolCall]()
         citations = list[Citation]()
-        start = 0  # where the block begins in the text
+        start = 0  # the start of the block in the text
         for sent in data["content"]:
             block = drop_none(sent)
             blocks.append(block)
@@ -416,11 +417,11 @@ class ChatAnthropic(HTTPModel):
             end = start + len(block.get("text", ""))
             citations += read_citations(block.get("citations"), start, end)
             start = end
-            if block["type"] == "tool_use":  # it keeps the call's place, and the message the rest
+            if block["type"] == "tool_use":  # keeps the place of the call; the message has the rest
                 call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
                 calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
         container = as_dict(data.get("container")) or None
-        # most replies need no blocks of their own: the message says it all
+        # for most replies the message is sufficient
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         raw = drop_none({"provider": "anthropic", "content": blocks, "container": container})
         refusal = as_dict(data.get("stop_details")).get("explanation", "")

@@ -1,10 +1,10 @@
-"""A chat model that asks the next one when the first is down.
+"""Fallback: several chat models, tried in order until one answers.
 
 Copy with: the core, common/model_info.py.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
-Each model retries on its own first: give those before the last few retries.
+Each model retries first: give all models except the last few retries.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 
 
 class Fallback:
-    """Asks models in order until one answers. Once a model has streamed text, its failure is final.
+    """Tries models in order until one answers. After streamed text, a model's failure is final.
 
-    errors: those that count as down. Any other, such as BadRequest, is raised at once.
-    cooldown: seconds for which a model that was down is asked last. The provider may ask to wait
-        longer.
+    errors: the errors that select the next model. Others, such as BadRequest, are raised
+        immediately.
+    cooldown: seconds for which an unavailable model is tried last. The provider may request a
+        longer time.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Fallback:
         cooldown: float = 60.0,
     ) -> None:
         if not models or not all(hasattr(model, "ainvoke") for model in models):
-            raise TypeError(f"Fallback takes chat models, which have ainvoke(); not {models!r:.80}")
+            raise TypeError(f"Fallback takes chat models, which have ainvoke(), not {models!r:.80}")
         self.models = models
         self.errors = errors
         self.cooldown = cooldown
@@ -49,12 +50,12 @@ class Fallback:
 
     @property
     def model(self) -> str:
-        """Return the name of the model that is asked first at the moment."""
+        """Return the name of the model that would be tried first now."""
         return self._order()[0].model
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return those of the first model, even while it is down."""
+        """Return the cache rules of the first model, even while it is unavailable."""
         return cache_rules(self.models[0])
 
     @property
@@ -63,7 +64,7 @@ class Fallback:
         return max(map(output_limit, self.models))
 
     def _order(self) -> list[ChatModel]:
-        """Return the models in the order in which they are asked: what was down comes last."""
+        """Return the models in the order of the attempts, unavailable models last."""
         now = monotonic()
         return sorted(self.models, key=lambda model: self._down_until.get(id(model), now) > now)
 
@@ -75,9 +76,9 @@ class Fallback:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Return the answer of the first model that gives one.
+        """Return the answer of the first model that answers.
 
-        Raises the last error, with those before it in its notes.
+        Raises the last error, with earlier errors in its notes.
         """
         shown = False
         notes: list[str] = []
@@ -107,4 +108,4 @@ class Fallback:
                     for note in notes:
                         error.add_note(note)
                     raise
-                notes.append(f"before it, {model!r}: {type(error).__name__}: {error}")
+                notes.append(f"earlier, {model!r}: {type(error).__name__}: {error}")

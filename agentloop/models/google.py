@@ -1,4 +1,4 @@
-"""Google's Gemini models, over the generateContent API.
+"""Google's Gemini models, with the generateContent API.
 
 Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
 
@@ -55,17 +55,17 @@ REFUSED = (
 MENDABLE = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS")
 GOOGLE_STOP_REASONS = {
     "STOP": "end",
-    "FUNCTION_CALL": "tool_calls",  # Google itself says STOP, compatible servers this
+    "FUNCTION_CALL": "tool_calls",  # sent by compatible servers; Google sends STOP
     "MAX_TOKENS": "length",
     "CONTINUATION": "length",
     **dict.fromkeys(REFUSED, "refused"),
     **dict.fromkeys(MENDABLE, "tool_calls"),
 }
-# keywords of a schema that Gemini does not know
+# schema keywords that Gemini does not support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING: dict[str, JSON] = {"auto": {}, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
-EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, who has to begin
-UNSIGNED = "skip_thought_signature_validator"  # what the API takes for a call that it did not make
+EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, which must come first
+UNSIGNED = "skip_thought_signature_validator"  # accepted by the API for a call that it did not make
 
 
 # ---- the request
@@ -80,7 +80,7 @@ def _write_subschema(schema: JSON) -> JSON:
 
 
 def write_schema(schema: JSON) -> JSON:
-    """Write a schema without what Gemini refuses (anything beside a $ref) or ignores (const).
+    """Return a schema without keywords that Gemini rejects (siblings of a $ref) or ignores (const).
 
     Source: https://ai.google.dev/api/generate-content#FIELDS.response_json_schema
     """
@@ -90,7 +90,7 @@ def write_schema(schema: JSON) -> JSON:
 def _write_google_part(part: Part) -> JSON | None:
     if isinstance(part, TextPart):
         if not part.text:
-            return None  # the API refuses an empty one
+            return None  # the API rejects empty text
         return {"text": part.text}
     kind, data, url, own = attachment(part, "google")
     if url:
@@ -99,10 +99,9 @@ def _write_google_part(part: Part) -> JSON | None:
 
 
 def _write_google_result(message: ToolMessage) -> list[JSON]:
-    """Write the result, then the images and files that came with it: few models take them inside.
+    """Return the result, followed by its images and files, which few models accept inside.
 
-    The text stays text, also if it is JSON: as an object, long numbers in it would lose their last
-    digits.
+    JSON text stays text: as an object, long numbers in it would lose their last digits.
     """
     outcome = "error" if message.is_error else "output"
     response: JSON = {
@@ -121,7 +120,7 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
 
 @lru_cache(1000)
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
-    """Write the parts that the API sent, or new ones if the message has changed since."""
+    """Return the API's own parts, or new parts if the message has changed."""
     own: list[JSON] = [
         {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}}
         for call in message.tool_calls
@@ -129,21 +128,21 @@ def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
     parts = kept_blocks(message, "parts", "google", "functionCall", own, _google_text)
     parts = parts or write_content(message.content, _write_google_part) + own
     for part in parts:
-        if "functionCall" in part:  # only the first of parallel calls has to have a signature
+        if "functionCall" in part:  # only the first of parallel calls requires a signature
             part.setdefault("thoughtSignature", UNSIGNED)
             break
     return parts
 
 
 def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Write messages as Gemini takes them, without the system prompt.
+    """Return messages in Gemini's format, without the system prompt.
 
-    Raises BadRequest for a part that it cannot carry.
+    Raises BadRequest for an unsupported part.
     """
     turns = in_turns(messages, _write_google_assistant, _write_google_result, _write_google_part)
     contents = list[JSON]()
     for role, parts in turns:
-        # results stand first (False sorts before True), then the images and files of each
+        # results first (False sorts before True), then their images and files
         parts.sort(key=lambda part: "functionResponse" not in part)
         name = "user" if role == "user" else "model"
         contents.append({"role": name, "parts": parts or [EMPTY_PART]})
@@ -154,7 +153,7 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
 
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
-    """Join the texts of the parts that are thoughts, or of those that are not."""
+    """Return the joined texts of the parts that are thoughts, or of the other parts."""
     text = ""
     for part in parts:
         if bool(part.get("thought")) == thought:
@@ -163,10 +162,10 @@ def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
 
 
 def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
-    """Yield the sources of a text: pages, documents, places of a map.
+    """Yield the sources of a text: pages, documents, places on a map.
 
-    The API counts bytes from the beginning of a part, and does not always name the part. So the
-    words that a source stands for are looked for in the whole text, from that place on.
+    The API counts bytes from the start of a part, and does not always name the part. Therefore the
+    cited text is searched in the whole text from that position.
     Source: https://github.com/googleapis/python-genai/issues/961
     """
     chunks = as_dicts(grounding.get("groundingChunks"))
@@ -183,12 +182,12 @@ def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
 
 
 def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
-    """Yield the sources of a reply: grounding, recited works, and pages that the model fetched.
+    """Yield the sources of a reply: grounding, recited works, and pages fetched by the model.
 
     Source: https://ai.google.dev/api/generate-content#CitationMetadata
     """
     yield from _read_grounding(as_dict(candidate.get("groundingMetadata")), text)
-    encoded = text.encode(errors="replace")  # half a character may be in it
+    encoded = text.encode(errors="replace")  # it may contain a lone surrogate
     recited = as_dict(candidate.get("citationMetadata"))
     for source in as_dicts(recited.get("citationSources") or recited.get("citations")):
         places = read_counts(source)  # offsets in bytes
@@ -200,7 +199,7 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
 
 
 def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
-    """Move the arguments of the calls from the parts, which keep their places, into tool calls.
+    """Move the arguments of calls from the parts, which keep their places, into tool calls.
 
     `broken` replaces the arguments in a malformed reply.
     """
@@ -215,7 +214,7 @@ def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
 
 
 def read_google_usage(usage: JSON) -> Usage | None:
-    """Read the tokens that the API reports. It counts thoughts beside the reply."""
+    """Return the usage that the API reports. The API counts thoughts separately from the reply."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -229,7 +228,7 @@ def read_google_usage(usage: JSON) -> Usage | None:
 
 @dataclass
 class GoogleChunks(Accumulator):
-    """Puts a streamed reply together: each chunk is a reply of its own, with the next parts."""
+    """Assembles a streamed reply, whose chunks are replies with the next parts."""
 
     def __post_init__(self) -> None:
         self._parts: list[JSON] = []
@@ -238,7 +237,7 @@ class GoogleChunks(Accumulator):
 
     def add(self, event: JSON) -> None:
         for name in ("usageMetadata", "promptFeedback"):
-            self.data[name] |= as_dict(event.get(name))  # counts are totals so far
+            self.data[name] |= as_dict(event.get(name))  # counts are totals
         for candidate in as_dicts(event.get("candidates"))[:1]:
             self._candidate |= drop_none(candidate)
             for part in as_dict(candidate.get("content")).get("parts") or ():
@@ -258,7 +257,7 @@ class GoogleChunks(Accumulator):
             self.call(plain_text(call.get("args")), call["name"], str(call.get("id") or ""))
         last = self._parts[-1] if self._parts else {}
         if part.keys() == last.keys() <= {"text", "thought"}:
-            last["text"] += text  # a part with a signature stays as it is
+            last["text"] += text  # a part with a signature stays unchanged
         else:
             self._parts.append(part)
 
@@ -268,13 +267,15 @@ class GoogleChunks(Accumulator):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class ChatGoogle(HTTPModel):
-    """A Gemini model. Settings that are None are not sent.
+    """A Gemini model. Settings that are None are omitted.
 
-    `thinking_budget` (tokens; 0 is off, -1 leaves it to the model) is for Gemini 2.5,
-    `thinking_level` ("low", "high", ...) for later ones. Thoughts are billed but not shown unless
-    `include_thoughts` asks for them. `generation_config` holds further fields of that name.
+    thinking_budget: tokens for Gemini 2.5; 0 disables thinking, -1 lets the model decide.
+    thinking_level: "low", "high", ... for later models.
+    include_thoughts: returns the thoughts, which are billed in any case.
+    generation_config: additional fields of the API's object of that name.
+
     On Vertex AI: `base_url="https://aiplatform.googleapis.com"`,
-    `api_version="v1/publishers/google"`.
+        `api_version="v1/publishers/google"`.
     """
 
     temperature: float | None = None
@@ -348,7 +349,7 @@ class ChatGoogle(HTTPModel):
             calling = CALLING.get(tool_choice, one_tool)
             if calling:
                 tool_config["functionCallingConfig"] = calling
-            # Gemini wants to be told of tools of both kinds, Vertex AI does not know the word
+            # required by Gemini for tools of both kinds, unknown to Vertex AI
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
         body: JSON = {
@@ -368,7 +369,7 @@ class ChatGoogle(HTTPModel):
         finish = plain_text(candidate.get("finishReason"))
         if not sent and "blockReason" in feedback:
             finish = finish or "SAFETY"
-        # a malformed reply is one by chance: the next try may be whole
+        # a retry of a malformed reply may succeed
         if finish == "MALFORMED_RESPONSE" or not (sent or finish):
             raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
         parts = list[JSON]()
@@ -376,7 +377,7 @@ class ChatGoogle(HTTPModel):
             if part not in ({}, {"text": ""}):
                 parts.append(part)
         broken = ""
-        if finish in MENDABLE:  # then no call runs, and each gets an error result for the model
+        if finish in MENDABLE:  # the calls do not run and have error results
             broken = plain_text(candidate.get("finishMessage", finish))
             if not any("functionCall" in part for part in parts):
                 parts.append({"functionCall": {"name": finish.lower()}})

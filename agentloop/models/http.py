@@ -1,10 +1,10 @@
-"""A model behind HTTP: retries, errors, server-sent events, limits.
+"""A model behind HTTP: retries, errors, server-sent events, limits, connections.
 
 Copy with: models/wire.py, errors.py, events.py and what they name.
 
-A provider subclasses `HTTPModel` and says five things: `headers` and `path` (where to), `body`
-(the request), `read` (the reply), and `chunks` (a streamed reply, put together into what `read`
-takes, so that both ways give the same message). Everything else is here, once.
+A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
+`body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
+the input of `read`, so that both return the same message). The other parts are implemented here.
 """
 
 from __future__ import annotations
@@ -44,32 +44,33 @@ from ..tools import Tool
 from .wire import Accumulator, EventParser, as_dict, parse_json, plain_text, retry_after, storable
 
 if TYPE_CHECKING:
-    import httpx  # it takes 60 ms to import, so whoever makes no request goes without
+    import httpx  # imported on first use: the import takes 60 ms
 
 
 logger = logging.getLogger("agentloop")
 
-MAX_RETRY_DELAY = 120.0  # seconds; a provider that asks for more gets no second request
-LINGER = 1.0  # seconds for the end of a stream whose last event was seen
+MAX_RETRY_DELAY = 120.0  # seconds; a longer delay is not waited for
+LINGER = 1.0  # seconds to wait for the end of a stream after its last event
 KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
 MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are established concurrently
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-QUOTA_ERRORS = "insufficient_quota|spend_limit"  # OpenAI, Anthropic: a 429 that does not pass
-# identity: a few kilobytes of a compressed reply can hold gigabytes
+# OpenAI, Anthropic: a 429 that a retry cannot solve
+QUOTA_ERRORS = "insufficient_quota|spend_limit"
+# identity: a few compressed kilobytes can expand to gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
-# errors that may pass: another attempt follows
+# errors that a retry may solve
 RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
-# what `HTTPModel.read` may raise for a reply that is none
+# raised by `HTTPModel.read` for an invalid reply
 PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 class NoServer(ConnectionFailed):
-    """No server listens at an address of this machine: a second attempt would not find one."""
+    """A connection to a loopback address was refused: a retry would fail, too."""
 
 
 class Secret(str):
-    """Text that no repr shows, and no pickle or deep copy has."""
+    """Text that is excluded from reprs, pickles and deep copies."""
 
     def __repr__(self) -> str:
         return "***"
@@ -80,7 +81,7 @@ class Secret(str):
 
 # ---- errors, as pure functions
 
-ERROR_PATTERNS = {  # of these patterns the first that matches "429 the body's text" counts
+ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" selects the class
     "^2": BadResponse,
     "^408": ConnectionFailed,
     "^(429|rate_limit)": RateLimited,
@@ -98,7 +99,7 @@ ERROR_PATTERNS = {  # of these patterns the first that matches "429 the body's t
 
 
 def error_class(status: Any, text: str) -> type[ModelError]:
-    """Return the class of error for a status, or a provider's word for it, and the body's text."""
+    """Return the error class for a status or error code, and the text of the body."""
     described = f"{status} {text}"
     for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
@@ -107,12 +108,12 @@ def error_class(status: Any, text: str) -> type[ModelError]:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what the operating system said, if that is behind an error, else the error."""
+    """Return the operating system's error behind an error, or the error itself."""
     found: BaseException | None = error
     while found:
         if isinstance(found, OSError) and found.errno:
             return found
-        # a group if a name has several addresses
+        # a group for a name with several addresses
         several: Sequence[BaseException] = getattr(found, "exceptions", ())
         found = next(iter(several), None) or found.__cause__ or found.__context__
     return error
@@ -127,7 +128,7 @@ def _address(base_url: str, path: str) -> httpx.URL:
 
     base, _, query = base_url.partition("?")
     version = re.match("/v1[a-z]*", path)
-    if version:  # the base URL may have it, too
+    if version:  # the base URL may also contain it
         base = base.removesuffix(version[0])
     return httpx.URL(base + path).copy_merge_params(query)
 
@@ -155,7 +156,7 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
 
 
 def _closed_unanswered(error: BaseException) -> bool:
-    """Return True if a connection broke before a response head arrived.
+    """Return whether a connection broke before a response head arrived.
 
     An error of the HTTP parser (a malformed head) is in the context of the exception's cause.
     """
@@ -182,7 +183,7 @@ class ConnectionPool:
         """Send a request over the newest idle connection, or over a new one.
 
         A server may close an idle connection at the moment of its reuse. The request is then sent
-        again at once over a new connection, provided that no response head has arrived.
+        again immediately over a new connection, provided that no response head has arrived.
         """
         is_new = False
 
@@ -239,13 +240,13 @@ class ConnectionPool:
 
 
 Pool = dict[tuple[str, bytes], ConnectionPool]  # by scheme and host
-# All models share these. If each model had a pool, one that is forgotten in a circle of references
-# would be collected with its connections still open.
+# Shared by all models. A pool per model could be garbage-collected in a reference cycle with its
+# connections still open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
 
 
 async def _keep_pool() -> AsyncGenerator[Pool, None]:
-    """Yield one event loop's servers, and close their connections when it ends.
+    """Yield the pools of one event loop, and close their connections when the loop ends.
 
     An event loop closes its open async generators before it ends.
     """
@@ -260,7 +261,7 @@ async def _keep_pool() -> AsyncGenerator[Pool, None]:
 
 
 async def _pool() -> Pool:
-    """Return this event loop's servers."""
+    """Return the connection pools of this event loop."""
     return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_pool()))
 
 
@@ -269,30 +270,30 @@ async def _pool() -> Pool:
 
 @dataclass(repr=False, eq=False)
 class HTTPModel(ABC):
-    """The part that all providers have in common. Nothing is sent that was not asked for.
+    """The common part of all providers. Only parameters that are set are sent.
 
-    A provider's class has `headers`, `path`, `body`, `read` and `chunks`. It says where its key
-    and its address come from: `key_variables`, `url_variable`, `default_url`.
+    A provider's class defines `headers`, `path`, `body`, `read` and `chunks`, and the sources of
+    its key and address: `key_variables`, `url_variable`, `default_url`.
 
-    `client` is an `httpx.AsyncClient` of your own, used as it is and never closed here. Without
-    one, connections are made as needed. They use the proxies of the environment, except to
-    loopback addresses; what patches `httpx.AsyncClient` does not see them. `dump` is called with
-    the body of each request and of its answer, without the key. `provider_tools` are the
-    provider's own tools (web search, say), as its API describes them; they stand beside the
-    agent's.
+    client: a custom `httpx.AsyncClient`, which is used unchanged and never closed. Without it,
+        connections are opened on demand and use the proxies of the environment, except to loopback
+        addresses; patches of `httpx.AsyncClient` have no effect on them.
+    dump: a function that receives the body of each request and response, without the key.
+    provider_tools: the provider's own tools, such as web search, in the format of its API. They are
+        sent in addition to the agent's tools.
     """
 
     model: str
     _: KW_ONLY
     api_key: str | None = None
     base_url: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=JSON)  # more fields to send
+    extra: Mapping[str, Any] = field(default_factory=JSON)  # additional fields of the request
     provider_tools: Sequence[JSON] = ()
-    output_schema: JSON | None = None  # of the answer, which is JSON then
+    output_schema: JSON | None = None  # of a JSON answer
     max_retries: int = 4  # attempts after the first
-    timeout: float | None = 3600.0  # seconds for all attempts together
+    timeout: float | None = 3600.0  # seconds for all attempts
     connect_timeout: float = 5.0
-    read_timeout: float = 600.0  # seconds without a single byte
+    read_timeout: float = 600.0  # seconds without any data
     max_response_bytes: int = 64 * 2**20
     client: httpx.AsyncClient | None = None
     dump: Callable[[str, str], None] | None = None
@@ -311,10 +312,14 @@ class HTTPModel(ABC):
         if not re.match(
             r"(?i)https?://([^/?#@]*@)?([^/?#@:\s]+|\[[\d:a-f]+\])(:\d+)?([/?]|$)", url
         ):
-            raise ValueError(f"{self!r}: base_url={url.rpartition('@')[2]!r} is no http(s) address")
+            raise ValueError(
+                f"{self!r}: base_url={url.rpartition('@')[2]!r} is not an http(s) address"
+            )
         if not re.fullmatch("[!-~]*", self.api_key):
-            # httpx would refuse the header, and show it in its message
-            raise ValueError(f"{self!r}: api_key has a space, a line end or a non-ASCII character")
+            # httpx would reject the header and show it in the error
+            raise ValueError(
+                f"{self!r}: api_key contains a space, a line break or a non-ASCII character"
+            )
         if not self.api_key and self.client is None and self.base_url == self.default_url:
             names = " or ".join(self.key_variables)
             raise ValueError(f"{type(self).__name__} needs api_key=, or {names} in the environment")
@@ -323,20 +328,20 @@ class HTTPModel(ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def with_output(self, schema: JSON) -> Self | None:
-        """Copy the model; the copy answers with JSON by the schema. None: the provider cannot."""
+        """Return a copy that answers with JSON by the schema, or None if the provider cannot."""
         twin = copy.copy(self)
         twin.output_schema = schema
         return twin
 
-    # ---- what a provider says, beside its `chunks`
+    # ---- implemented by a provider, in addition to `chunks`
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
-        """Return the provider's own headers, with the key."""
+        """Return the provider's own headers, including the key."""
 
     @abstractmethod
     def path(self, stream: bool) -> str:
-        """Return the part of the address that follows the base URL."""
+        """Return the part of the address after the base URL."""
 
     @abstractmethod
     def body(
@@ -346,23 +351,23 @@ class HTTPModel(ABC):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        """Write the request. Raises BadRequest for a part that this provider cannot carry."""
+        """Return the request body. Raises BadRequest for an unsupported part."""
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
-        """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
+        """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
 
     # ---- errors
 
     def _hide(self, text: str) -> str:
-        """Hide the key in a text. Up to five characters are no key but a placeholder ("none")."""
+        """Hide the key in a text. Keys of up to five characters are placeholders such as "none"."""
         key = self.api_key or ""
         if len(key) <= 5:
             return text
         return text.replace(key, "***")
 
     def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
-        """Build the error for a response, by its status or by the error code in a 200 response.
+        """Return the error for a response, by its status or by the error code in a 200 response.
 
         OpenAI, OpenRouter and Google send the error code as "code", Anthropic as "type".
         """
@@ -375,10 +380,10 @@ class HTTPModel(ABC):
             retry_after=retry_after(headers, text),
         )
 
-    # ---- one attempt: build, send, receive; and if it fails, account and translate
+    # ---- one attempt: build, send, receive; after a failure, report the cost and translate
 
     def _build_request(self, content: bytes, stream: bool) -> httpx.Request:
-        """Build the HTTP request. A user and a password in the address become a header."""
+        """Return the HTTP request. A user and a password in the address become a header."""
         import httpx
 
         url = _address(str(self.base_url), self.path(stream))
@@ -389,17 +394,17 @@ class HTTPModel(ABC):
             "POST",
             url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log it
             content=content,
-            # self.headers() stands in no variable of ours: a traceback may show those
+            # self.headers() is not assigned: tracebacks may show variables
             headers=HEADERS | self.headers(),
             extensions={"timeout": timeouts},
         )
         if url.userinfo:
             request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
-        request.headers.setdefault("user-agent", "agentloop")  # the user's client has its own
+        request.headers.setdefault("user-agent", "agentloop")  # a custom client has its own
         return request
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        """Parse a body, or the data of an event. Raises ModelError if it holds an error."""
+        """Parse a body, or the data of an event. Raises ModelError if it contains an error."""
         data = as_dict(json.loads(content))
         error = data.get("error")
         if not error and plain_text(data.get("type")).endswith("error"):
@@ -421,7 +426,7 @@ class HTTPModel(ABC):
                 parts.add(self._parse(response, data))
 
     async def _receive(self, response: httpx.Response, parts: Accumulator) -> JSON:
-        """Receive the body; return the reply, put together if it is streamed."""
+        """Receive the body and return the reply, assembled if it is a stream."""
         import httpx
 
         parser = EventParser()
@@ -432,7 +437,7 @@ class HTTPModel(ABC):
             async with deadline:
                 async for piece in response.aiter_bytes():
                     if may_stream and not parts.body:
-                        # some servers label a stream as JSON, others answer with JSON at once
+                        # some servers label a stream as JSON, others do not stream
                         streamed = not piece.lstrip().startswith((b"{", b"["))
                     parts.body += piece
                     if len(parts.body) > self.max_response_bytes:
@@ -440,8 +445,8 @@ class HTTPModel(ABC):
                     if streamed:
                         self._add_events(response, parts, parser.feed(piece))
                     if parts.complete and not deadline.when():
-                        # Read on, for the usage and so that the connection can be used again, but
-                        # not for long: some servers leave it open.
+                        # Continue reading, for the usage and to reuse the connection, but only
+                        # for a moment: some servers keep the stream open.
                         deadline.reschedule(asyncio.get_running_loop().time() + LINGER)
                 # the last event may lack its blank line
                 self._add_events(response, parts, parser.feed(b"\n\n"))
@@ -453,16 +458,16 @@ class HTTPModel(ABC):
         if not streamed:
             return self._parse(response, parts.body)
         if not parts.complete:
-            raise BadResponse("the stream ended before the reply did")
+            raise BadResponse("the stream ended before the reply was complete")
         return parts.reply()
 
     def _report_cost(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
     ) -> None:
-        """Report a failed attempt that may have to be paid for, with its usage if that is known.
+        """Report a failed attempt that may be billed, with its usage if known.
 
-        An answer with an error status costs nothing, and neither does a connection that broke
-        before an answer began.
+        A response with an error status costs nothing, as does a connection that broke before a
+        response.
         """
         import httpx
 
@@ -484,10 +489,10 @@ class HTTPModel(ABC):
         response: httpx.Response | None,
         parts: Accumulator,
     ) -> ModelError | None:
-        """Build the ModelError for an exception of a library; return None for all others."""
+        """Return the ModelError for a library's exception, or None for other exceptions."""
         import httpx
 
-        response = getattr(error, "response", response)  # a hook of the user's client raised it
+        response = getattr(error, "response", response)  # raised by a hook of a custom client
         if response is not None and isinstance(error, (httpx.HTTPStatusError, *PARSE_ERRORS)):
             label = response.headers.get("content-type", "no content type")
             text = f"{label}: {error!r}: {parts.body.decode(errors='replace')}"
@@ -498,12 +503,12 @@ class HTTPModel(ABC):
         cause = cause_of(error)
         reason = f"{type(error).__name__}: {cause}"
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
-            hint = "no server listens there: start one (`ollama serve`?) or set base_url="
+            hint = "no server at this address: start one (`ollama serve`?) or set base_url="
             return NoServer(f"{host}: {hint}")
         return ConnectionFailed(self._hide(f"{host}: {reason}")[:500])
 
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
-        """Send the request once, and read the reply. Raises ModelError."""
+        """Send the request once, and return the reply. Raises ModelError."""
         request = self._build_request(content, bool(parts.on_delta))
         address = request.url.scheme, request.url.netloc
         pool = (await _pool()).setdefault(address, ConnectionPool())
@@ -535,7 +540,7 @@ class HTTPModel(ABC):
     # ---- all attempts
 
     def _wait(self, error: ModelError, attempt: int) -> float | None:
-        """Return the seconds to wait before another attempt, or None if there is to be none."""
+        """Return the seconds to wait before another attempt, or None without another attempt."""
         is_final = isinstance(error, NoServer) or re.search(QUOTA_ERRORS, str(error))
         if is_final or attempt == self.max_retries:
             return None
@@ -550,8 +555,8 @@ class HTTPModel(ABC):
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Ask the model; with `on_delta` the answer is streamed. Raises ModelError."""
-        content = to_json(  # kept while the model thinks; the body, four times as large, is not
+        """Send a request to the model, streamed with `on_delta`. Raises ModelError."""
+        content = to_json(  # kept during the request, unlike the body, which is four times as large
             self.body(messages, tools, tool_choice, bool(on_delta)) | dict(self.extra),
             inf_nan_mode="null",
         )
@@ -572,12 +577,16 @@ class HTTPModel(ABC):
                         )
                     await self.sleep(wait)
         except TimeoutError:
-            raise ConnectionFailed(f"{self!r}: no whole answer in {self.timeout} s") from None
+            raise ConnectionFailed(
+                f"{self!r}: no complete answer within {self.timeout} s"
+            ) from None
 
     # ---- connections
 
     async def aclose(self) -> None:
-        """Close this event loop's idle connections. The end of the event loop does so, too."""
+        """Close the idle connections of this event loop. The end of the event loop closes them,
+        too.
+        """
         for server in [*(await _pool()).values()]:
             await server.close()
 

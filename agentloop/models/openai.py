@@ -1,10 +1,10 @@
-"""OpenAI's models, and every server that speaks Chat Completions (vLLM, Ollama, OpenRouter, ...).
+"""OpenAI's models, and servers with Chat Completions (vLLM, Ollama, OpenRouter, ...).
 
 Copy with: common/model_info.py, models/http.py, models/wire.py, models/responses.py and what they
 name.
 
-Chat Completions is here. Responses, which OpenAI's own address gets, and what both wires share are
-in models/responses.py.
+This module contains Chat Completions. models/responses.py contains Responses, the default API for
+OpenAI's own address, and the functions shared by both.
 
 Source: https://platform.openai.com/docs/api-reference/chat
 """
@@ -58,8 +58,8 @@ from .wire import (
 if TYPE_CHECKING:
     import httpx
 
-NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI refuses to include the reasoning of these models
-# the price of cached input, for models where it is not a tenth of the price of input
+NO_REASONING = "gpt-[34]|gpt-5-chat"  # OpenAI rejects requests for the reasoning of these models
+# relative price of cached input, unless it is a tenth of the input price
 READ_PRICES = {"gpt-4o": 0.5, "o1": 0.5, "o3-mini": 0.5, "gpt-4.1": 0.25, "o3": 0.25, "o4": 0.25}
 OPENAI_STOP_REASONS = {
     "stop": "end",
@@ -72,11 +72,11 @@ OPENAI_STOP_REASONS = {
     "sensitive": "refused",  # Z.AI
     "guardrail_intervened": "refused",  # Bedrock
 }
-# finish reasons of a reply that broke off: OpenRouter, Z.AI, DeepSeek
+# finish reasons of an aborted reply: OpenRouter, Z.AI, DeepSeek
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
-GROWING = ("content", "refusal", *THOUGHTS)  # texts that come in pieces
-# Fields that go back only to the server that sent them. The last two hold signatures, of OpenRouter
+GROWING = ("content", "refusal", *THOUGHTS)  # texts that are streamed in pieces
+# Fields that are returned only to their server. The last two contain signatures of OpenRouter
 # and of Gemini.
 OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
 
@@ -84,12 +84,12 @@ OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content"
 # ---- the request
 
 
-@lru_cache(1000)  # every request holds all replies so far
+@lru_cache(1000)  # every request contains all earlier replies
 def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     written: JSON = {"role": "assistant", "content": message.content or None}
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
-    if is_own:  # DeepSeek's thinking models refuse a history without it, even an empty one
+    if is_own:  # required by DeepSeek's thinking models, even if empty
         for name in OPAQUE:
             if name in raw:
                 written[name] = raw[name]
@@ -106,10 +106,11 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
 
 
 def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
-    """Write messages as Chat Completions takes them. Raises BadRequest for a part it cannot carry.
+    """Return messages in the format of Chat Completions. Raises BadRequest for unsupported parts.
 
-    `owner` stands for the server and the model: no other gets what is opaque. Tool results are text
-    there, so a user message behind the last result of a turn holds their images and files.
+    `owner` identifies the server and the model: opaque fields are sent to no other owner. Tool
+    results contain only text there, so a user message after the last result of a turn contains
+    their images and files.
     """
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of that user message
@@ -136,7 +137,7 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
         if not isinstance(message, AssistantMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
             written.append({"role": role, "content": parts or message.text})
-        elif content or message.tool_calls:  # an empty reply would be refused
+        elif content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, owner))
     return written
 
@@ -156,7 +157,7 @@ def _read_openai_call(call: JSON) -> ToolCall:
 
 
 def _flatten(message: JSON) -> JSON:
-    """Flatten Mistral's list content into texts: "content" and "thinking"."""
+    """Convert Mistral's list content to texts: "content" and "thinking"."""
     if not isinstance(message.get("content"), list):
         return message
     flat = message | {"content": "", "thinking": ""}
@@ -168,7 +169,7 @@ def _flatten(message: JSON) -> JSON:
 
 
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
-    """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
+    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
@@ -199,7 +200,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
 
 
 def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
-    """Return True if a piece with a name begins another call than the known one at its index."""
+    """Return whether a piece with a name starts a new call, not the known one at its index."""
     if call_id and known["id"]:
         return bool(call_id != known["id"])
     # Gemini gives all calls one index, and no ids
@@ -208,13 +209,13 @@ def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
 
 @dataclass
 class OpenAIChunks(Accumulator):
-    """Puts a streamed reply together from the chunks that servers really send."""
+    """Assembles a streamed reply from the chunks of various servers."""
 
     def __post_init__(self) -> None:
         self._message: JSON = {"tool_calls": []}
         self._choice: JSON = {"message": self._message}
         self.data = {"choices": [self._choice]}
-        self._open: dict[Any, JSON] = {}  # the call that is being written, by its index
+        self._open: dict[Any, JSON] = {}  # the unfinished call, by its index
 
     def add(self, event: JSON) -> None:
         for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
@@ -222,7 +223,7 @@ class OpenAIChunks(Accumulator):
                 self.data[name] = event[name]
         for choice in as_dicts(event.get("choices")):
             if choice.get("index"):
-                continue  # with extra={"n": 2}: the first choice is read, as in a whole reply
+                continue  # with extra={"n": 2}: only the first choice is read
             self._add_delta(_flatten(as_dict(choice.get("delta"))))
             finish = choice.get("finish_reason")
             if finish:
@@ -231,7 +232,7 @@ class OpenAIChunks(Accumulator):
 
     def _add_delta(self, delta: JSON) -> None:
         message = self._message
-        thought = ""  # shown once: some servers send it under two names
+        thought = ""  # emitted once: some servers send it under two names
         for name, piece in delta.items():
             if piece is None:
                 continue
@@ -246,7 +247,7 @@ class OpenAIChunks(Accumulator):
             elif name == "tool_calls":
                 for position, call in enumerate(as_dicts(piece)):
                     self._add_call(position, call)
-            elif name == "annotations":  # OpenRouter sends some twice
+            elif name == "annotations":  # OpenRouter repeats some
                 known = message.setdefault(name, [])
                 known += [source for source in as_dicts(piece) if source not in known]
             elif name == "reasoning_details":
@@ -257,7 +258,7 @@ class OpenAIChunks(Accumulator):
     def _add_call(self, position: int, delta: JSON) -> None:
         """Add a piece of a call.
 
-        Index, id and name may each be missing, repeated, or the same for two calls.
+        Index, id and name may each be missing, repeated, or equal for two calls.
         """
         index = delta.get("index", position)
         function = as_dict(delta.get("function"))
@@ -281,15 +282,15 @@ class OpenAIChunks(Accumulator):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class ChatOpenAI(HTTPModel):
-    """A model behind Responses or Chat Completions. Settings that are None are not sent.
+    """A model behind Responses or Chat Completions. Settings that are None are omitted.
 
-    `api` is "responses" or "chat"; without it, OpenAI's own address gets Responses and any other
-    Chat Completions. `reasoning_summary` ("auto", say) asks Responses for a summary of the model's
-    thinking.
-
-    `max_completion_tokens` bounds the output with its reasoning. Older servers only know
-    `max_tokens`, which newer models of OpenAI refuse: set the one that yours takes. `strict` asks
-    for arguments that follow the schema exactly, for every tool whose schema allows it.
+    api: "responses" or "chat". The default is Responses for OpenAI's own address, Chat Completions
+        for others.
+    reasoning_summary: requests a summary of the thinking from Responses, for example "auto".
+    max_completion_tokens: limit of the output including reasoning. Older servers only support
+        `max_tokens`, which newer models of OpenAI reject: set the supported one.
+    strict: requests arguments that follow the schema exactly, for every tool whose schema allows
+        it.
     """
 
     temperature: float | None = None
@@ -339,9 +340,9 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def _owner(self) -> str:
-        """Hash the server and the model: opaque reasoning goes back to its owner only.
+        """Return a hash of the server and the model: opaque reasoning returns only to its owner.
 
-        A hash, because the address may hold a password.
+        A hash, because the address may contain a password.
         """
         return hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
 
@@ -354,7 +355,7 @@ class ChatOpenAI(HTTPModel):
         return "/responses" if self.api == "responses" else "/chat/completions"
 
     def _function(self, about: JSON) -> JSON:
-        """Write a function, or the name of one: Chat Completions nests it."""
+        """Return the declaration of a function or its name: Chat Completions nests both."""
         if self.api == "chat":
             about = {"function": about}
         return {"type": "function"} | about
@@ -363,7 +364,7 @@ class ChatOpenAI(HTTPModel):
         schema = write_openai_schema("parameters", tool.parameters, self.strict)
         about = declare(tool, "openai", schema)
         if self.api == "responses":
-            about.setdefault("strict", False)  # it is strict unless told otherwise
+            about.setdefault("strict", False)  # strict is the default of the API
         return self._function(about)
 
     def body(
@@ -424,5 +425,7 @@ class ChatOpenAI(HTTPModel):
         error = super()._error(response, text, error_code)
         if response.status_code in (404, 405) or "v1/responses" in text:
             other = "responses" if self.api == "chat" else "chat"
-            error.args = (f"{error} (if {self.api!r} is not spoken here, set api={other!r})",)
+            error.args = (
+                f"{error} (if this server does not support {self.api!r}, set api={other!r})",
+            )
         return error

@@ -1,9 +1,9 @@
-"""OpenAI's Responses, the second wire of ChatOpenAI, and what it shares with the first.
+"""OpenAI's Responses, the second wire of ChatOpenAI, and functions shared by both wires.
 
 Copy with: models/wire.py and what it names.
 
-Nothing is stored at the server: each request holds the whole conversation, and in it the items
-that only the server can read (encrypted reasoning, say), as it sent them.
+The server stores nothing: each request contains the whole conversation, including items that only
+    the server can read, such as encrypted reasoning, in their original form.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -52,7 +52,7 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
-# calls that the sender of the request has to answer, of tools that no agent here has
+# calls that the client must answer, of tools that agents here do not have
 OTHER_CALLS = (
     "computer_call",
     "custom_tool_call",
@@ -72,7 +72,7 @@ THINKING_DELTAS = (
 
 
 def write_part(part: Part) -> JSON:
-    """Write a part as Chat Completions takes it. Raises BadRequest for what it cannot carry."""
+    """Return a part in the format of Chat Completions. Raises BadRequest for unsupported parts."""
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     kind, data, url, own = attachment(part, "openai")
@@ -96,8 +96,8 @@ FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
 
 
 def _close_object(schema: JSON) -> JSON:
-    """Close an object, as OpenAI's own helper does, and leave out formats that are not listed."""
-    form = schema.get("format")  # or a parameter of that name
+    """Close an object, as OpenAI's own client does, and omit formats that are not listed."""
+    form = schema.get("format")  # or a parameter with this name
     if isinstance(form, str) and not re.fullmatch(FORMATS, form):
         del schema["format"]
     if schema.get("type") == "object" and "properties" in schema:
@@ -107,7 +107,7 @@ def _close_object(schema: JSON) -> JSON:
 
 
 def _is_strict(schema: JSON) -> bool:
-    """Return True if strict mode takes the schema."""
+    """Return whether strict mode accepts the schema."""
     keys = schema.keys()
     if keys == {"$ref"}:
         return True
@@ -125,7 +125,7 @@ def _is_strict(schema: JSON) -> bool:
 def strict_schema(schema: JSON) -> JSON | None:
     """Return the schema for strict mode, or None if it does not qualify.
 
-    Every property is required there, at any depth. Optional parameters become nullable, and null
+    Strict mode requires every property at any depth. Optional parameters become nullable, and null
     means the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
@@ -139,7 +139,7 @@ def strict_schema(schema: JSON) -> JSON | None:
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
-    """Write the schema under that name, strict if that is asked for and the schema allows it."""
+    """Return the schema under this name, strict if requested and allowed by the schema."""
     if strict:
         found = strict_schema(schema)
         if found:
@@ -161,7 +161,7 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
 
 
 def read_openai_usage(usage: JSON) -> Usage | None:
-    """Read the tokens that a server reports, in the words of either wire."""
+    """Return the usage that a server reports in the format of either wire."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -169,7 +169,7 @@ def read_openai_usage(usage: JSON) -> Usage | None:
     answered = max(counts["completion_tokens"], counts["output_tokens"])
     reasoning = counts["reasoning_tokens"]
     if counts["total_tokens"] == asked + answered + reasoning:
-        answered += reasoning  # xAI counts it beside the rest
+        answered += reasoning  # xAI counts it separately
     return Usage(
         input_tokens=asked,
         output_tokens=answered,
@@ -203,7 +203,7 @@ def _write_input(part: Part) -> JSON:
 
 
 def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
-    """Write the items that this server and model sent, or those of the text and the calls."""
+    """Return this server and model's own items, or items for the text and the calls."""
     calls: list[JSON] = [
         {
             "type": "function_call",
@@ -222,9 +222,9 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
 
 
 def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
-    """Write messages as items.
+    """Return messages as items.
 
-    `owner` stands for the server and the model: items in `raw` go back only to those.
+    `owner` identifies the server and the model: items in `raw` are sent to no other owner.
     """
     items = list[JSON]()
     for message in messages:
@@ -248,36 +248,36 @@ def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
 
 
 def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
-    """Join the texts of the items of one kind."""
+    """Return the joined texts of the items of one kind."""
     texts = list[str]()
     for item in items:
         if item["type"] == kind:
             parts = as_dicts(item.get("summary")) + as_dicts(item.get("content"))
             for part in parts:
                 texts.append(part.get("text") or part.get("refusal") or "")
-    between = "" if kind == "message" else "\n\n"  # OpenAI's client joins messages so
+    between = "" if kind == "message" else "\n\n"  # as OpenAI's client joins messages
     return between.join(filter(None, texts))
 
 
 def _is_needed(items: Sequence[JSON]) -> bool:
-    """Return True if the items say more than the message, and can go back as they are.
+    """Return whether the items contain more than the message, and can be sent back unchanged.
 
-    Reasoning can go back if it holds its content, as the server stores nothing, and if another item
-    follows it.
+    Reasoning can be sent back if it contains its content, because the server stores nothing, and if
+    another item follows.
     """
     says_more = False
     for item in items:
         kind = item["type"]
         if kind == "reasoning" and not (item.get("encrypted_content") or item.get("content")):
             return False
-        # OpenAI wants the phase of a message and the namespace of a function back
+        # OpenAI requires the phase of a message and the namespace of a function
         if kind not in ("message", "function_call") or item.get("phase") or item.get("namespace"):
             says_more = True
     return says_more and items[-1]["type"] != "reasoning"
 
 
 def _read_call(item: JSON) -> ToolCall:
-    """Read a call. One that is no function's becomes a call of a tool with its kind as the name."""
+    """Return a call. A call of another kind than a function becomes a tool call named after it."""
     call_id = plain_text(item.get("call_id") or item.get("id"))
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))
@@ -301,19 +301,19 @@ def _find_answered(items: Sequence[JSON]) -> list[bool]:
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
-    """Read the message in a reply. Raises one of PARSE_ERRORS if there is none."""
+    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
     items = as_dicts(data["output"])
     status = data["status"]
     if status in ("failed", "cancelled"):
         raise BadResponse(status)
     if status in ("queued", "in_progress"):
-        raise BadRequest(f"the reply is {status}: send no `background`, nothing waits for it here")
+        raise BadRequest(f"the reply is {status}: `background` is not supported")
     if not all(isinstance(item["type"], str) for item in items):
-        raise BadResponse("a type is no text")  # no later request could hold it
+        raise BadResponse("a type is not text")  # later requests could not contain it
     is_answered = _find_answered(items)
     calls = list[ToolCall]()
     citations = list[Citation]()
-    length = 0  # of the text so far
+    length = 0  # of the preceding text
     has_other_calls = False
     is_refused = False
     for item, answered in zip(items, is_answered, strict=True):
@@ -347,15 +347,15 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
 
 @dataclass
 class ResponsesEvents(Accumulator):
-    """Puts a streamed reply together.
+    """Assembles a streamed reply.
 
-    The last event has the whole reply; some servers leave `output` empty there.
+    The last event contains the whole reply; some servers send an empty `output` in it.
     """
 
     def __post_init__(self) -> None:
         self.data = {"output": []}
         self._begun: dict[Any, JSON] = {}  # items, by their index
-        self._thought: tuple[Any, ...] = ()  # where the last piece of thinking stood
+        self._thought: tuple[Any, ...] = ()  # the place of the last piece of thinking
 
     def add(self, event: JSON) -> None:
         kind = plain_text(event.get("type")).removeprefix("response.")
@@ -375,7 +375,7 @@ class ResponsesEvents(Accumulator):
         elif kind == "output_item.done":
             self.data["output"].append(event["item"])
         elif kind in ("completed", "incomplete", "failed"):
-            # the backend of Codex, new-api: the last event has no items
+            # Codex backend, new-api: the last event has no items
             items = event["response"].get("output") or self.data["output"]
             self.data = event["response"] | {"output": items}
             self.complete = True

@@ -1,4 +1,4 @@
-"""A chat model that plays a script: for tests, lessons, and your own tests. Offline.
+"""A scripted chat model for offline programs, lessons and tests.
 
 Copy with: the core, common/model_info.py.
 
@@ -31,23 +31,23 @@ from ..messages import (
 )
 from ..tools import Tool
 
-WORDS = r"[^ ]* |[^ ]+$"  # a stream brings a text in these pieces
+WORDS = r"[^ ]* |[^ ]+$"  # the pieces of a text in a stream
 Reply: TypeAlias = str | ToolCall | Sequence[ToolCall] | AssistantMessage | BaseException
 Script: TypeAlias = Callable[[Sequence[Message], Sequence[Tool]], "Reply | Awaitable[Reply]"]
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """Make a call as a model would. Its id is made unique when the reply is played."""
+    """Return a tool call as a model would make it. The id becomes unique when the reply is used."""
     return ToolCall("", name, to_json(arguments).decode())
 
 
 class ScriptedModel:
-    """Plays replies in order, or asks a function of (messages, tools) for each.
+    """Returns scripted replies in order, or calls a function of (messages, tools) for each.
 
-    A reply is text, a call, several calls, an AssistantMessage, or an exception to raise; a
-    function may stand in the place of any. As strict as a provider: a request that one would
-    refuse raises BadRequest. `requests` holds what was asked. `cache_rules` are those of the
-    provider that it stands for.
+    A reply is a text, a call, a list of calls, an AssistantMessage, or an exception to raise; a
+    function may replace any reply. The model is as strict as a provider: it raises BadRequest for
+    an invalid request. `requests` contains the requests. `cache_rules` are those of the simulated
+    provider.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ def _message(reply: Any, number: int) -> AssistantMessage:
             calls = [reply]
         case [str(), *_]:
             raise TypeError(
-                "a list is one reply of several calls; several replies are several arguments, such "
-                "as ScriptedModel('Hello.', 'Bye.')"
+                "a list is one reply with several calls; pass several replies as separate "
+                "arguments, such as ScriptedModel('Hello.', 'Bye.')"
             )
         case _:
             calls = reply
@@ -115,7 +115,7 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 
 
 def validate(messages: Sequence[Message]) -> list[str]:
-    """Return what a provider would refuse in these messages, a line each."""
+    """Return the problems that a provider would report for these messages, one per line."""
     problems = list[str]()
     seen: set[str] = set()
     waiting: list[str] = []
@@ -125,10 +125,12 @@ def validate(messages: Sequence[Message]) -> list[str]:
             if waiting[:1] == [message.tool_call_id]:
                 waiting.pop(0)
             else:
-                problems.append(f"{where}no call before it waits for {message.tool_call_id!r} next")
+                problems.append(
+                    f"{where}no earlier call expects the result {message.tool_call_id!r} next"
+                )
             continue
         if waiting:
-            problems.append(f"{where}calls without a result before it: {', '.join(waiting)}")
+            problems.append(f"{where}earlier calls without a result: {', '.join(waiting)}")
         if isinstance(message, SystemMessage) and at:
             problems.append(f"{where}a system message that is not the first message")
         waiting = []
@@ -141,7 +143,7 @@ def validate(messages: Sequence[Message]) -> list[str]:
                 seen.add(call.id)
                 waiting.append(call.id)
     last = messages[-1] if messages else None
-    is_paused = getattr(last, "stop_reason", None) == "pause"  # its model goes on with it
+    is_paused = getattr(last, "stop_reason", None) == "pause"  # its model continues it
     if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
         problems.append("the last message is not from the user or a tool")
     return problems

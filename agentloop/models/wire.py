@@ -1,8 +1,8 @@
-"""What the JSON of all wires has in common: turns, parts, names, schemas, counts, events.
+"""Shared JSON functions of all wires: turns, parts, names, schemas, counts, citations, events.
 
 Copy with: errors.py, events.py, tools.py and what they name.
 
-Nothing here sends. http.py is how a request travels; this is how one is written, and a reply read.
+These functions write requests and read replies; http.py sends them.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from ..messages import (
 from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
-LONGEST_ASKED = 86_400.0  # seconds: what is more counts as a day
+LONGEST_ASKED = 86_400.0  # seconds; longer delays count as a day
 
-# ---- JSON from outside, where anything may be anything
+# ---- external JSON, with values of any type
 
 
 def as_dict(value: Any) -> JSON:
-    """Return the value if it is a dict, else an empty dict."""
+    """Return the value if it is a dict, otherwise an empty dict."""
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
 def as_dicts(value: Any) -> list[JSON]:
-    """Return the non-empty dicts of a list, or [] for anything else."""
+    """Return the non-empty dicts of a list, or [] for other values."""
     if not isinstance(value, list):
         return []
     return [item for item in cast("Sequence[Any]", value) if as_dict(item)]
 
 
 def plain_text(value: Any) -> str:
-    """Return text as it is, and other values as JSON: some servers send arguments as an object."""
+    """Return text unchanged, other values as JSON: some servers send arguments as an object."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -70,19 +70,19 @@ def plain_text(value: Any) -> str:
 
 
 def drop_none(fields: Mapping[str, Any]) -> JSON:
-    """Drop the fields that are None."""
+    """Return a copy without the fields that are None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
-    """Return the value that a text stands for, or None if it is not JSON."""
+    """Return the value of a JSON text, or None for invalid JSON."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
 
 
 def read_counts(usage: JSON) -> Counter[str]:
-    """Return the token counts of a usage report by name, those one level down included.
+    """Return the token counts of a usage report by name, including one nested level.
 
     {"input_tokens": 9, "details": {"cached": 4}} -> {"input_tokens": 9, "cached": 4}
     """
@@ -95,7 +95,7 @@ def read_counts(usage: JSON) -> Counter[str]:
 
 
 def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
-    """Add a streamed piece: the fields in `growing` get longer by it, others are replaced."""
+    """Add a streamed piece: fields in `growing` are extended, other fields are replaced."""
     for name, value in piece.items():
         old = whole.get(name)
         if old and name in growing:
@@ -113,10 +113,10 @@ def in_turns(
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
-    """Write messages as turns, each a role and its blocks. The system prompt is left out.
+    """Return messages as turns, each with a role and its blocks, without the system prompt.
 
-    Roles alternate, and the user begins: the results of one turn and what the user says after them
-    are one turn. A turn of the user may be empty.
+    Roles alternate, starting with the user: the results of a turn and the following user messages
+        form one turn. A turn of the user may be empty.
     """
     turns: list[tuple[str, list[JSON]]] = [("user", [])]
     for message in messages:
@@ -137,7 +137,7 @@ def in_turns(
 
 
 def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -> list[JSON]:
-    """Write the parts of a message; those that `write_part` writes as None are left out."""
+    """Return the parts of a message, without those that `write_part` returns as None."""
     if isinstance(content, str):
         content = [TextPart(content)]
     return [*filter(None, map(write_part, content))]
@@ -151,10 +151,10 @@ def kept_blocks(
     calls: Sequence[JSON],
     text_of: Callable[[Sequence[JSON]], str],
 ) -> list[JSON]:
-    """Return the blocks that the provider sent, with the message's own calls in place of theirs.
+    """Return the provider's own blocks, with the message's calls in place of the original calls.
 
-    `raw[field]` holds the blocks. A block is a call if its type, or one of its keys, is `mark`.
-    Return [] if another owner sent them, or if the message's text or calls are no longer theirs.
+    `raw[field]` contains the blocks. A block is a call if its type, or one of its keys, is `mark`.
+    Returns [] for blocks of another owner, and if the text or calls of the message have changed.
     """
     raw = as_dict(message.raw)
     if raw.get("owner", raw.get("provider")) != owner:
@@ -173,13 +173,13 @@ def kept_blocks(
 
 
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
-    """Return the media type of an image or a file, its data in base64, and its address if any.
+    """Return the media type of an image or a file, its data in base64, and its address, if any.
 
-    The fourth value holds the fields that the part's `extra` has for the provider. Raises
-    BadRequest for a part that is neither an image nor a file: no provider carries others.
+    The fourth value contains the provider's fields from the part's `extra`. Raises BadRequest for
+    other parts, which no provider supports.
     """
     if not isinstance(part, ImagePart | FilePart):
-        raise BadRequest(f"a request cannot carry {part!r:.80}")
+        raise BadRequest(f"a request cannot contain {part!r:.80}")
     own = as_dict(as_dict(part.extra).get(provider))
     found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
     if found:
@@ -188,13 +188,13 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
-    """Copy a JSON schema without the keywords that match `refused`; `rewrite` changes each part."""
+    """Copy a JSON schema without keywords that match `refused`; `rewrite` changes each part."""
 
     def visit(found: JSON) -> JSON:
         kept = JSON()
         for name, value in found.items():
-            # a property may have the name of a keyword: then the value is a schema (but that of
-            # `discriminator` is a dict and no schema)
+            # a property may have the name of a keyword; its value is then a schema (except
+            # `discriminator`, a dict without a schema)
             is_property = isinstance(value, dict) and "propertyName" not in value
             if is_property or not re.fullmatch(refused, name):
                 kept[name] = value
@@ -206,18 +206,18 @@ def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) 
 
 @lru_cache
 def wire_name(name: str) -> str:
-    """Return the name of a tool as every provider takes it.
+    """Return a tool name that every provider accepts.
 
-    A name that the model made up was answered with an error, but goes back all the same.
+    An invented name received an error result, but is part of every later request.
     """
     return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
-@lru_cache(1024)  # every request holds all ids so far
+@lru_cache(1024)  # every request contains all earlier ids
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
-    """Return the id of a call, or a hash of it if it does not match `allowed`.
+    """Return the id of a call, or its hash if the id does not match `allowed`.
 
-    Another server made such an id, and this provider would refuse it.
+    Such an id comes from another server, and this provider would reject it.
     """
     if re.fullmatch(allowed, call_id):
         return call_id
@@ -225,17 +225,17 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
 
 
 def wire_arguments(call: ToolCall) -> str:
-    """Return the model's own text if it is a JSON object, else "{}".
+    """Return the model's own text if it is a JSON object, otherwise "{}".
 
-    Providers refuse every later request if a history holds anything else here.
+    Providers reject every later request with other arguments in its history.
     """
     return "{}" if call.parsed is None else call.arguments
 
 
 def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
-    """Write what a provider is told of a tool: its name, what it does, its schema, and its `extra`.
+    """Return the declaration of a tool: name, description, schema, and its `extra` fields.
 
-    Raises ValueError if a name in `extra` is one of the others.
+    Raises ValueError if `extra` contains one of the other fields.
     """
     about = {"name": tool.name, "description": tool.description} | schema
     extra = as_dict(as_dict(tool.extra).get(provider))
@@ -248,15 +248,15 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 
 
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
-    """Yield the sources that any provider names for `text[start:end]`.
+    """Yield the sources that a provider cites for `text[start:end]`.
 
-    OpenAI's sources have places of their own: these are added to `start` and `end`.
+    Positions in OpenAI's sources are added to `start` and `end`.
     """
     for source in as_dicts(sources):
         if source.get("type") == "file":
-            continue  # OpenRouter: what is in a file of the request
+            continue  # OpenRouter: the content of a file in the request
         about = {**source}
-        for nested in source.values():  # so it is in Chat Completions, and at Google
+        for nested in source.values():  # nested in Chat Completions, and at Google
             about |= as_dict(nested)
         url = about.get("url") or about.get("uri") or about.get("source") or about.get("sourceUri")
         title = about.get("title") or about.get("document_title") or about.get("filename")
@@ -272,12 +272,12 @@ def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
-    """Map a finish reason to ours; unknown ones pass through.
+    """Map a finish reason to a stop reason; unknown words are returned unchanged.
 
-    A normal end with calls is "tool_calls". Raises BadResponse for a reason that is no text.
+    A normal end with calls is "tool_calls". Raises BadResponse for a reason that is not text.
     """
     if not isinstance(word, str | None):
-        raise BadResponse(f"a finish reason is no text: {word}")
+        raise BadResponse(f"the finish reason is not text: {word}")
     found = reasons.get(word or "", word) or None
     if calls and found in ("end", None):
         return "tool_calls"
@@ -309,9 +309,9 @@ def _seconds_until(date: str) -> float:
 
 
 def storable(message: AssistantMessage) -> AssistantMessage:
-    """Return a message whose `raw` a session can hold: half a character in it becomes U+FFFD.
+    """Return a message whose `raw` a session can store: lone surrogates become U+FFFD.
 
-    Raises ValueError for a `raw` that JSON cannot hold.
+    Raises ValueError for a `raw` without a JSON form.
     """
     if not message.raw:
         return message
@@ -322,12 +322,12 @@ def storable(message: AssistantMessage) -> AssistantMessage:
 # ---- streams
 
 
-# Names of a line with data. The second has a byte-order mark, and GPUStack writes the third.
+# Names of a data line. The second has a byte-order mark, GPUStack sends the third.
 DATA = (b"data", b"\xef\xbb\xbfdata", b"error")
 
 
 class EventParser:
-    """Parses server-sent events: `feed` takes bytes that were cut anywhere, and yields their data.
+    """Parses server-sent events: `feed` takes bytes in pieces of any size, and yields event data.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
@@ -343,7 +343,7 @@ class EventParser:
         if not ends_line:
             return  # without a copy: a line of many pieces takes linear time
         text = bytes(self._line)
-        if b"\r" in text:  # a line may end with it; at the end of a piece it may be half of \r\n
+        if b"\r" in text:  # a line end, or half of \r\n at the end of a piece
             text = re.sub(rb"(?s)\r\n|\r(?=.)", b"\n", text)
         *lines, rest = text.split(b"\n")
         self._line = bytearray(rest)
@@ -358,7 +358,7 @@ class EventParser:
 
 @dataclass
 class Accumulator(ABC):
-    """Puts one streamed reply together, and shows its pieces to a listener."""
+    """Assembles one streamed reply, and emits its pieces to a listener."""
 
     on_delta: OnDelta | None = None
     shown: bool = False
@@ -372,25 +372,25 @@ class Accumulator(ABC):
 
     @abstractmethod
     def add(self, event: JSON) -> None:
-        """Add the next event, and show what is in it."""
+        """Add the next event, and emit its pieces."""
 
     def reply(self) -> JSON:
-        """Return the reply as `HTTPModel.read` takes it."""
+        """Return the reply in the format for `HTTPModel.read`."""
         return self.data
 
     def text(self, piece: str) -> None:
-        """Show a piece of the answer."""
+        """Emit a piece of the answer."""
         if piece and self.on_delta:
             self.shown = True
             self.on_delta(TextDeltaEvent(clean_text(piece)))
 
     def thinking(self, piece: str) -> None:
-        """Show a piece of the thinking."""
+        """Emit a piece of the thinking."""
         if piece and self.on_delta:
             self.shown = True
             self.on_delta(ThinkingDeltaEvent(clean_text(piece)))
 
     def call(self, piece: str, tool: str, call_id: str) -> None:
-        """Show a piece of a call's arguments."""
+        """Emit a piece of a call's arguments."""
         if piece and self.on_delta:
             self.on_delta(ToolCallDeltaEvent(clean_text(piece), tool, call_id))

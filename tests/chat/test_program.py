@@ -85,7 +85,7 @@ WRONG = rf"""
 --prompt go -> OPENAI_BASE_URL
 -> agentloop demo
 --nonsense -> unrecognized arguments
---base-url localhost:1 --model m --prompt go -> is no http
+--base-url localhost:1 --model m --prompt go -> is not an http
 --provider google --prompt go -> ChatGoogle needs api_key=
 --resume -> No session of
 {NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'

@@ -82,7 +82,7 @@ async def test_an_empty_account_is_not_asked_again():
 async def test_a_server_that_was_not_started_is_said_at_once_with_what_to_do():
     async with FaultServer() as server:
         llm, port = model(server), server.port
-    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}: no server listens.*start one"):
+    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port}: no server.*start one"):
         await ask(llm)
     assert llm.sleep == []
 
@@ -111,7 +111,7 @@ async def test_a_host_that_cannot_be_reached_is_tried_again_and_named(host, said
     ["127.0.0.1:8123/v1", "ftp://x", "http://", "u:secret@host/v1", "http://me:secret#1@h/v1"],
 )
 def test_an_address_that_is_none_is_refused_at_once(url):
-    with pytest.raises(ValueError, match="is no http") as caught:
+    with pytest.raises(ValueError, match="is not an http") as caught:
         model(url)
     assert "secret" not in str(caught.value)
 
@@ -513,7 +513,7 @@ async def test_too_many_open_files_are_not_told_as_a_server_that_is_not_there(mo
     monkeypatch.setattr(asyncio.BaseEventLoop, "create_connection", full)
     with pytest.raises(ConnectionFailed, match=os.strerror(errno.EMFILE)) as caught:
         await ask(model("http://127.0.0.1:9/v1", max_retries=0))
-    assert "no server listens" not in str(caught.value)
+    assert "no server" not in str(caught.value)
 
 
 def test_a_name_with_several_addresses_where_no_server_listens():

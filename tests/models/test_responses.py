@@ -83,7 +83,7 @@ async def test_a_model_that_chat_completions_refuses_with_tools_says_what_to_set
 @pytest.mark.parametrize("status", [404, 405])
 async def test_a_server_that_does_not_speak_it_says_what_to_set(api, status):
     async with serving(answer("404 page not found", status)) as server:
-        with pytest.raises(BadRequest, match=f"if '{api}' is not spoken here, set api="):
+        with pytest.raises(BadRequest, match=f"support '{api}', set api="):
             await ask(model(server, api=api))
 
 
@@ -176,7 +176,7 @@ def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_ag
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 async def test_a_reply_in_the_background_is_refused_with_what_to_do(status):
     async with serving(answer({"status": status, "output": []})) as server:
-        with pytest.raises(BadRequest, match=f"the reply is {status}: send no `background`"):
+        with pytest.raises(BadRequest, match=f"the reply is {status}: `background`"):
             await ask(model(server, extra={"background": True}))
         assert len(server.requests) == 1
 
@@ -264,7 +264,7 @@ def test_a_refusal_is_the_text_of_a_refused_reply():
 
 
 def test_a_kind_that_is_no_text_is_an_error():
-    with pytest.raises(BadResponse, match="a type is no text"):
+    with pytest.raises(BadResponse, match="a type is not text"):
         reply(text("a"), {"type": {}})
 
 
