@@ -246,7 +246,7 @@ def test_validate_says_what_a_provider_would_refuse():
     for words in (
         "neither text nor calls",
         "calls without a result",
-        "no call before it waits for",
+        "no earlier call expects the result",
     ):
         assert words in problems
     for words in ("not the first message", "empty or used before", "not from the user or a tool"):
