@@ -101,10 +101,13 @@ class _Content(_Clean):
         super().__post_init__()
         if isinstance(self.content, str):
             return
-        parts = tuple(TextPart(part) if isinstance(part, str) else part for part in self.content)
-        if not all(isinstance(cast(object, part), Part) for part in parts):
+        content: Sequence[object] = self.content
+        if not isinstance(cast(object, content), Sequence):
+            content = [content]
+        parts = tuple(TextPart(part) if isinstance(part, str) else part for part in content)
+        if not all(isinstance(part, Part) for part in parts):
             raise TypeError(
-                f"content must be text or TextPart, ImagePart, FilePart; not {parts!r:.80}"
+                f"content must be text or TextPart, ImagePart, FilePart; not {content!r:.80}"
             )
         object.__setattr__(self, "content", parts)
 

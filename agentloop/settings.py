@@ -1,6 +1,6 @@
 """Settings: one typed constructor for the settings of a class and all its mixins.
 
-Copy with: nothing else.
+Copy with: vocabulary.py.
 
     class Polite(Settings):
         greeting: str = "hello"       # a setting, and its default
@@ -27,6 +27,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from .vocabulary import AGENT_WORDS, VALUES, advice
 
 
 class SettingError(TypeError, ValueError):
@@ -64,8 +66,10 @@ class Settings:
             if near and name not in known and not hasattr(value, "__get__"):
                 raise TypeError(f"{cls.__name__}: unknown setting {name}. Did you mean {near[0]}?")
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *values: object, **settings: object) -> None:
         cls: type = type(self)
+        if values:
+            raise SettingError(f"settings are keywords: {cls.__name__}(llm=..., tools=[...])")
         vars(self).update(check_settings(cls, settings))
         for name in _annotations(cls):
             if name[0] == "_" and hasattr(cls, name):
@@ -87,16 +91,15 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
         if new_name := current_name(cls, name):
             settings[new_name] = settings.pop(name)
             continue
-        near = get_close_matches(name, known, 1, 0.7)
-        remedy = "It may belong to the model, or to a mixin that this class does not include."
-        if near:
-            remedy = f"Did you mean {near[0]}?"
-        raise SettingError(f"{cls.__name__}: unknown setting {name}. {remedy}")
+        default = "it may belong to the model, or to a mixin that this class does not include"
+        remedy = advice(AGENT_WORDS, name, known, default)
+        raise SettingError(f"{cls.__name__}: unknown setting {name}: {remedy}")
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
         problem = error.errors()[0]  # its input may contain a key and is omitted
-    raise SettingError(f"{cls.__name__}: {problem['loc'][0]}: {problem['msg']}")
+    name = str(problem["loc"][0])
+    raise SettingError(f"{cls.__name__}: {name}: {advice(VALUES, name, (), problem['msg'])}")
 
 
 def current_name(cls: type, name: str) -> str | None:

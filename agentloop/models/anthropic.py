@@ -11,7 +11,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -34,7 +33,7 @@ from ..messages import (
     Usage,
 )
 from ..tools import Tool
-from .http import HTTPModel
+from .http import HTTPModel, chat_model
 from .wire import (
     Accumulator,
     as_dict,
@@ -304,7 +303,7 @@ class AnthropicChunks(Accumulator):
 # ---- the model
 
 
-@dataclass(repr=False, eq=False, kw_only=True)
+@chat_model
 class ChatAnthropic(HTTPModel):
     """A model behind the Messages API. Settings that are None are omitted.
 

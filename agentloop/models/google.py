@@ -29,7 +29,7 @@ from ..messages import (
     Usage,
 )
 from ..tools import Tool
-from .http import HTTPModel
+from .http import HTTPModel, chat_model
 from .wire import (
     Accumulator,
     as_dict,
@@ -265,7 +265,7 @@ class GoogleChunks(Accumulator):
 # ---- the model
 
 
-@dataclass(repr=False, eq=False, kw_only=True)
+@chat_model
 class ChatGoogle(HTTPModel):
     """A Gemini model. Settings that are None are omitted.
 
@@ -289,6 +289,7 @@ class ChatGoogle(HTTPModel):
     key_variables = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
     url_variable = "GOOGLE_GEMINI_BASE_URL"
     default_url = "https://generativelanguage.googleapis.com"
+    fields_setting = "generation_config"
     chunks = GoogleChunks
 
     @property

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import inspect
 import json
 import logging
 import os
@@ -21,7 +23,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from pydantic_core import to_json
 
@@ -41,6 +43,7 @@ from ..errors import (
 from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
+from ..vocabulary import MODEL_WORDS, advice
 from .wire import Accumulator, EventParser, as_dict, parse_json, plain_text, retry_after, storable
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("agentloop")
+T = TypeVar("T")
 
 MAX_RETRY_DELAY = 120.0  # seconds; a longer delay is not waited for
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
@@ -268,6 +272,25 @@ async def _pool() -> Pool:
 # ---- the model
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
+def chat_model(cls: type[T]) -> type[T]:
+    """Make a dataclass of a provider's class. An unknown parameter is a TypeError with a remedy."""
+    made: Any = dataclass(repr=False, eq=False, kw_only=True)(cls)
+    set_fields: Callable[..., None] = made.__init__
+    known = inspect.signature(set_fields).parameters
+
+    @functools.wraps(set_fields)
+    def check_names(self: HTTPModel, *args: Any, **settings: Any) -> None:
+        for name in settings.keys() - known.keys():
+            default = f"for a field of the API, use {self.fields_setting}={{{name!r}: ...}}"
+            remedy = advice(MODEL_WORDS, name, known, default)
+            raise TypeError(f"{type(self).__name__}: unknown parameter {name}: {remedy}")
+        set_fields(self, *args, **settings)
+
+    made.__init__ = check_names
+    return cls
+
+
 @dataclass(repr=False, eq=False)
 class HTTPModel(ABC):
     """The common part of all providers. Only parameters that are set are sent.
@@ -303,6 +326,7 @@ class HTTPModel(ABC):
     key_variables: ClassVar[Sequence[str]]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
+    fields_setting: ClassVar = "extra"  # the setting for further fields of the API
 
     def __post_init__(self) -> None:
         keys = [self.api_key, *map(os.environ.get, self.key_variables)]

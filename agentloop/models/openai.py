@@ -30,7 +30,7 @@ from ..messages import (
     ToolMessage,
 )
 from ..tools import Tool
-from .http import HTTPModel
+from .http import HTTPModel, chat_model
 from .responses import (
     ResponsesEvents,
     join_details,
@@ -280,7 +280,7 @@ class OpenAIChunks(Accumulator):
 # ---- the model
 
 
-@dataclass(repr=False, eq=False, kw_only=True)
+@chat_model
 class ChatOpenAI(HTTPModel):
     """A model behind Responses or Chat Completions. Settings that are None are omitted.
 

@@ -103,13 +103,14 @@ def _message(reply: Any, number: int) -> AssistantMessage:
             return AssistantMessage(reply)
         case ToolCall():
             calls = [reply]
-        case [str(), *_]:
-            raise TypeError(
-                "a list is one reply with several calls; pass several replies as separate "
-                "arguments, such as ScriptedModel('Hello.', 'Bye.')"
-            )
+        case [*calls] if all(isinstance(item, ToolCall) for item in calls):
+            pass
         case _:
-            calls = reply
+            raise TypeError(
+                f"invalid reply {reply!r:.80}: use text, call(...), a list of calls, or an "
+                "AssistantMessage; pass several replies as separate arguments, such as "
+                "ScriptedModel('Hello.', 'Bye.')"
+            )
     named = [replace(c, id=c.id or f"call_{number}_{i}") for i, c in enumerate(calls)]
     return AssistantMessage(tool_calls=tuple(named))
 

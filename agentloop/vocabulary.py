@@ -1,0 +1,88 @@
+"""The words of other agent libraries, and what to write here. Read for error messages only.
+
+Copy with: nothing else.
+
+The words are those of pydantic-ai, openai-agents, LangChain, smolagents and LiteLLM.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+# lines in pairs: words, then the remedy
+
+VALUES = """\
+llm
+    pass a chat model, such as llm=ChatOpenAI("gpt-5")
+tools
+    pass a list of functions that are decorated with @tool, such as tools=[search]
+"""
+
+AGENT_WORDS = """\
+model model_name model_id chat_model language_model
+    use llm=ChatOpenAI("gpt-5")
+instructions instruction system system_message prompt description
+    use system_prompt="..."
+functions
+    use tools=[search], a list of functions that are decorated with @tool
+max_turns max_steps max_loops recursion_limit
+    use max_iterations=20
+temperature top_p seed stop max_tokens reasoning_effort api_key base_url max_retries timeout
+    set it on the model, such as llm=ChatOpenAI("gpt-5", temperature=0)
+model_settings model_kwargs model_config parallel_tool_calls
+    set it on the model, such as llm=ChatOpenAI("gpt-5", temperature=0)
+name agent_name
+    omit it: agents have no name; as_tool(agent, name, description) names a sub-agent
+verbose debug verbosity_level callbacks step_callbacks
+    use listeners=[print]; agent.log contains the records
+mcp_servers mcp toolsets
+    use `async with mcp_tools(...) as tools` of agentloop.toolkits.mcp
+result_type response_format response_model output_schema final_output
+    use output_type=City
+output_type
+    derive from DoneTool of agentloop.mixins.done, or use Agent
+deps deps_type context_type dependencies
+    use Depends in a tool, and dependency_overrides={...}
+handoffs managed_agents sub_agents agents
+    use tools=[as_tool(agent, name, description)] of agentloop.toolkits.subagent
+memory checkpointer session_id history messages chat_history
+    derive from Session of agentloop.mixins.session, or use agent.load_history(messages)
+guardrails input_guardrails output_guardrails hooks
+    derive from Approval or Hooks of agentloop.mixins
+stream streaming
+    use agent.query_stream(prompt)
+retries
+    raise ToolError in a tool, so that the model corrects its call
+"""
+
+MODEL_WORDS = """\
+model_name model_id
+    use the first argument, such as ChatOpenAI("gpt-5")
+openai_api_key anthropic_api_key google_api_key key token api_token
+    use api_key="..."
+api_base openai_api_base endpoint host
+    use base_url="https://..."
+extra_headers default_headers headers http_client http_async_client
+    use client=httpx.AsyncClient(headers={...})
+extra_body model_kwargs
+    use extra={...}
+request_timeout
+    use timeout=60
+num_retries retries
+    use max_retries=4
+response_format response_mime_type response_schema
+    use Agent(output_type=City)
+stream streaming
+    use agent.query_stream(prompt)
+system system_prompt instructions tools tool_choice max_iterations
+    set it on the agent, such as Agent(llm=..., system_prompt="...")
+"""
+
+
+def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
+    """Return what to write instead of a parameter, by a table of words or by the nearest name."""
+    lines = words.splitlines()
+    for names, remedy in zip(lines[::2], lines[1::2], strict=True):
+        if name in names.split():
+            return remedy.strip()
+    near = get_close_matches(name, known, 1, 0.7)
+    return f"did you mean {near[0]}?" if near else default
