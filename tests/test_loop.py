@@ -907,14 +907,14 @@ class TestLoop:
     @pytest.mark.parametrize(
         ("settings", "told"),
         [
-            ({"llm": "gpt-5"}, r"llm: .* ChatModel$"),
-            ({"llm": ScriptedModel}, "ChatModel"),
+            ({"llm": "gpt-5"}, r"llm: .*ChatOpenAI"),
+            ({"llm": ScriptedModel}, "ChatOpenAI"),
             ({"max_iterations": 0}, "max_iterations"),
             ({"max_iterations": "3"}, "max_iterations"),
             ({"cancel_timeout": math.nan}, "cancel_timeout"),
             ({"tools": [add, add]}, "add"),
             ({"tools": [lambda: 1]}, "@tool"),
-            ({"tools": add}, "Sequence"),
+            ({"tools": add}, "tools=.search"),
             ({"on_tool_error": "raises"}, "on_tool_error"),
             ({"dependency_overrides": {current_call: 5}}, r"dependency_overrides.*callable"),
             ({"max_iteration": 3}, "max_iteration.*max_iterations"),

@@ -1,6 +1,6 @@
 """A model behind HTTP: retries, errors, server-sent events, limits, connections.
 
-Copy with: models/wire.py, errors.py, events.py and what they name.
+Copy with: models/wire.py, errors.py, events.py, vocabulary.py and what they name.
 
 A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
 `body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("agentloop")
-T = TypeVar("T")
+Provider = TypeVar("Provider")
 
 MAX_RETRY_DELAY = 120.0  # seconds; a longer delay is not waited for
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
@@ -273,7 +273,7 @@ async def _pool() -> Pool:
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-def chat_model(cls: type[T]) -> type[T]:
+def chat_model(cls: type[Provider]) -> type[Provider]:
     """Make a dataclass of a provider's class. An unknown parameter is a TypeError with a remedy."""
     made: Any = dataclass(repr=False, eq=False, kw_only=True)(cls)
     set_fields: Callable[..., None] = made.__init__
