@@ -83,7 +83,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a message as prompt": (lambda: agent().run_sync(UserMessage("Hi")), "text"),  # type: ignore
     "an empty prompt": (lambda: agent().run_sync(""), "prompt"),
-    "a list of replies": (lambda: agent([AssistantMessage("Hi")]).run_sync("Hi"), "arguments"),
+    "a list of replies": (lambda: agent([AssistantMessage("Hi")]).run_sync("Hi"), "ScriptedModel("),
     "a number as reply": (lambda: agent(5).run_sync("Hi"), "call("),
     "a script that is too short": (
         lambda: agent(call("undecorated", a=1), tools=[tool(undecorated)]).run_sync("Hi"),
