@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ..common.records import dump_record
+from ..common.records import dump_record, load_record
 from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..loop import Loop, Request
 from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
+TITLE = 60  # characters of a session's title
+RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # the beginnings of lines
 writing = threading.RLock()  # keeps records of several threads in the order of the log
 
 
@@ -146,12 +149,24 @@ class Session(Loop):
 
 
 class SessionInfo(NamedTuple):
-    """A session in a list. The title is its first prompt; `modified` is Unix time in seconds."""
+    """A session in a list.
+
+    title: its first prompt. latest: its newest prompt. modified: Unix time in seconds.
+    """
 
     name: str
     title: str
+    latest: str
     modified: float
-    usage: Usage
+    path: Path
+
+    @property
+    def usage(self) -> Usage:
+        """Return the usage of all requests, for which the complete file is read."""
+        log: list[Record] = []
+        with suppress(OSError, ValueError):  # an unreadable session
+            log = read_log(self.path)
+        return usage_of(Conversation(log).catch_up().requests)
 
 
 def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
@@ -161,13 +176,34 @@ def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[Se
     """
     found: list[SessionInfo] = []
     for path in Path(session_dir).expanduser().glob(f"{names}.jsonl"):
-        log: list[Record] = []
         try:
-            log = read_log(path)
-            prompts = (record.text for record in log if is_own(record))
-            title = " ".join(next(prompts, "").split())[:60]
+            lines = read_lines(path)
+            title, latest = first_prompt(since_reset(lines)), first_prompt(reversed(lines))
         except (OSError, ValueError) as error:
-            title = str(error)
-        usage = usage_of(Conversation(log).catch_up().requests)
-        found.append(SessionInfo(path.stem, title, path.lstat().st_mtime, usage))
+            title, latest = str(error), ""
+        found.append(SessionInfo(path.stem, title, latest, path.lstat().st_mtime, path))
     return sorted(found, key=lambda info: -info.modified)
+
+
+def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the lines after the newest Reset."""
+    for at in range(len(lines), 0, -1):
+        if lines[at - 1].startswith(RESET):
+            return lines[at:]
+    return lines
+
+
+def first_prompt(lines: Iterable[bytes]) -> str:
+    """Return the start of the first prompt in some lines, up to a Reset, or "".
+
+    Only lines of user messages are parsed: a session may have megabytes of other lines.
+    """
+    for line in lines:
+        if line.startswith(RESET):
+            break
+        if line.startswith(USER):
+            with suppress(ValueError):  # loading the session reports the line
+                record = load_record(line)
+                if is_own(record):
+                    return " ".join(record.text.split())[:TITLE]
+    return ""

@@ -23,6 +23,7 @@ from .conversation import Chat
 from .standing_approvals import EDITS, MODES, Always, always_for
 
 FOLDED = 6  # maximum number of displayed lines of a result
+LIVE_WIDTH = 200  # average number of characters of a line in the live area, at most
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
@@ -42,7 +43,8 @@ class Drawn(Chat):
         self.calls: dict[str, tuple[str, Text | None]] = {}
         self.asked = set[str]()
         self.folded = list[tuple[str, str]]()
-        self.mode = ""
+        self.mode = self.live_end = ""
+        self.live: object = None  # the text and the screen size of `live_end`
         self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
@@ -61,8 +63,11 @@ class Drawn(Chat):
         match event:
             case events.TextDeltaEvent():
                 self.output = ""
-                complete, self.text = split_blocks(self.text + event.content)
-                self.markdown(complete)
+                may_end = "\n" in event.content or self.text.endswith("\n")
+                self.text += event.content
+                if may_end:
+                    complete, self.text = split_blocks(self.text)
+                    self.markdown(complete)
             case events.TextEvent():
                 self.markdown(self.text or event.content)  # some servers do not stream
                 self.text = ""
@@ -126,6 +131,14 @@ class Drawn(Chat):
         with self.console.capture() as shown:
             self.console.print(Markdown(safe(text), hyperlinks=False))
         return shown.get().strip("\n")
+
+    def drawn_end(self) -> str:
+        """Return the end of the incomplete text as rendered, computed once per change."""
+        size = self.console.size
+        if (self.text, size) != self.live:
+            self.live = self.text, size
+            self.live_end = self.drawn(last_lines(self.text, size.height))
+        return self.live_end
 
     def markdown(self, text: str) -> None:
         """Print Markdown."""
@@ -223,9 +236,24 @@ class Drawn(Chat):
 
 def split_blocks(text: str) -> tuple[str, str]:
     """Split Markdown into complete blocks and the incomplete last block."""
-    end = 0
-    for match in re.finditer(r"\n\n(?=\S)", text):
-        in_code = text.count("```", 0, match.end()) % 2
-        if not in_code:
+    end, in_code = 0, False
+    for match in re.finditer(r"```|\n\n(?=\S)", text):
+        if match[0] == "```":
+            in_code = not in_code
+        elif not in_code:
             end = match.end()
     return text[:end], text[end:]
+
+
+def last_lines(text: str, count: int) -> str:
+    """Return the last lines of Markdown; in a block of code, with the line that opens it.
+
+    A live area that renders more than it shows takes longer for each further line.
+    """
+    text, omitted = text[-LIVE_WIDTH * count :], text[: -LIVE_WIDTH * count]
+    lines = text.split("\n")
+    omitted += "\n".join(lines[:-count])
+    opening = ""
+    if omitted.count("```") % 2:
+        opening = "```" + omitted.rpartition("```")[2].partition("\n")[0] + "\n"
+    return opening + "\n".join(lines[-count:])

@@ -13,7 +13,7 @@ from typing import Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import FuzzyWordCompleter
 from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -36,6 +36,8 @@ YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
 GRACE = 1.0  # seconds after a question appears in which keys still belong to a draft
+REDRAW_PAUSE = 20  # multiples of the duration of a redraw until the next one
+MIN_PAUSE, MAX_PAUSE = 0.1, 0.7  # seconds
 KEYS = """\
 Ctrl-D    leaves, and so does Ctrl-C twice
 !COMMAND  runs it, and lets the model read what it prints
@@ -71,6 +73,9 @@ class Screen(Drawn):
         self.status = ""
         self.label = ""  # of the open question
         self.is_empty = True
+        self.area = ""  # text of the live area, and the same parsed
+        self.fragments: StyleAndTextTuples = []
+        self.render_began = self.render_seconds = 0.0
         self.asked_at = self.typed_at = 0.0  # when the question appeared, when the text was begun
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -88,6 +93,8 @@ class Screen(Drawn):
         )
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
+        self.session.app.before_render += self.begin_render
+        self.session.app.after_render += self.end_render
 
     async def talk(self, first: str) -> None:
         """Answer the first message, unless empty, and further input until the user leaves."""
@@ -129,7 +136,7 @@ class Screen(Drawn):
             self.enter()
 
     async def tick(self) -> None:
-        """Update the status line."""
+        """Update the live area. The slower a redraw is, the longer is the pause."""
         shown: object = None
         while True:
             live = self.text, self.output, self.prompt, int(monotonic())
@@ -137,9 +144,25 @@ class Screen(Drawn):
                 shown = live
                 self.status, _ = await self.meter()
                 self.session.app.invalidate()
-            await asyncio.sleep(0.1)
+            pause = REDRAW_PAUSE * self.render_seconds
+            await asyncio.sleep(min(max(pause, MIN_PAUSE), MAX_PAUSE))
 
-    def below(self) -> ANSI:
+    def begin_render(self, _: object) -> None:
+        """Note the time when a redraw begins."""
+        self.render_began = monotonic()
+
+    def end_render(self, _: object) -> None:
+        """Note the duration of a redraw."""
+        self.render_seconds = monotonic() - self.render_began
+
+    def below(self) -> StyleAndTextTuples:
+        """Return the live area. A redraw calls this several times."""
+        text = self.live_area()
+        if text != self.area:
+            self.area, self.fragments = text, to_formatted_text(ANSI(text))
+        return self.fragments
+
+    def live_area(self) -> str:
         """Render the live area: unfinished text, running calls, queue, status line, prompt."""
         lines = self.running()
         if self.question and not self.is_answering:
@@ -151,8 +174,8 @@ class Screen(Drawn):
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
         # the last lines, to fit on the screen
-        lines = ["", *self.drawn(self.text).splitlines(), *lines][6 - self.console.height :]
-        return ANSI("\n".join([*lines, self.prompt]))
+        lines = ["", *self.drawn_end().splitlines(), *lines][6 - self.console.height :]
+        return "\n".join([*lines, self.prompt])
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Display a complete call and request approval. Return True, or the reason of a denial."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
-from agentloop import Agent, read_log, session_path, sessions
-from agentloop.cli.terminal import one_line
+from agentloop import Agent, session_path, sessions
 from agentloop.mixins.session import SessionInfo
-
-from .prompt_input import is_prompt
 
 
 def is_cut_off(agent: Agent) -> bool:
@@ -46,8 +42,6 @@ def described(session: SessionInfo) -> str:
     """
     when = datetime.fromtimestamp(session.modified)
     title = session.title
-    with suppress(OSError, ValueError):  # the title says what is wrong with the file
-        prompts = [each.text for each in read_log(session_path(session.name)) if is_prompt(each)]
-        if prompts[1:]:
-            title = f"{one_line(prompts[-1])[:28]} (began: {title[:28]})"
+    if session.latest not in ("", title):
+        title = f"{session.latest[:28]} (began: {title[:28]})"
     return f"{session.name}  {when:%Y-%m-%d %H:%M}  {title}"

@@ -783,9 +783,9 @@ def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
     (project / "c.png").write_bytes(PNG)
     prompt = "what is in @a.py, and in @b.bin? @c.png, @d.py. Ask @anna."
     shown = screen.enter(prompt, "I see.")
-    assert "(a.py is attached: 12 characters.)" in shown
+    assert "(a.py is attached: 12 bytes.)" in shown
     assert "(b.bin was not attached: it is a binary file.)" in shown
-    assert "(c.png is attached.)" in shown
+    assert "(c.png is attached: " in shown
     assert "(d.py was not attached: no such file.)" in shown
     assert "anna.)" not in shown
     assert "answer = 42" not in shown

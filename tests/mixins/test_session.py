@@ -257,10 +257,24 @@ class TestSession(test_loop.TestLoop):
         long, empty, newer = sessions(tmp_path)
         assert (long.name, long.modified, long.usage) == ("long", 2e9, Usage(200, 20))
         assert long.title == "Write a story about a very long train about a very long trai"
+        assert long.latest == "More"
         assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
-        assert newer.name == "newer"
+        assert (newer.name, newer.usage) == ("newer", Usage())
         assert "A newer version" in newer.title
         assert sessions(tmp_path, "[en]*") == [empty, newer]
+
+    async def test_a_session_is_listed_by_the_prompts_of_its_user_after_the_last_reset(
+        self, tmp_path
+    ):
+        agent, _ = open_session(tmp_path, *["ok"] * 3)
+        await agent.query("Before")
+        agent.clear_history()
+        assert [(each.title, each.latest) for each in sessions(tmp_path)] == [("", "")]
+        agent.add_note("A note of the program")
+        await agent.query("First")
+        await agent.query("Second")
+        agent.add_note("Another note")
+        assert [(each.title, each.latest) for each in sessions(tmp_path)] == [("First", "Second")]
 
     @pytest.mark.timeout(900)
     def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):

@@ -1,0 +1,36 @@
+"""The rendering of incomplete Markdown: complete blocks, and the end that the live area shows."""
+
+import pytest
+
+pytest.importorskip("rich", reason="the chat renders with rich")
+from agentloop_chat.rendering import last_lines, split_blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("one\n\ntw", "one\n\n"),
+        ("one\n\n", ""),
+        ("one\ntwo", ""),
+        ("```\na\n\nb", ""),
+        ("```\na\n\nb\n```\n\nc", "```\na\n\nb\n```\n\n"),
+        ("x\n\n```\na\n\nb", "x\n\n"),
+        ("```\na\n```\n\nb\n\n```\nc\n\nd", "```\na\n```\n\nb\n\n"),
+    ],
+)
+def test_a_block_is_complete_when_another_one_begins_and_code_when_it_is_closed(text, complete):
+    assert split_blocks(text) == (complete, text[len(complete) :])
+
+
+def test_a_long_text_is_rendered_only_from_its_last_lines():
+    lines = [f"- item {number}" for number in range(1_000)]
+    assert last_lines("\n".join(lines), 40) == "\n".join(lines[-40:])
+    assert last_lines("\n".join(lines[:40]), 40) == "\n".join(lines[:40])
+    assert len(last_lines("word " * 100_000, 40)) <= 40 * 200
+
+
+def test_the_last_lines_of_code_keep_the_line_that_opens_it():
+    code = [f"value_{number} = {number}" for number in range(1_000)]
+    text = "\n".join(["Some words.", "```python", *code])
+    assert last_lines(text, 40) == "\n".join(["```python", *code[-40:]])
+    assert last_lines(f"{text}\n```\nafter", 1) == "after"
