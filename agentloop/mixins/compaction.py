@@ -64,6 +64,7 @@ AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
 MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
 AFTER_CUT = 0.25  # target size after turns are dropped, as a share of the size that was too much
 AFTER_CUT_ADDED = 0.15  # the same, for the share of the size beyond tools and system prompt
+MIN_SHARE = 0.5  # a cut that frees a smaller share of the target is not worth its cost
 MOST_OVER_BUDGET = 1.05  # times the budget; a larger request is reported
 SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
 MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
@@ -168,7 +169,10 @@ class Compaction(HidesText):
         if not self.context_budget:
             target = (size - AFTER_SUMMARY * limit) / self._rate
             return await self._summarize(request, target) or request
-        request = await self._leave_out(request, limit) or request
+        share = MIN_SHARE
+        if size > MOST_OVER_BUDGET * limit:  # a cut that makes the request fit is worth its cost
+            share = min(share, (size - limit) / (size - self._size_after_cut(limit)))
+        request = await self._leave_out(request, limit, share) or request
         size = self._size(request)
         if size > MOST_OVER_BUDGET * limit:
             logger.warning(
@@ -243,9 +247,7 @@ class Compaction(HidesText):
         self.add(SideRequest(reply.usage, reply.model, "compaction"))
         return None
 
-    async def _leave_out(
-        self, request: Request, size: float, min_share: float = 0.5
-    ) -> Request | None:
+    async def _leave_out(self, request: Request, size: float, min_share: float) -> Request | None:
         """Drop the oldest turns, as `_size_after_cut` says; return the shorter request.
 
         If that cannot be reached, drop all turns that can go. Return None if they have at most the
@@ -344,7 +346,7 @@ class CutPoints(Fold):
         elif isinstance(record, SideRequest) and record.purpose == "compaction":
             self.failures += 1
 
-    def best(self, cut_points: Sequence[int], target: float, min_share: float = 0.5) -> int:
+    def best(self, cut_points: Sequence[int], target: float, min_share: float = MIN_SHARE) -> int:
         """Return the first cut point that frees `target` tokens, otherwise the last one.
 
         Return 0 if the cut frees at most the share `min_share` of `target`: that is not worth

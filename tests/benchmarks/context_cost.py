@@ -18,6 +18,7 @@ names of a cut are counted by themselves.
 import argparse
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -32,9 +33,10 @@ from agentloop import (
     Offload,
     ScriptedModel,
     ToolMessage,
+    Usage,
 )
 from agentloop.common.model_info import CacheRules
-from agentloop.common.tokens import message_tokens
+from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
@@ -60,12 +62,42 @@ STRATEGIES = {
     "Agent": Agent,
     "budget 12k": partial(Agent, context_budget=BUDGET),
     "budget 12k, blind": partial(Agent, context_budget=BUDGET),
+    "budget 16k": partial(Agent, context_budget=16_000),
+    "budget 12k at 0.8": partial(Agent, context_budget=BUDGET),
+    "budget 12k at 1.2": partial(Agent, context_budget=BUDGET),
+    "budget 12k at 1.6": partial(Agent, context_budget=BUDGET),
 }
+# the provider's tokens for each estimated one, where that is not 1
+RATES = {"budget 12k at 0.8": 0.8, "budget 12k at 1.2": 1.2, "budget 12k at 1.6": 1.6}
+AT_RATES = [*RATES, "budget 12k", "budget 16k"]
 BEST = "budget 12k"
 BLIND = "budget 12k, blind"  # the model asks with no word of a missing line
 SHOWN = ["per turn", "epochs", "offload", "compaction 16k", "budget 12k in 0.5.0", BEST]
 
 # ---- one conversation
+
+
+class Reporting(ScriptedModel):
+    """Reports the usage of each request, as a provider does that counts `rate` times the estimate.
+
+    Messages that the previous request began with are reported as cached.
+    """
+
+    def __init__(self, answer, rate):
+        super().__init__(answer, cache_rules=CacheRules(smallest_prefix=1_024))
+        self.rate, self.before, self.largest = rate, (), 0
+
+    async def ainvoke(self, messages, tools=(), **options):
+        reply = await super().ainvoke(messages, tools, **options)
+        pairs = zip(self.before, messages, strict=False)
+        known = next((at for at, (a, b) in enumerate(pairs) if a != b), len(self.before))
+        self.before = messages
+        declared = tool_tokens(tools)
+        size = round(self.rate * (message_tokens(messages) + declared))
+        cached = round(self.rate * (message_tokens(messages[:known]) + declared)) if known else 0
+        cached = cached if cached >= self.cache_rules.smallest_prefix else 0
+        self.largest = max(self.largest, size)
+        return replace(reply, usage=Usage(size, 10, cached_input_tokens=cached))
 
 
 class Played:
@@ -75,19 +107,21 @@ class Played:
     values_gone, lines_gone: those that were not in view.
     bare: values that were in view only as names in a list.
     asked: how often the model asked `recall`.
+    largest: tokens of the largest request, as the provider counts them.
     """
 
     def __init__(self):
-        self.requests, self.extra_output, self.asked = [], 0, 0
+        self.requests, self.extra_output, self.asked, self.largest = [], 0, 0, 0
         self.values = self.values_gone = self.bare = self.lines = self.lines_gone = 0
 
     def add(self, other):
         """Add the counts of another conversation."""
         for name in ("values", "values_gone", "bare", "lines", "lines_gone", "asked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.largest = max(self.largest, other.largest)
 
 
-async def play(workload, conversation, agents, blind=False):
+async def play(workload, conversation, agents, blind=False, rate=1.0):
     """Play one conversation. What is hidden and needed is looked for, as a model would."""
     tasks = conversation.tasks
     replies, results = script(tasks)
@@ -136,7 +170,7 @@ async def play(workload, conversation, agents, blind=False):
         played.extra_output += message_tokens(said)
         return said
 
-    llm = ScriptedModel(reply, cache_rules=CacheRules(smallest_prefix=1_024))
+    llm = Reporting(reply, rate)
     system = conversation.system_prompt
     tools = workload.tools(results)
     agent = agents(llm=llm, tools=tools, system_prompt=system, max_iterations=10_000)
@@ -144,7 +178,7 @@ async def play(workload, conversation, agents, blind=False):
         await agent.run(task.prompt)
     if at < len(replies):
         raise RuntimeError(f"{workload.name}: the transcript was not played to its end")
-    played.requests = llm.requests
+    played.requests, played.largest = llm.requests, llm.largest
     return played
 
 
@@ -169,6 +203,7 @@ class Row(NamedTuple):
     worst: the same of the conversation that is worst, by Anthropic's rules.
     values, lines, bare: the shares that are gone, or in view only as names in a list.
     asked: how often the model asks `recall`, for each call.
+    largest: tokens of the largest request, as the provider counts them.
     """
 
     costs: dict[str, float]
@@ -177,13 +212,14 @@ class Row(NamedTuple):
     lines: float
     bare: float
     asked: float
+    largest: int
 
 
-async def measure(workload, agents, blind=False):
+async def measure(workload, agents, blind=False, rate=1.0):
     """Play all conversations. Return what each cost in each cache, and what was gone."""
     paid, total = [], Played()
     for conversation in workload.conversations:
-        played = await play(workload, conversation, agents, blind)
+        played = await play(workload, conversation, agents, blind, rate)
         output = OUTPUT * played.extra_output
         paid.append({name: cost + output for name, cost in costs(played.requests).items()})
         total.add(played)
@@ -196,7 +232,7 @@ async def compare(workload, strategies):
     calls = sum(len(task.turns) for each in workload.conversations for task in each.tasks)
     rows = {}
     for name, agents in strategies.items():
-        paid, total = await measure(workload, agents, name == BLIND)
+        paid, total = await measure(workload, agents, name == BLIND, RATES.get(name, 1.0))
         shares = {
             cache: sum(each[cache] for each in paid) / sum(each[cache] for each in plain)
             for cache in CACHES
@@ -212,6 +248,7 @@ async def compare(workload, strategies):
             round(total.lines_gone / max(1, total.lines), 4),
             round(total.bare / max(1, total.values), 4),
             round(total.asked / max(1, calls), 4),
+            total.largest,
         )
     return rows
 
@@ -231,13 +268,17 @@ def tables(saved):
     """Return what the page beside this file shows, as markdown: by strategy, and by cache."""
     by_strategy = [["Anthropic: cost / values / lines gone", *SHOWN]]
     by_cache = [[f"{BEST}: cost", *CACHES, "worst", "worst with pauses"]]
+    by_rate = [["cost / values / lines gone / largest request", *AT_RATES]]
     for workload, found in saved.items():
         rows = found["rows"]
         by_strategy.append([workload, *(cell(rows.get(strategy)) for strategy in SHOWN)])
         if best := rows.get(BEST):
             shares = [*best["costs"].values(), *best["worst"].values()]
             by_cache.append([workload, *(f"{share:.2f}" for share in shares)])
-    return markdown(by_strategy), markdown(by_cache)
+        if not RATES.keys() - rows.keys():
+            cells = (f"{cell(rows[name])} / {rows[name]['largest']:,}" for name in AT_RATES)
+            by_rate.append([workload, *cells])
+    return markdown(by_strategy), markdown(by_cache), markdown(by_rate)
 
 
 def cell(row):

@@ -289,6 +289,15 @@ class TestCompaction(test_loop.TestLoop):
         assert over[0].tokens > 2_100
         assert caplog.text.count("context_budget") == 1
 
+    async def test_turns_are_dropped_whenever_that_makes_a_request_fit(self):
+        much = tool("Much", name="much")(lambda: "word " * 4_000)
+        calls = [*(call("read_page", n=n) for n in range(9)), call("much")]
+        llm = Metered(1.0, *calls, "done")
+        settings = {"context_budget": 12_000, "system_prompt": "Be good. " * 2_200}
+        agent = Compaction(llm=llm, tools=[read_page, much], **settings)
+        assert await agent.query("x") == "done"
+        assert max(llm.sizes) <= 1.05 * 12_000
+
     @pytest.mark.parametrize(("limit", "summarized"), [(None, False), (60_000, True)])
     async def test_the_threshold_leaves_room_for_the_largest_output(self, limit, summarized):
         class Limited(ScriptedModel):
