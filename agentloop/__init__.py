@@ -12,7 +12,13 @@ from .common.gate import Gate, Judgment, Verdict
 from .common.prices import Price
 from .common.records import dump_record, load_record
 from .common.store import read_log, session_path
-from .common.tokens import context_window, message_tokens, tool_tokens
+from .common.tokens import (
+    context_window,
+    count_tokens,
+    load_encoding,
+    message_tokens,
+    tool_tokens,
+)
 from .depends import Depends, current_agent, current_call
 from .errors import (
     AgentBusy,
@@ -173,10 +179,12 @@ __all__ = [
     "assert_prefix_stable",
     "call",
     "context_window",
+    "count_tokens",
     "current_agent",
     "current_call",
     "dump_record",
     "every",
+    "load_encoding",
     "load_record",
     "message_tokens",
     "newest_prompt",

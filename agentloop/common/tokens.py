@@ -1,13 +1,18 @@
-"""Estimates how many tokens a text, a message, a list of tools has.
+"""Token counts of texts, messages and tools: an estimate, or tiktoken's count on request.
 
 Copy with: tools.py and what it names.
 
-The estimate is one token per four bytes of UTF-8: the same on every machine and at any time.
+The estimate is one token per four bytes of UTF-8 and needs no vocabulary. Decisions that are
+computed from the log use the estimate, so that a log is rendered the same everywhere. For exact
+counts:
+
+    load_encoding("gpt-5")              # once, before a run: may download the vocabulary
+    count_tokens(text, model="gpt-5")
 """
 
 from collections.abc import Iterable
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from pydantic_core import to_json
 
@@ -17,32 +22,63 @@ from ..tools import Tool
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
+DEFAULT_ENCODING = "o200k_base"  # for models that tiktoken does not know
+
+_vocabularies = dict[str, Any]()  # by model
 
 
-def count_tokens(text: str) -> int:
-    """Estimate the tokens of a text."""
+def load_encoding(model: str) -> bool:
+    """Load tiktoken's vocabulary for a model, so that counts for the model are exact.
+
+    The vocabulary of an unknown model is o200k_base; for models of other providers than OpenAI the
+    counts are approximate. The first call for a vocabulary downloads it into the folder
+    TIKTOKEN_CACHE_DIR and blocks, so call this before a run. Return False if tiktoken is not
+    installed or the vocabulary cannot be downloaded: counts remain estimates.
+    """
+    if not model:
+        raise ValueError("name a model, such as load_encoding('gpt-5')")
+    try:
+        tiktoken = import_module("tiktoken")
+        try:
+            name = tiktoken.encoding_name_for_model(model.rpartition("/")[2])
+        except KeyError:
+            name = DEFAULT_ENCODING
+        _vocabularies[model] = tiktoken.get_encoding(name)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def count_tokens(text: str, model: str = "") -> int:
+    """Return the tokens of a text: exact after `load_encoding(model)`, otherwise estimated."""
+    if encoding := _vocabularies.get(model):
+        return len(encoding.encode_ordinary(text))
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)  # rounded up
 
 
-def message_tokens(message: Message | Iterable[Message]) -> int:
-    """Estimate the tokens of one message or of several, their calls and attachments included."""
+def message_tokens(message: Message | Iterable[Message], model: str = "") -> int:
+    """Return the tokens of one message or of several, including calls and attachments.
+
+    The texts are counted by `count_tokens(text, model)`; the rest is estimated.
+    """
     if not isinstance(message, Message):
-        return sum(map(message_tokens, message))
-    tokens = MESSAGE_OVERHEAD + count_tokens(message.text)
+        return sum(message_tokens(one, model) for one in message)
+    tokens = MESSAGE_OVERHEAD + count_tokens(message.text, model)
     if not isinstance(message.content, str):
         tokens += ATTACHMENT_TOKENS * sum(not isinstance(p, TextPart) for p in message.content)
     if isinstance(message, AssistantMessage):
         for call in message.tool_calls:
-            tokens += MESSAGE_OVERHEAD + count_tokens(call.name + call.arguments)
+            tokens += MESSAGE_OVERHEAD + count_tokens(call.name + call.arguments, model)
     return tokens
 
 
-def tool_tokens(tools: Iterable[Tool]) -> int:
-    """Estimate the tokens of the declarations of some tools."""
-    return sum(
-        count_tokens(f"{each.name}{each.description}{to_json(each.parameters).decode()}")
-        for each in tools
-    )
+def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
+    """Return the tokens of the declarations of tools: see `count_tokens`."""
+    tokens = 0
+    for tool in tools:
+        schema = to_json(tool.parameters).decode()
+        tokens += count_tokens(f"{tool.name}{tool.description}{schema}", model)
+    return tokens
 
 
 def context_window(model: str) -> int | None:
