@@ -31,7 +31,25 @@ def ask_user(question: str, options: Sequence[str] = ()) -> None:
 
 
 def question_text(arguments: JSON) -> str:
-    """Return the question of an `ask_user` call as Markdown, with the options as a list."""
+    """Return the question of an `ask_user` call as Markdown, with numbered options."""
     lines = [str(arguments.get("question", ""))]
-    lines += [f"- {option}" for option in arguments.get("options") or ()]
+    lines += [f"{number}. {option}" for number, option in enumerate(options_of(arguments), 1)]
     return "\n".join(lines)
+
+
+def answer_text(arguments: JSON, answer: str) -> str:
+    """Return the option that the user selected by its number, otherwise the answer."""
+    options = options_of(arguments)
+    if answer in options:
+        return answer
+    numbered = {str(number): option for number, option in enumerate(options, 1)}
+    return numbered.get(answer.strip().rstrip(".)"), answer)
+
+
+def options_of(arguments: JSON) -> list[str]:
+    """Return the options of an `ask_user` call; none if the model wrote anything but a list."""
+    match arguments.get("options"):
+        case [*options]:
+            return [str(option) for option in options]
+        case _:
+            return []

@@ -35,6 +35,7 @@ from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.models.http import HTTPModel
 from agentloop.models.scripted import ScriptedModel
+from agentloop.toolkits.ask import answer_text
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import mcp_servers
 from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
@@ -92,6 +93,7 @@ class Chat:
         **settings: Any,
     ) -> None:
         self.terminal, self.root = terminal, root
+        self.configured_window = window
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
         self.workspace, self.shell = Workspace(root), Shell(root, env=SAFE_GIT)
         self.own_shell = Shell(root)  # for !COMMAND of the user
@@ -179,7 +181,7 @@ class Chat:
         """
         questions = [call for call in self.agent.pending if call.name == "ask_user"]
         if prompt and questions:
-            self.agent.answer(questions[0].id, prompt)
+            self.agent.answer(questions[0].id, answer_text(questions[0].parsed or {}, prompt))
             prompt = None
         if self.starting:
             await asyncio.shield(self.starting)
@@ -292,6 +294,9 @@ class Chat:
         old: Any = self.agent.llm
         if rest:
             self.agent.llm = self.settings["llm"] = type(old)(rest, base_url=old.base_url)
+            self.window = self.configured_window or context_window(rest) or UNKNOWN_WINDOW
+            compaction = CompactionConfig(context_window=self.window)
+            self.agent.compaction = self.settings["compaction"] = compaction
         self.note(f"The model is {self.agent.llm.model}.")
 
     async def do_compact(self, rest: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from mimetypes import guess_type
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -16,7 +18,7 @@ NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_TEXT = 50_000  # bytes of an attached text file; the middle of a longer file is omitted
 MAX_IMAGE = 5_000_000  # bytes of an attached image; every later request repeats it
-MOST_FILES = 10_000  # maximum number of files for Tab completion
+MOST_FILES = 200_000  # maximum number of files for Tab completion
 LONG = 10  # lines of a paste that the prompt shows in full
 
 
@@ -77,7 +79,7 @@ async def with_files(
         try:
             part = image_at(file) or text_at(file, path)
         except (OSError, ValueError) as error:
-            say(f"{path} was not attached: {error}")
+            say(f"{path} was not attached: {error}.")
             continue
         parts.append(part)
         is_shortened = isinstance(part, TextPart) and file.stat().st_size > MAX_TEXT
@@ -138,13 +140,23 @@ def is_image(root: Path, path: str) -> bool:
 
 
 def named_files(root: Path) -> list[str]:
-    """List the files below a folder as @paths, without the folders in SKIPPED."""
+    """List the files below a folder as @paths, nearest first, without the folders in SKIPPED.
+
+    Names with quotes or control characters are omitted: @"..." cannot contain them.
+    """
     names = list[str]()
-    for folder, folders, files in os.walk(root):
-        folders[:] = set(folders).difference(SKIPPED)
-        for file in files:
-            path = str(Path(folder, file).relative_to(root))
-            names.append(f'@"{path}"' if " " in path else f"@{path}")
-        if len(names) > MOST_FILES:
+    folders = [str(root)]
+    for folder in folders:  # grows meanwhile
+        entries = list[os.DirEntry[str]]()
+        with suppress(OSError), os.scandir(folder) as found:
+            entries = sorted(found, key=attrgetter("name"))
+        for entry in entries:
+            path = os.path.relpath(entry.path, root)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in SKIPPED:
+                    folders.append(entry.path)
+            elif '"' not in path and path.isprintable() and entry.is_file():
+                names.append(f'@"{path}"' if " " in path else f"@{path}")
+        if len(names) >= MOST_FILES:
             break
     return names

@@ -77,6 +77,7 @@ class Drawn(Chat):
                 self.output = ""
                 self.fold(event.content, "thinking")
             case events.ToolCallEvent("ask_user"):
+                self.output = ""
                 self.markdown(question_text(event.args))
             case events.ToolCallEvent():
                 self.output = ""

@@ -87,6 +87,7 @@ class Screen(Drawn):
             history=FileHistory(history),
             completer=FuzzyWordCompleter(self.words, WORD=True),
             complete_while_typing=False,
+            complete_in_thread=True,
             key_bindings=self.keys(),
             erase_when_done=True,
             enable_suspend=True,

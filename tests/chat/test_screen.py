@@ -294,10 +294,11 @@ def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, 
     screen = chat(*turns, options=["--tools", "mine.py"])
     shown = screen.enter("Book a table.", "four")
     assert "\nFor how many?\n" in shown
-    assert " two\n" in shown
+    assert " 1 two\n" in shown
+    assert '"options"' not in shown
     assert "Stopped" not in shown
     assert "cut off" not in shown
-    screen.enter("four", "A table for four.")
+    screen.enter("2", "A table for four.")
     assert said(screen.server.requests[-1], "tool") == ["four"]
 
 
@@ -530,6 +531,9 @@ def test_words_that_people_type(chat):
     screen.enter("/model other-model", "(The model is other-model.)")
     screen.enter("second", "two")
     assert [each["model"] for each in screen.server.requests] == ["some-model", "other-model"]
+    screen.enter("/model gemini-2.5-flash", "of 1,048,576")
+    screen.enter("/model other-model", "(The model is other-model.)", 2)
+    screen.expect("of 128,000")
     for word, nth in (("/new", 2), ("/clear", 3)):
         screen.enter(word, f"(Session {first[:-1]}{nth}: 0 messages.")
         screen.enter(f"in {nth}", ("three", "four")[nth - 2])

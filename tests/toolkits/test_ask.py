@@ -23,7 +23,7 @@ from agentloop.messages import ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-from agentloop.toolkits.ask import ask_user, question_text
+from agentloop.toolkits.ask import answer_text, ask_user, question_text
 from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import NEVER_STARTED, OUTCOME_UNKNOWN
 
@@ -336,7 +336,7 @@ async def test_every_provider_takes_what_follows_a_question(wire, answers):
 
 
 def test_a_question_has_its_options_in_a_list():
-    assert question_text(ASK.parsed) == "For how many?\n- two\n- four"
+    assert question_text(ASK.parsed) == "For how many?\n1. two\n2. four"
     assert question_text({"question": "Why?"}) == "Why?"
     assert question_text({}) == ""
 
@@ -345,3 +345,20 @@ def test_the_model_reads_what_the_options_are_for():
     properties = ask_user.parameters["properties"]
     assert re.search("(?i)one question", properties["question"]["description"])
     assert ask_user.parameters["required"] == ["question"]
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "sent"),
+    [
+        (["two", "four"], "2", "four"),
+        (["two", "four"], "1.", "two"),
+        (["two", "four"], "3", "3"),
+        (["two", "four"], "0", "0"),
+        (["two", "four"], "2 of them", "2 of them"),
+        (["4", "2"], "2", "2"),
+        ("two", "1", "1"),
+        (None, "1", "1"),
+    ],
+)
+def test_the_number_of_an_option_is_its_answer(options, answer, sent):
+    assert answer_text({"options": options}, answer) == sent
