@@ -100,6 +100,7 @@ class Chat:
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.shown = Shown(terminal)
+        self.error = ""  # of the model, if it failed
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
             f"It is {datetime.now().date()}. The folder is {root}, the system {platform.system()}."
@@ -191,7 +192,8 @@ class Chat:
         try:
             result = await self.agent.run(message)
         except ModelError as error:
-            self.terminal.say(f"{self.agent.llm.model} failed: {plain(error)}", RED)
+            self.error = f"{self.agent.llm.model} failed: {plain(error)}"
+            self.terminal.say(self.error, RED)
             return None
         if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
@@ -208,6 +210,14 @@ class Chat:
         finally:
             self.agent.add_note(f"The user ran this command: {command}\n\n{result}")
         self.show(events.ToolResultEvent("!", result, "!"))
+
+    def partial_answer(self) -> str:
+        """Return the text of an answer that an error interrupted, or ""."""
+        messages = self.agent.messages
+        for message in messages[newest_prompt(messages) :]:
+            if isinstance(message, AssistantMessage) and message.stop_reason == "interrupted":
+                return message.text
+        return ""
 
     def usage(self) -> str:
         """Return a description of the tokens and the cost of the conversation."""

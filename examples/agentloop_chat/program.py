@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import sys
 from contextlib import AsyncExitStack
@@ -118,8 +119,10 @@ def chat(options: argparse.Namespace) -> int:
         if options.json:
             conversation.shown = print_json
         result = conversation.runner.run(converse())
-        if result and not on_screen and not options.json:
-            print(safe(result.text), flush=True)
+        if options.json and conversation.error:
+            print(json.dumps({"type": "Error", "message": conversation.error}), flush=True)
+        elif not on_screen and not options.json:
+            print_answer(result.text if result else conversation.partial_answer())
         how = f". Continue: agentloop --session {conversation.agent.session}" if is_chat else ""
         conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
@@ -127,6 +130,12 @@ def chat(options: argparse.Namespace) -> int:
     if result is None:
         return 1
     return 0 if result.stop_reason in ("completed", "done") else 3
+
+
+def print_answer(text: str) -> None:
+    """Print an answer to stdout, or nothing if there is none."""
+    if text:
+        print(safe(text), flush=True)
 
 
 def read_prompt(options: argparse.Namespace) -> tuple[str, str]:

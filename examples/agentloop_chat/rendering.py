@@ -224,7 +224,10 @@ class Drawn(Chat):
             self.box(self.fold_diff(diff, title), title)
         elif name == "bash":
             where = "the background of " if args.get("background") else ""
-            self.box(str(args["command"]), f"bash in {where}{self.shell.cwd}")
+            command = str(args["command"])
+            lines = command.count("\n") + 1
+            size = f" ({lines} lines)" if lines > 1 else ""
+            self.box(command, f"bash in {where}{self.shell.cwd}{size}")
         else:
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
         return always_for(call)

@@ -159,6 +159,13 @@ def test_a_model_that_fails_is_1_and_names_itself_once(tmp_path):
     assert "m failed: 400: no\n" in done.stderr
 
 
+def test_the_text_before_a_stream_broke_is_printed_and_the_error_is_not_an_answer(tmp_path):
+    with HeldDouble(["half of ", "it", ConnectionError()]) as server:
+        done = ask(server, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "half of it\n")
+    assert "m failed: " in done.stderr
+
+
 def test_a_run_that_ends_before_an_answer_is_3(tmp_path):
     with HeldDouble(["I will not.", {"finish_reason": "content_filter"}]) as server:
         done = ask(server, cwd=tmp_path)
@@ -215,7 +222,8 @@ def test_json_is_an_event_a_line_and_nothing_else(tmp_path):
     }
     assert failed.returncode == 1
     assert "m failed: 400: no" in failed.stderr
-    assert "FinalResponseEvent" not in failed.stdout
+    [error] = [json.loads(line) for line in failed.stdout.splitlines()]
+    assert error == {"type": "Error", "message": "m failed: 400: no"}
 
 
 def test_the_readme_names_the_keys_of_the_events():

@@ -754,6 +754,14 @@ def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(ch
     assert not (project / "ledger").exists()
 
 
+def test_a_question_says_how_many_lines_a_command_has_that_scrolls_away(chat, project):
+    command = "\n".join(["echo ran >> ledger", *["# nothing"] * 60])
+    screen = chat([("bash", {"command": command})], "done", rows=24)
+    screen.enter("go", "(61 lines)")
+    answer(screen, "no", "done")
+    assert not (project / "ledger").exists()
+
+
 def test_what_cannot_be_done_is_not_asked_for(chat, project):
     (project / "a.py").write_text("one\n")
     wrong = ("edit", {"path": "a.py", "old_text": "two", "new_text": "three"})
