@@ -1,14 +1,14 @@
-"""Tools that run shell commands, here or in a container: bash, bash_output, bash_kill.
+"""Tools that run shell commands, locally or in a container: bash, bash_output, bash_kill.
 
-Copy with: common/processes.py, tools.py and what it names.
+Copy with: common/processes.py, tools.py and their imports.
 
     shell = Shell("project")
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
     agent = Agent(llm=..., tools=shell.tools)
 
-A Shell is no boundary by itself. What keeps a command from doing harm is the container that
-`command` leads into, or a user account without rights. What is in here keeps an agent from hanging,
-from filling the memory, and from seeing your keys by accident.
+A Shell is not a security boundary. Protection against harmful commands requires a container, which
+`command` leads into, or a user account without privileges. This module keeps an agent from hanging,
+from exhausting memory, and from reading your keys accidentally.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function, wait_for
 
-HALF = 15_000  # bytes that are kept of the start of what a command prints, and of its end
-MAX_TIMEOUT = 3600.0  # seconds that a command may ask for
-FIRST_LOOK = 0.2  # seconds: a command that cannot begin has said so by then
+HALF = 15_000  # bytes kept of the beginning of the output, and of the end
+MAX_TIMEOUT = 3600.0  # maximum timeout of a command, in seconds
+FIRST_LOOK = 0.2  # seconds until a command that cannot start has reported the error
 MAX_BACKGROUND = 16  # commands in the background, with those whose end was not read
 PAUSE = 0.02  # seconds between pieces of up to 64 KB of a command in the background
-DRAIN_SECONDS = 2.0  # how long the rest in the pipe may take to read when a command has ended
+DRAIN_SECONDS = 2.0  # for reading the rest of the pipe after a command has ended
 
-# What the shell reads from its standard input: a command, and what stands around it. A watchdog,
-# which is no child of the shell, kills the group when that input ends: when this program closes it,
-# or is killed itself, and in a container too. At the end the folder is told, between two marks, in
-# one write, and without a trace: `set -x` may be on. A command that prints its traps prints no
-# mark, because the trap has "" in each mark. The braces make all of it one command: the shell has
-# read it when it goes on to another input.
+# The standard input of the shell: a command within a script. A watchdog, which is not a child of
+# the shell, kills the process group at the end of the input: when this program closes the input or
+# is killed, also in a container. The final folder is printed between two marks, in one write, and
+# without a trace, because `set -x` may be active. A command that prints its traps prints no mark,
+# because the trap contains "" in each mark. The braces form a single command: the shell has read
+# the complete script before it changes its input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
@@ -70,31 +70,32 @@ SECRET_VALUE = re.compile(
 
 
 class Shell:
-    """A shell that starts in a folder, and stays in the one that a command changed to.
+    """A shell that starts in a folder and remains in the folder that a command changed to.
 
-    It is no boundary: a command can do what your user can, which includes files outside of the
-    folder, the network, and (from /proc, on Linux) the environment of the program itself. With a
-    `command` that leads into a container, the container is the boundary.
+    It is not a security boundary: a command has the rights of your user, including files outside of
+    the folder, the network, and (from /proc, on Linux) the environment of the program itself. With
+    a `command` that leads into a container, the container is the boundary.
 
-    root: the folder where it starts. A folder outside of it is not kept for the next command.
-    command: the shell and what leads to it, such as ["docker", "exec", "-i", name, "bash"], or
-        bwrap, podman, ssh. Its standard input has to reach the shell (`-i`): commands come that
-        way, and its end kills what still runs there. `root` is then a folder of that place, and
-        `env` reaches no further than this command: docker exec has -e for its own. None is the bash
-        or sh of this machine.
-    allow: what may run; None is everything. A command of plain words has to match one of these
-        patterns as a whole (*, ?, [abc]): "pwd", "ls *", "wc *". One with anything else in it, such
-        as ; | & $ ( ) < > or a second line, has to be in the list exactly as it is. Patterns are no
-        sandbox: they choose a program, and it does whatever its options can. "sort *" (-o) and
-        "git log *" (--output) write any file, "rg *" (--pre), "find *" and "python *" run any
-        program. So put a * only behind a program that can do no more than read and print.
-    env: variables to add. The others are this program's, without those that look like secrets.
-    on_output: gets each piece of a command's output as it comes, in a thread. It gets nothing of
-        commands in the background.
+    root: the initial folder. A change to a folder outside of `root` is not kept for the next
+        command.
+    command: the shell and the programs that lead to it, such as ["docker", "exec", "-i", name,
+        "bash"], or bwrap, podman, ssh. Standard input must reach the shell (`-i`): it carries the
+        commands, and its end kills the remaining processes. `root` is then a folder in the
+        container, and `env` applies to this command only: docker exec has -e for its own variables.
+        None selects the bash or sh of this machine.
+    allow: permitted commands; None permits everything. A command of plain words must match a
+        pattern completely (*, ?, [abc]): "pwd", "ls *", "wc *". A command with other characters,
+        such as ; | & $ ( ) < > or a second line, must be listed exactly. Patterns are not a
+        sandbox: they select a program, with everything that its options can do. "sort *" (-o) and
+        "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" run any
+        program. Use * only for programs that can do nothing but read and print.
+    env: additional variables. The others are inherited from this program, except probable secrets.
+    on_output: receives output immediately, piece by piece, in a thread. Output of background
+        commands is not passed.
 
-    The folder is kept in the Shell: give agents that work side by side one each. Commands in the
-    background end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and after an
-    hour. If this program is killed, what it has started is killed, too.
+    The current folder is stored in the Shell: agents that work in parallel need one Shell each.
+    Background commands end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and
+    after an hour. If this program is killed, the processes that it has started are killed, too.
     """
 
     def __init__(
@@ -121,22 +122,22 @@ class Shell:
 
     @property
     def tools(self) -> list[Tool]:
-        """Return the tools, which work in this shell. `[shell.bash]` offers the main one."""
+        """Return the tools of this shell. `[shell.bash]` offers only the main tool."""
         return [self.bash, self.bash_output, self.bash_kill]
 
     @tool(parallel=False)
     async def bash(self, command: str, timeout: float = 120.0, background: bool = False) -> str:
-        """Run a shell command and return what it prints. There is no input: use options like -y.
+        """Run a shell command and return its output. There is no input: use options like -y.
 
-        The next command starts in the folder where this one ended. Variables do not last, and what
-        a command leaves running is killed with it. Long output loses its middle. Do not take this
-        for a sandbox: a command acts on the real system, with the rights of the user who runs it.
+        The next command starts in the folder where this command ended. Variables are not kept, and
+        processes left running are killed. Long output is truncated in the middle. This is not a
+        sandbox: a command acts on the real system, with the rights of the current user.
 
         Args:
             command: The command, as for bash -c.
-            timeout: After so many seconds it is killed.
-            background: Go on at once, while it runs, for an hour at most: for servers and long
-                builds. `bash_output` has what it prints.
+            timeout: Number of seconds after which the command is killed.
+            background: Return immediately while the command runs, for an hour at most: for servers
+                and long builds. `bash_output` returns the output.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
@@ -165,11 +166,12 @@ class Shell:
 
     @tool(read_only=True)
     async def bash_output(self, id: str, wait: float = 0.0) -> str:
-        """Return what a command in the background has printed since you last asked.
+        """Return new output of a background command, since the previous request.
 
         Args:
-            id: Its id, as `bash` returned it.
-            wait: Wait up to so many seconds for its end, instead of asking again and again.
+            id: The id returned by `bash`.
+            wait: Number of seconds to wait for the end of the command, instead of repeated
+                requests.
         """
         task, output = self._find(id)
         if not task.done():
@@ -184,28 +186,28 @@ class Shell:
 
     @tool
     async def bash_kill(self, id: str) -> str:
-        """Kill a command in the background, and return what it has printed since you last asked.
+        """Kill a background command, and return its new output.
 
         Args:
-            id: Its id, as `bash` returned it.
+            id: The id returned by `bash`.
         """
         task, _ = self._find(id)
         task.cancel()
         return await self.bash_output(id, 2 * DRAIN_SECONDS)
 
     def close(self) -> None:
-        """Kill the commands that run in the background."""
+        """Kill the background commands."""
         for task, _ in self.background.values():
             task.cancel()
 
     def _find(self, id: str) -> Running:
-        """Return a command in the background. Raises ToolError if there is none with this id."""
+        """Return a background command. Raises ToolError if the id is unknown."""
         if id not in self.background:
             raise ToolError(f"There is no {id!r:.80} in the background, or its end was read.")
         return self.background[id]
 
     def check(self, command: str) -> None:
-        """Raise ToolError unless the patterns allow a command."""
+        """Raise ToolError unless the patterns permit a command."""
         if "\0" in command:
             raise ToolError("Not run: a shell would leave out the NUL.")
         if self.allow is None or command in self.allow:
@@ -217,9 +219,9 @@ class Shell:
         raise ToolError(f"Not run: allowed are only {[*self.allow]}, a * being plain words.")
 
     async def _run(self, command: str, timeout: float, output: Output) -> int | None:
-        """Run a command; return its exit code, or None if its time was over.
+        """Run a command; return its exit code, or None after a timeout.
 
-        What it leaves running is killed.
+        Processes that it leaves running are killed.
         """
         reading_end, writing_end = os.pipe()
         reading = asyncio.ensure_future(call_function(output.read, reading_end))
@@ -247,7 +249,7 @@ class Shell:
         return code
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
-        """Start a shell that writes to the file descriptor `output`, and waits for its script."""
+        """Start a shell that writes to the file descriptor `output` and waits for its script."""
         return subprocess.Popen(
             self.command or [shutil.which("bash") or "sh"],
             bufsize=0,
@@ -260,7 +262,7 @@ class Shell:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this program's environment without what looks like a secret, by name or by value."""
+    """Return this program's environment without probable secrets, by name or by value."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -269,10 +271,10 @@ def clean_environment() -> dict[str, str]:
 
 
 class Output:
-    """What a command prints: its start and its end, if it is long.
+    """The output of a command: the beginning and the end, if it is long.
 
-    mark: what stands before and behind the folder where the command ended.
-    folder: that folder, or "" if the command was killed.
+    mark: surrounds the name of the folder where the command ended.
+    folder: the name of this folder, or "" if the command was killed.
     """
 
     def __init__(self, tell: Callable[[str], None] | None = None, pause: float = 0) -> None:
@@ -285,9 +287,9 @@ class Output:
         self.lock = Lock()  # for both: one thread reads, another takes
 
     def read(self, pipe: int) -> None:
-        """Read a pipe up to two marks that have nothing between them.
+        """Read a pipe until two consecutive marks.
 
-        It does not read up to the pipe's end: a process that escaped may hold the pipe open.
+        The end of the pipe is irrelevant: a process that escaped may keep the pipe open.
         """
         ended = False
         with open(pipe, "rb", buffering=0) as stream:
@@ -309,7 +311,7 @@ class Output:
                         self.left_out += too_many
 
     def take(self) -> str:
-        """Return what was printed since this was last called."""
+        """Return the output since the previous call."""
         note = b""
         with self.lock:
             if self.left_out:
@@ -324,7 +326,7 @@ Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
 
 
 def describe_end(code: int | None, seconds: float) -> str:
-    """Return what the model reads of an exit code; nothing for 0. None: the time was over."""
+    """Describe an exit code for the model; 0 needs no description. None: a timeout."""
     if code is None:
         return f"\n[Killed: not finished after {seconds:g} seconds.]"
     if code < 0:
@@ -333,7 +335,7 @@ def describe_end(code: int | None, seconds: float) -> str:
 
 
 def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
-    """Give a shell its script. Return its exit code when it has ended."""
+    """Send the script to a shell. Return the exit code after its end."""
     with process:  # closes its input then
         if process.stdin:
             with suppress(OSError):  # it does not read

@@ -40,7 +40,7 @@ FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
 class Skill:
     """Instructions for one kind of task: a folder with a SKILL.md.
 
-    fields: all of its front matter.
+    fields: the complete front matter.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Skill:
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
-    """Read the skills in a folder: each of its folders that holds a SKILL.md is one.
+    """Read the skills in a folder: every subfolder with a SKILL.md is a skill.
 
-    Raises ValueError with the file, the key and what to do.
+    Raises ValueError with the file, the key and the remedy.
     """
     found = dict[str, Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
@@ -66,11 +66,11 @@ def discover_skills(folder: str | Path) -> list[Skill]:
 def read_folder(
     folder: str | Path, pattern: str, *required: str
 ) -> Iterator[tuple[Path, dict[str, str], str]]:
-    """Read the files of a folder that match; give each file, its fields, and the text below them.
+    """Read the matching files of a folder; yield the path, the fields and the remaining text.
 
-    Fields are `key: value` lines between two `---` at the beginning. A value of several lines
-    becomes one line. Raises ValueError with the file, the key and what to do if a required field
-    is missing, and FileNotFoundError if there is no such folder.
+    Fields are `key: value` lines between two `---` at the beginning. Values of several lines are
+    joined into one line. Raises ValueError with the file, the key and the remedy if a required
+    field is missing, and FileNotFoundError if the folder does not exist.
     """
     for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
         if not (path.is_file() and path.resolve().parent == path.parent.resolve()):
@@ -88,9 +88,9 @@ def read_folder(
 
 
 class Skills(Loop):
-    """Offers skills: the model sees their list, loads one with `skill`, and reads its files.
+    """Offers skills: the model sees a list, loads instructions with `skill`, and reads their files.
 
-    skills: as `discover_skills` returns them.
+    skills: the result of `discover_skills`.
     """
 
     skills: Sequence[Skill] = ()
@@ -101,7 +101,7 @@ class Skills(Loop):
 
 
 class SkillTool(Tool):
-    """The tool `skill`: it reads what is in the folders of some skills."""
+    """The tool `skill`, which reads files in the folders of skills."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         description = SKILL
@@ -123,7 +123,7 @@ class SkillTool(Tool):
 
 
 def find(folder: Path, path: str) -> Path:
-    """Return the place of a file, its links followed. Raises ToolError if no file is there."""
+    """Return the path of a file, links resolved. Raises ToolError if the file does not exist."""
     found = (folder / path).resolve()
     if not (found.is_relative_to(folder.resolve()) and found.is_file()):
         raise ToolError(

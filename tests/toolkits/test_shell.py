@@ -248,7 +248,7 @@ class TestShell:
         assert "plain words" in await refused(sh.bash("echo a | wc -l"))
 
     def test_the_patterns_that_it_suggests_allow_nothing_that_writes_or_runs(self, tmp_path):
-        said, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are no sandbox")
+        said, _, warning = " ".join(Shell.__doc__.split()).partition("Patterns are not a sandbox")
         suggested = re.findall('"([^"]+)"', said)
         assert {"ls *", "pwd"} < {*suggested}
         for program in ("rg", "sort", "git log", "find", "python"):
