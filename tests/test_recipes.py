@@ -776,7 +776,7 @@ def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_p
         ("read", "a", "     1\tother"),
         ("read", "gone/far", "     1\tfar"),
         ("write", "made", "Created made: 3 bytes."),
-        ("read", "part", "     1\tone\n[More follows: read on with offset=2.]"),
+        ("read", "part", "     1\tone\n[More lines follow: continue with offset=2.]"),
         ("read", "../out", "     1\tevil"),
         ("write", "../out", "Created"),
     ]

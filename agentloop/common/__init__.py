@@ -1,1 +1,1 @@
-"""What two files of mixins/, models/, toolkits/ or cli/ need, and the core does not."""
+"""Code shared by files of mixins/, models/, toolkits/ or cli/, and not needed by the core."""

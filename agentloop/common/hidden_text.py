@@ -1,4 +1,4 @@
-"""The setting that mixins share which hide parts of the log from the model.
+"""The common setting of mixins that hide parts of the log from the model.
 
 Copy with: the core.
 """
@@ -13,14 +13,14 @@ from ..tools import Tool
 
 
 class HidesText(Loop):
-    """Names the tool with which the model finds hidden text.
+    """Base of mixins that hide text.
 
-    recall_tool: such a tool. Placeholders and notes name it in requests that offer it.
+    recall_tool: a tool that finds hidden text. Placeholders and notes name it in requests with it.
     """
 
     recall_tool: Annotated[Tool | None, SkipValidation] = None
 
     def recall_name(self, tools: Iterable[Tool]) -> str:
-        """Return the name of `recall_tool` if it is among these tools, else ""."""
+        """Return the name of `recall_tool` if it is among these tools, otherwise ""."""
         name = self.recall_tool.name if self.recall_tool else ""
         return name if any(tool.name == name for tool in tools) else ""

@@ -1,8 +1,8 @@
-"""What a chat model may state about its provider: prompt cache and output limit.
+"""Optional statements of a chat model about its provider: prompt cache and output limit.
 
 Copy with: the core.
 
-Both are optional attributes of a chat model. The models of this library have them; your own model
+Both are optional attributes of a chat model. The models of this library have them; a custom model
 states them in the same way:
 
     class MyModel:

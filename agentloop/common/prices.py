@@ -1,4 +1,4 @@
-"""What the requests of a log used, and what they cost at some prices.
+"""The usage and cost of the requests of a log.
 
 Copy with: the core.
 """
@@ -11,16 +11,16 @@ from typing import NamedTuple
 from ..loop import Loop
 from ..messages import RequestRecord, Usage
 
-# where nobody sends a bill: this machine, its network, a name without a dot
+# hosts that are free: this machine, its network, names without a dot
 LOCAL = r"https?://((127|10|192\.168|172\.(1[6-9]|2\d|3[01]))\.[\d.]+|\[::1\]|[\w-]+)(:\d+)?/"
 PriceOf = Callable[[str, Usage], float | None]
 
 
 class Price(NamedTuple):
-    """Money for a million tokens.
+    """Prices per million tokens.
 
-    Input that is read from a cache, or written to one, costs as `input` does unless it has a price
-    of its own.
+    Input read from a cache, or written to a cache, costs as much as `input` unless it has a
+    separate price.
     """
 
     input: float
@@ -29,7 +29,7 @@ class Price(NamedTuple):
     cache_write: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return the money for so many tokens, each counted once."""
+        """Return the cost of a usage, counting each token once."""
         read, written = usage.cached_input_tokens, usage.cache_write_tokens
         counts = usage.input_tokens - read - written, usage.output_tokens, read, written
         money = (
@@ -40,10 +40,10 @@ class Price(NamedTuple):
 
 
 def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
-    """Return what some requests cost; None if the price of one is not known.
+    """Return the cost of requests, or None if a price is unknown.
 
-    A request without a reply costs 0. One whose tokens nobody has counted costs 0 if tokens of its
-    model do.
+    A request without a reply costs 0. A request without reported usage costs 0 if its
+    model is free.
     """
     total = 0.0
     for request in requests:
@@ -51,7 +51,7 @@ def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
         cost = None if model or usage else 0.0
         if model:
             tokens = usage or Usage(1, 1)
-            # Anthropic's writes for an hour cost 2.0 of input and not 1.25: as if they were more.
+            # Anthropic's one-hour cache writes cost 2.0 times input instead of 1.25.
             more = round(0.6 * (tokens.extra or {}).get("ephemeral_1h_input_tokens", 0))
             cost = price(model, tokens + Usage(more, cache_write_tokens=more))
             if cost and not usage:
@@ -63,17 +63,17 @@ def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
 
 
 class Priced(Loop):
-    """Knows what requests cost: what Cost and Limits have in common.
+    """Base of Cost and Limits: knows the cost of requests.
 
-    prices: a `Price` by model name. Without it, a model at a local address costs nothing, and so
-        does a ScriptedModel that has no other name. For the others the package genai-prices is
-        asked, if it is installed. For prices of another kind override `price`.
+    prices: a `Price` by model name. By default a model at a local address is free, as is a
+        ScriptedModel with its default name; other prices come from the package genai-prices, if
+        installed. Override `price` for other kinds of prices.
     """
 
     prices: Mapping[str, Price] | None = None
 
     def price(self, model: str, usage: Usage) -> float | None:
-        """Return the money for the tokens of a model; None if its price is not known."""
+        """Return the cost of a model's usage, or None if its price is unknown."""
         if self.prices:
             return self.prices[model].cost(usage) if model in self.prices else None
         address = getattr(self.llm, "base_url", "")
@@ -83,11 +83,11 @@ class Priced(Loop):
 
 
 def genai_price(model: str, usage: Usage) -> float | None:
-    """Return US dollars by the package genai-prices; None without it, or for an unknown model.
+    """Return US dollars from the package genai-prices; None without it, or for an unknown model.
 
-    "scripted", as a ScriptedModel is called if it has no other name, costs nothing. A provider's
-    name in front (`anthropic/...`) is no part of a model's. The package could fetch newer prices
-    (`UpdatePrices`); that is not done here.
+    "scripted", the default name of a ScriptedModel, costs nothing. A provider prefix
+    (`anthropic/...`) is ignored. The package could download newer prices (`UpdatePrices`); this
+    function does not.
     """
     if model == "scripted":
         return 0.0

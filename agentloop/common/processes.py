@@ -1,4 +1,4 @@
-"""Ends processes together with the processes that they have started.
+"""Termination of processes together with their child processes.
 
 Copy with: nothing else.
 """
@@ -11,14 +11,14 @@ from contextlib import suppress
 
 
 def kill_group(pid: int, *, force: bool = True) -> None:
-    """Kill a process group, or ask it to terminate. A process that left the group escapes.
+    """Kill or terminate a process group. A process that left the group escapes.
 
-    pid: the process that was started with `start_new_session`, and so leads the group.
+    pid: a process started with `start_new_session`, which leads its group.
     """
     if sys.platform == "win32":
         line = ["taskkill", "/T", "/F", "/PID", str(pid)]
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(line, capture_output=True, timeout=5, check=False)
     else:
-        with suppress(OSError):  # the group is empty; macOS: only zombies are left
+        with suppress(OSError):  # empty group; on macOS: only zombies are left
             os.killpg(pid, signal.SIGKILL if force else signal.SIGTERM)

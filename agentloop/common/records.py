@@ -1,9 +1,8 @@
-"""Records as lines of JSON: `dump_record` writes a line, and `load_record` reads it back.
+"""Records as lines of JSON: `dump_record` writes a line, `load_record` reads it.
 
 Copy with: messages.py.
 
-A saved log is a list of such lines. Fields and record types that this version does not know survive
-the round trip.
+A saved log is a list of such lines. Unknown fields and record types survive the round trip.
 """
 
 import base64
@@ -31,14 +30,14 @@ from ..messages import (
     tag_of,
 )
 
-OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # as version 0.6.0 and older ones wrote them
+OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # written by version 0.6.0 and older
 PARTS = {"tool_calls": ToolCall, "citations": Citation}  # of an assistant message
 
 
 def to_dict(value: object) -> Any:
-    """Return a record as plain JSON data, its type under "type".
+    """Return a record as plain JSON data, with its type under "type".
 
-    Fields at their default are left out. Bytes become base64 text.
+    Fields with their default value are omitted. Bytes become base64 text.
     """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -59,7 +58,7 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Return the record (or part) that `to_dict` was given; one of an unknown type is `Unknown`.
+    """Return the record or part for the data of `to_dict`; unknown types become `Unknown`.
 
     Raises KeyError, TypeError or ValueError for other data.
     """
@@ -100,19 +99,19 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """Return a record as one line of JSON, without the line's end. ValueError: it is no JSON."""
+    """Return a record as one line of JSON without line end. Raises ValueError for invalid data."""
     return to_json(to_dict(record), inf_nan_mode="strings")
 
 
 def load_record(line: str | bytes) -> Any:
-    """Return the record that a line holds; one of an unknown type comes back as `Unknown`, whole.
+    """Return the record in a line; a record of an unknown type is returned as `Unknown`.
 
-    ValueError: the line is no JSON object, or a record with a field missing or of a wrong type.
+    Raises ValueError unless the line is a JSON object whose fields are complete and of valid types.
     """
     try:
         return from_dict(from_json(line))
     except (TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"this line is no record: {error!r}") from None
+        raise ValueError(f"this line is not a record: {error!r}") from None
 
 
 # ---- the names of types and fields
@@ -133,4 +132,4 @@ def fields_of(cls: type) -> dict[str, object]:
 
 
 hints_of = cache(get_type_hints)  # by class
-adapter_of = cache(TypeAdapter[Any])  # what checks the value of a field, by its type
+adapter_of = cache(TypeAdapter[Any])  # validators of field values, by type

@@ -1,10 +1,10 @@
-"""A session file: JSON lines that are only appended, with a lock while it is open.
+"""Session files: append-only JSON lines, locked while open.
 
 Copy with: errors.py, messages.py, common/records.py, waiting.py.
 
-The first line is a header, each further line is a record. A line is acknowledged once `append`
-returns: the operating system has it then, and a killed process loses none. A torn last line, which
-a kill or a full disk leaves, was never acknowledged: the next append cuts it away.
+The first line is a header, each further line a record. A line is acknowledged when `append`
+returns: the operating system has received it, and a killed process loses none. A torn last line,
+left by a kill or a full disk, was never acknowledged: the next append removes it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from ..waiting import logger
 from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-HEADER = b'{"type":"session","schema":2}'  # one more when an old record would be misread
-# CON and its like are devices on Windows, whatever their ending.
+HEADER = b'{"type":"session","schema":2}'  # increased if old records would be misread
+# CON and similar names are devices on Windows, with any suffix.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 if sys.platform == "win32":
     import msvcrt
 
     def _lock(fd: int) -> None:
-        os.lseek(fd, 1 << 62, os.SEEK_SET)  # far behind the end: a locked byte cannot be read
+        # far beyond the end, because a locked byte cannot be read
+        os.lseek(fd, 1 << 62, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
 else:
@@ -46,7 +47,7 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let a moved file survive a power cut, on systems that can open folders."""
+    """Make a renamed file durable, on systems that can open folders."""
     with suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -56,24 +57,24 @@ def _sync_folder(folder: Path) -> None:
 
 
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
-    """Return the file of the session with this name. ValueError: no session can have this name."""
+    """Return the file of the session with this name. Raises ValueError for an invalid name."""
     if not SESSION_NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r:.200} cannot be a session's name: use 1 to 128 of the letters, digits, _ and "
-            "-, begin with a letter or digit, and avoid device names such as CON"
+            f"{name!r:.200} is not a valid session name: use 1 to 128 letters, digits, _ and "
+            "-, start with a letter or digit, and avoid device names such as CON"
         )
     return Path(session_dir).expanduser() / f"{name}.jsonl"
 
 
 class SessionFile(FileIO):
-    """A session file, open and locked until `close`. Only its owner can read it.
+    """A session file, open and locked until `close`, readable only by its owner.
 
-    fsync: let `sync` wait for the disk. Otherwise a power cut may lose the newest lines.
-    new: raise FileExistsError if the file is there.
+    fsync: whether `sync` waits for the disk. Otherwise a power failure may lose the newest lines.
+    new: raise FileExistsError if the file exists.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        for folder in path.parents[::-1]:  # with parents=True, only the last one is private
+        for folder in path.parents[::-1]:  # parents=True would make only the last folder private
             folder.mkdir(0o700, exist_ok=True)
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
@@ -86,13 +87,13 @@ class SessionFile(FileIO):
         lines = read_lines(path)
         self.path, self.fsync = path, fsync
         self._owner = os.getpid()
-        self._end = sum(map(len, lines))  # of the last whole line
-        self._torn = True  # a part of a line may stand behind it
+        self._end = sum(map(len, lines))  # of the last complete line
+        self._torn = True  # an incomplete line may follow
         if not lines:
             self.append(HEADER)
 
     def append(self, line: bytes) -> None:
-        """Add a line, which from then on survives a kill. OSError: it is not added; try again."""
+        """Append a line, which then survives a kill. An OSError means that it was not appended."""
         fd = self._check()
         if self._torn:
             os.ftruncate(fd, self._end)
@@ -102,9 +103,10 @@ class SessionFile(FileIO):
         self._torn, self._end = False, self._end + len(line) + 1
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace all lines in one atomic step: a kill leaves the old lines or the new ones.
+        """Replace all lines in one atomic step: a kill leaves the old lines or the new lines.
 
-        The new file is locked before it takes the place of the old. OSError: nothing has changed.
+        The new file is locked before it replaces the old file. An OSError means that nothing
+        changed.
         """
         self._check()
         self.remove_unfinished()
@@ -126,7 +128,7 @@ class SessionFile(FileIO):
 
     def _take_place(self, new: SessionFile) -> None:
         """Move a new file to this path, and continue with its descriptor, which holds its lock."""
-        if sys.platform == "win32":  # open files cannot be moved: the session is unlocked meanwhile
+        if sys.platform == "win32":  # open files cannot be moved: the session is briefly unlocked
             super(SessionFile, new).close()
             super().close()
             try:
@@ -143,68 +145,70 @@ class SessionFile(FileIO):
             _sync_folder(self.path.parent)
 
     def sync(self) -> None:
-        """Wait until all lines survive a power cut. OSError: they do not, or the file is gone."""
+        """Wait until all lines survive a power failure. Raises OSError otherwise."""
         fd = self._check()
         if self.fsync:
             os.fsync(fd)
 
     def close(self) -> None:
-        """Close the file, and unlock it: a child process that was forked may have it, too.
+        """Close the file and release the lock, even if a forked child process has the file open.
 
-        In such a child, only close it: the lock stays with the process that has opened it.
+        In such a child, only the file is closed: the lock belongs to the process that opened it.
         """
         if sys.platform != "win32" and not self.closed and os.getpid() == self._owner:
             fcntl.flock(self.fileno(), fcntl.LOCK_UN)
         super().close()
 
     def _check(self) -> int:
-        """Return the file descriptor. ValueError: it is closed; OSError: its path has another."""
+        """Return the file descriptor. Raises ValueError if closed, OSError if the path was
+        replaced.
+        """
         if self.closed:
             raise ValueError(
-                f"the session {self.path.stem!r} is closed: make an agent with its name again"
+                f"the session {self.path.stem!r} is closed: create an agent with its name again"
             )
         fd = self.fileno()
         if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
             raise OSError(
-                f"{self.path} was replaced while it was open, and what follows would be lost: "
-                "close() the agent, and make one with this session again"
+                f"{self.path} was replaced while it was open, and further records would be lost: "
+                "close() the agent, and create one with this session again"
             )
         return fd
 
     def __del__(self) -> None:
-        super().close()  # the lock goes with the last process that has the file
+        super().close()  # the lock ends with the last process that has the file open
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the lines of a session file, its header first, without a torn last line.
+    """Return the lines of a session file including the header, without a torn last line.
 
-    Raises ValueError if it is no session, or if another version has made it.
+    Raises ValueError for other files, and for sessions of another schema.
     """
     with path.open("rb") as file:
         start = file.read(len(HEADER))
-        if not HEADER.startswith(start):  # a header may be torn
+        if not HEADER.startswith(start):  # the header may be incomplete
             raise ValueError(
-                f"{path} begins with {start!r}, so it is no session of schema 2. Version 0.5.0 and "
-                "older ones wrote schema 1: convert the folder with examples/recipes/"
-                "old_sessions.py. A newer version may have made a higher one"
+                f"{path} starts with {start!r} and is not a session of schema 2. Version 0.5.0 and "
+                "older versions wrote schema 1: convert the folder with examples/recipes/"
+                "old_sessions.py. Newer versions may write higher schemas"
             )
         file.seek(0)
         lines = [*file]
     if lines and not lines[-1].endswith(b"\n"):
-        logger.warning("%s: the last line is cut off, %d bytes", path, len(lines.pop()))
+        logger.warning("%s: the last line is truncated, %d bytes", path, len(lines.pop()))
     return lines
 
 
 def read_log(path: str | Path) -> list[Record]:
-    """Return the log in a session file, also of an open one. ValueError: it is no session."""
+    """Return the log in a session file, even if it is open. Raises ValueError for other files."""
     return load_log(read_lines(Path(path)))
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:
-    """Return the log in a session's lines: the newest Reset and what follows it, each run once.
+    """Return the log in a session's lines: the newest Reset and later records, each run once.
 
-    A line that cannot be read becomes an `Unknown` record of type "unreadable" with the line's
-    number. So it keeps its place in the log, and `Summary.kept_from` counts on.
+    An unreadable line becomes an `Unknown` record of type "unreadable" with the line's number,
+    which keeps positions in the log, such as `Summary.kept_from`, correct.
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
@@ -213,7 +217,7 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
         try:
             record = load_record(line)
             if not isinstance(record, Record):
-                raise ValueError(f"a {type(record).__name__} is no record of a log")
+                raise ValueError(f"a {type(record).__name__} is not a record of a log")
         except ValueError as error:
             logger.warning("line %d of the session cannot be read: %s", number, error)
             record = Unknown({"type": "unreadable", "line": number, "error": str(error)})
@@ -226,9 +230,9 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
 
 
 def without_attempt(log: list[Record], start: RunStart) -> list[Record]:
-    """Return the log up to an earlier attempt at the same run, or the log itself.
+    """Return the log before an earlier attempt at the same run, or the complete log.
 
-    The `workflow_run` of a RunStart names a run that may be begun again.
+    The `workflow_run` of a RunStart identifies a run that may start again.
     """
     run = start.workflow_run
     for at, old in enumerate(log):

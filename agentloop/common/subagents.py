@@ -1,4 +1,4 @@
-"""What `Hooks` and the tools of sub-agents share: hooks hear when a sub-agent starts and stops.
+"""The interface between `Hooks` and the tools of sub-agents.
 
 Copy with: nothing else.
 """

@@ -1,4 +1,4 @@
-r"""Reads configs: fills in variables of the environment, hides their values, checks the keys.
+r"""Configs: environment variables are filled in, their values hidden, and keys validated.
 
 Copy with: nothing else.
 
@@ -17,27 +17,27 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from pydantic import BaseModel, model_validator
 
-# `${NAME}`, and what other programs write: `${NAME:-default}` (Claude Code), `${env:NAME}` (Cursor,
+# `${NAME}`, and forms of other programs: `${NAME:-default}` (Claude Code), `${env:NAME}` (Cursor,
 # VS Code, Windsurf), `${input:NAME}` (VS Code, which asks the user for it)
 VARIABLE = re.compile(r"\$\{(?:env:|input:)?(\w[\w-]*)(?::-([^{}]*))?\}")
-SHORTEST = 6  # characters of a secret: what is shorter may be part of a word
-# Characters of a secret that is searched for in each mixture of encodings: the longer it is, the
-# longer that takes. A longer one is a document rather than a key.
+SHORTEST = 6  # minimum characters of a secret; shorter texts may be parts of words
+# Maximum characters of a secret that is searched in every mixture of encodings, which takes longer
+# for longer secrets. Longer texts are documents rather than keys.
 LONGEST_MIXED = 1000
 
 
 class Secrets(frozenset[str]):
-    """Texts that nothing may show. Printing the set shows none of them."""
+    """A set of texts that must not be shown. Its repr shows none of them."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} secrets>"
 
 
 def fill_in(text: str) -> tuple[str, Secrets]:
-    """Replace each `${NAME}` of a JSON text by that variable; return the text and the values.
+    """Replace each `${NAME}` in a JSON text by the variable. Return the text and the values.
 
-    A variable that is not set, or empty, has the value that follows `:-`, if there is one. Raises
-    ValueError with the name of a variable to set.
+    An unset or empty variable has the default after `:-`, if any. Raises ValueError with the name
+    of a missing variable.
     """
     secrets = set[str]()
 
@@ -56,7 +56,7 @@ def fill_in(text: str) -> tuple[str, Secrets]:
 
 
 def texts_in_url(url: str) -> set[str]:
-    """Return the texts of a URL except its host, and its `user:password` as a header has it."""
+    """Return the texts of a URL except its host, and `user:password` in the form of a header."""
     address = urlsplit(url)
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -65,17 +65,17 @@ def texts_in_url(url: str) -> set[str]:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    r"""Put *** in the place of each secret, however its characters are written: `/`, `\/`, `%2F`.
+    r"""Replace each secret by ***, in any encoding of its characters: `/`, `\/`, `%2F`.
 
-    A secret of fewer than `SHORTEST` characters stays: it may be part of a word. One of more than
-    `LONGEST_MIXED` is found as it is, or if one encoder wrote all of it.
+    Secrets shorter than `SHORTEST` characters are kept, because they may be parts of words. Secrets
+    longer than `LONGEST_MIXED` are found unchanged, or completely encoded by one encoder.
     """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) < SHORTEST:
             continue
         words = set(re.findall("[A-Za-z0-9]+", secret))
         if not all(word in text for word in words):
-            continue  # no encoding changes a word, so the secret is not there either
+            continue  # encodings keep words, so the secret does not occur
         if len(secret) <= LONGEST_MIXED:
             text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
         else:
@@ -86,7 +86,7 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def _encodings(secret: str) -> set[str]:
-    """Return a whole text as JSON, Python and URLs have it."""
+    """Return a whole text as encoded by JSON, Python and URLs."""
     quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     by_php = {each.replace("/", "\\/") for each in escaped}
@@ -94,7 +94,7 @@ def _encodings(secret: str) -> set[str]:
 
 
 def _ways_to_write(character: str) -> str:
-    """Build a pattern for a character as it is, escaped, and encoded for a URL."""
+    """Return a pattern for a character: unchanged, escaped, and URL-encoded."""
     if character.isascii() and character.isalnum():
         return character
     ways = {
@@ -112,11 +112,11 @@ def _ways_to_write(character: str) -> str:
 
 
 class StrictConfig(BaseModel, hide_input_in_errors=True):
-    """A part of a config. A key that it does not know is an error that names the nearest known one.
+    """A part of a config. An unknown key is an error that names the nearest known key.
 
-    Its repr shows no values: there may be secrets among them.
+    The repr shows no values, which may be secrets.
 
-    other_names: keys that other programs write, and our words for them; "" where one has no use.
+    other_names: keys of other programs, and the corresponding settings; "" for ignored keys.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -127,19 +127,21 @@ class StrictConfig(BaseModel, hide_input_in_errors=True):
     @model_validator(mode="before")
     @classmethod
     def _read_keys(cls, written: Any) -> object:
-        """Return the settings under our names. Raises ValueError for an unknown key."""
+        """Return the values by setting name. Raises ValueError for an unknown key."""
         if written.__class__ is not dict:
-            return written  # pydantic says what is wrong with it
+            return written  # pydantic reports the error
         settings = dict[str, object]()
         keys = dict[str, str]()  # by the settings' names
         for key, value in written.items():
             name = cls.other_names.get(key, key)
             if name in keys:
-                raise ValueError(f"{keys[name]!r} and {key!r} are one setting: write one of them")
+                raise ValueError(
+                    f"{keys[name]!r} and {key!r} are the same setting: remove one of them"
+                )
             if name in cls.model_fields:
                 settings[name] = value
                 keys[name] = key
             elif name:
                 [nearest, *_] = get_close_matches(key, [*cls.model_fields], cutoff=0)
-                raise ValueError(f"there is no setting {key!r}; the nearest one is {nearest!r}")
+                raise ValueError(f"unknown setting {key!r}. Did you mean {nearest!r}?")
         return settings

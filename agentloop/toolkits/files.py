@@ -1,10 +1,10 @@
-"""Tools for the files of one folder, out of which no path leads: read, glob, grep, write, edit.
+"""Tools for the files of one folder, which no path can leave: read, glob, grep, write, edit.
 
 Copy with: tools.py and what it names.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
-The tools are methods, so `[ws.read, ws.grep]` offers some of them.
+The tools are methods: `[ws.read, ws.grep]` offers a selection.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function
 
-RULE = "Paths are relative to the workspace root and stay in it: 'src/main.py', not '/src/main.py'."
-MAX_FILE = 20_000_000  # bytes of a file that these tools read or change
-MAX_READ = 50_000  # characters that one `read` returns
-MAX_LINE = 2_000  # characters of one line that it shows
-MAX_FOUND = 200  # lines that `glob` and `grep` return
-MAX_PIECE = 1_000_000  # characters of a line that `grep` searches at a time
-SEARCH_SECONDS = 20.0  # how long `glob` and `grep` may take
+RULE = (
+    "Paths are relative to the workspace root and stay inside: 'src/main.py', not '/src/main.py'."
+)
+MAX_FILE = 20_000_000  # maximum bytes of a file to read or change
+MAX_READ = 50_000  # maximum characters per `read`
+MAX_LINE = 2_000  # maximum characters per line of `read`
+MAX_FOUND = 200  # maximum lines of `glob` and `grep`
+MAX_PIECE = 1_000_000  # characters of a line that `grep` searches at once
+SEARCH_SECONDS = 20.0  # maximum duration of `glob` and `grep`
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-# The name of git's folder, and its names on NTFS: with blanks, dots or a ":stream" at its end,
-# or the short name.
+# The name of git's folder, and its names on NTFS: with trailing blanks, dots or a ":stream", or
+# the short name.
 GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)
 
 
@@ -49,17 +51,16 @@ class Edit:
     replace_all: bool = False
 
     def make(self, text: str, path: str) -> tuple[str, int]:
-        """Return the text with the replacement made, and in how many places. `path` is for errors.
+        """Return the text after the replacement, and the number of replaced places.
 
-        Raises ToolError unless the old text is there: once, or also more often with `replace_all`.
+        Raises ToolError unless the old text occurs: exactly once, or at least once with
+            `replace_all`. `path` is for error messages.
         """
         if not self.old_text:
-            raise ToolError(
-                "old_text is empty: take a line that is there, or make a file with write."
-            )
+            raise ToolError("old_text is empty: use an existing line, or create a file with write.")
         line_end = "\n"
         if text.count("\r\n") * 2 > text.count("\n"):
-            line_end = "\r\n"  # `read` shows none: the model writes "\n"
+            line_end = "\r\n"  # `read` hides them: the model writes "\n"
         old = re.sub("\r?\n", line_end, self.old_text)
         new = re.sub("\r?\n", line_end, self.new_text)
         places = text.count(old)
@@ -68,12 +69,12 @@ class Edit:
             raise ToolError(f"{path} would have {size:,} characters; the limit is {MAX_FILE:,}.")
         if not places:
             raise ToolError(
-                f"{old!r:.200} is not in {path} as it is. Read the file and copy what is there, "
+                f"{old!r:.200} is not in {path}. Read the file and copy the text exactly, "
                 "white space too."
             )
         if places > 1 and not self.replace_all:
             raise ToolError(
-                f"{old!r:.200} is in {path} {places} times: take in more of the lines around it, "
+                f"{old!r:.200} occurs {places} times in {path}: include more surrounding lines, "
                 "or set replace_all."
             )
         return text.replace(old, new), places
@@ -82,20 +83,20 @@ class Edit:
 class Workspace:
     """A folder, and the tools that work in it.
 
-    root: the folder. It has to exist.
+    root: the folder, which must exist.
+    dry_run: changes are checked, but no file is written.
 
-    The folder is a boundary: a model that can only call these tools reads and changes nothing
-    outside of it. (A hard link into it can be read; a write gives the name a file of its own.) It
-    reads what is in `.git` and changes nothing there: git runs the programs that its configuration
-    and its hooks name. A tool that runs programs is not held back by any of this: `Shell` is no
-    boundary.
+    The folder is a boundary: a model with only these tools reads and changes nothing outside. (A
+        hard link in the folder can be read; a write replaces it by a separate file.) Files in
+        `.git` can be read, but not changed, because git runs the programs that its configuration
+        and hooks name. Tools that run programs are not restricted: `Shell` is not a boundary.
     """
 
     def __init__(self, root: str | Path = ".", *, dry_run: bool = False) -> None:
         self.dry_run = dry_run
         self.root = Path(root).resolve()
-        os.listdir(self.root)  # raises now if it is no folder
-        self.seen: dict[Path, int] = {}  # the hash of each file that the model has read
+        os.listdir(self.root)  # raises early if it is not a folder
+        self.seen: dict[Path, int] = {}  # hashes of the files that the model has read
 
     @property
     def tools(self) -> list[Tool]:
@@ -104,12 +105,12 @@ class Workspace:
 
     @tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
-        """Read a text file. Each line comes with its number and a tab in front.
+        """Read a text file. Each line is preceded by its number and a tab.
 
         Args:
-            path: The file, relative to the workspace root.
-            offset: The number of the first line to read; the file begins with line 1.
-            limit: How many lines to read at most.
+        path: The file, relative to the workspace root.
+        offset: Number of the first line to read, starting with 1.
+        limit: Maximum number of lines.
         """
         with self._at(path) as target:
             data = self._load(target)
@@ -126,20 +127,20 @@ class Workspace:
             numbered = f"{number:6}\t{line}"
             room -= len(numbered) + 1
             if room < 0 or len(shown) == max(1, limit):
-                shown.append(f"[More follows: read on with offset={number}.]")
+                shown.append(f"[More lines follow: continue with offset={number}.]")
                 break
             shown.append(numbered)
-        return "\n".join(shown) or f"[{path} is empty, or has no line {first}.]"
+        return "\n".join(shown) or f"[{path} is empty, or ends before line {first}.]"
 
     @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def glob(self, pattern: str, path: str = ".") -> str:
-        """List files by name, one path a line, such as those that match "src/**/*.py".
+        """List files by name, one path per line, such as those that match "src/**/*.py".
 
-        Skips .git, node_modules, .venv and the like, unless `path` is in them.
+        Skips .git, node_modules, .venv and similar folders unless `path` is inside.
 
         Args:
-            pattern: *, ?, [abc], {a,b}; ** is any number of folders. Without a /, at any depth.
-            path: The folder to look in, relative to the workspace root.
+        pattern: *, ?, [abc], {a,b}; ** matches any number of folders. Without a /, at any depth.
+        path: The folder to search, relative to the workspace root.
         """
         return await self._search(path, pattern)
 
@@ -147,17 +148,17 @@ class Workspace:
     async def grep(
         self, pattern: str, path: str = ".", glob: str = "", ignore_case: bool = False
     ) -> str:
-        """Search text files for a regular expression: a line of "path:line:text" for each match.
+        """Search text files for a regular expression. Returns a line "path:line:text" per match.
 
-        Skips .git, node_modules, .venv and the like, unless `path` is in them; other files that git
-        ignores are searched. A search that takes 20 seconds is stopped: then search less, or more
-        simply.
+        Skips .git, node_modules, .venv and similar folders unless `path` is inside; other files
+        ignored by git are searched. A search is stopped after 20 seconds: search fewer files, or
+        use a simpler pattern.
 
         Args:
-            pattern: The regular expression. It is matched line by line.
-            path: The file or folder to search, relative to the workspace root.
-            glob: Search only files with names like this, such as "*.py".
-            ignore_case: Whether upper and lower case are the same.
+        pattern: The regular expression, matched line by line.
+        path: The file or folder to search, relative to the workspace root.
+        glob: Search only files with matching names, such as "*.py".
+        ignore_case: Whether to ignore upper and lower case.
         """
         if ignore_case:
             pattern = f"(?i){pattern}"
@@ -165,32 +166,35 @@ class Workspace:
 
     @tool(parallel=False)
     async def write(self, path: str, content: str) -> str:
-        """Write a whole file, and make its folders. To change a part of one, use edit.
+        """Write a complete file, and create its folders. Use edit to change a part of a file.
 
-        A file that is there already has to be read first.
+        An existing file must be read first.
 
         Args:
-            path: The file, relative to the workspace root.
-            content: Its whole new text.
+        path: The file, relative to the workspace root.
+        content: The complete new text.
         """
         with self._at(path, new=True) as target:
             before = self._load(target)
             data = content.encode()
             if before and self.seen.get(target) != hash(before):
-                raise ToolError(f"{path} exists, and is not as you last read it: read it first.")
+                raise ToolError(
+                    f"{path} exists and was not read, or has changed since: read it first."
+                )
             self._change(target, before, data)
             done = "Overwrote" if before else "Created"
             return f"{done} {self._name(target)}: {len(data):,} bytes."
 
     @tool(parallel=False)
     async def edit(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
-        """Replace text in a file. The old text has to be there exactly once.
+        """Replace text in a file. The old text must occur exactly once.
 
         Args:
-            path: The file, relative to the workspace root.
-            old_text: What to replace, exactly as in the file: white space too, no line numbers.
-            new_text: What to put in its place.
-            replace_all: Replace it wherever it is.
+        path: The file, relative to the workspace root.
+        old_text: The text to replace, exactly as in the file, including white space, without line
+            numbers.
+        new_text: The replacement.
+        replace_all: Replace every occurrence.
         """
         return self._edit(path, [Edit(old_text, new_text, replace_all)])
 
@@ -199,16 +203,16 @@ class Workspace:
         """Make several edits in one file: all of them, or none if one fails.
 
         Args:
-            path: The file, relative to the workspace root.
-            edits: As for `edit`. They are made in this order, each in the text that the last left.
+        path: The file, relative to the workspace root.
+        edits: Edits as for `edit`, applied in order, each to the result of the previous edit.
         """
         return self._edit(path, edits)
 
     def _edit(self, path: str, edits: list[Edit]) -> str:
-        """Make edits in a file, all of them or none."""
+        """Make edits in a file: all of them, or none."""
         with self._at(path) as target:
             before = self._load(target)
-            text = before.decode(errors="surrogateescape")  # other bytes stay what they are
+            text = before.decode(errors="surrogateescape")  # other bytes stay unchanged
             replaced = 0
             for each in edits:
                 text, places = each.make(text, path)
@@ -219,17 +223,19 @@ class Workspace:
 
     @contextmanager
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
-        """Follow a path and its links. Give the place to which they lead to the `with` block.
+        """Resolve a path and its links, and yield the target.
 
-        Raises ToolError if that is outside of the folder, if nothing is there (unless it may be
-        `new`), and if the system raises an error in the block.
+        Raises ToolError for a target outside the folder, for a missing target (unless it may be
+        `new`), and for an OSError in the block.
         """
         try:
             target = Path(os.path.realpath(self.root / path))
             if path[:1] == "~" or "\\" in path or not target.is_relative_to(self.root):
-                raise ToolError(f"{path!r:.200} leads out of the workspace. {RULE}")
+                raise ToolError(f"{path!r:.200} is outside of the workspace. {RULE}")
             if not (new or target.exists()):
-                raise ToolError(f"There is no {self._name(target)}. Look for it with glob. {RULE}")
+                raise ToolError(
+                    f"{self._name(target)} does not exist. Search for it with glob. {RULE}"
+                )
             yield target
         except (OSError, ValueError) as error:
             raise ToolError(f"{path!r:.200}: {error}") from error
@@ -239,17 +245,17 @@ class Workspace:
         return target.relative_to(self.root).as_posix()
 
     def _load(self, target: Path) -> bytes:
-        """Return the bytes of a text file, or none if nothing is there.
+        """Return the bytes of a text file, or empty bytes for a missing file.
 
-        Raises ToolError if it is something else.
+        Raises ToolError for other kinds of files.
         """
         if not target.exists():
             return b""
         name = self._name(target)
         size = target.stat().st_size
-        if not target.is_file():  # opening a pipe or a device may wait for ever
+        if not target.is_file():  # opening a pipe or a device may block forever
             raise ToolError(
-                f"{name} is no file but a folder, a pipe or a device: list folders with glob."
+                f"{name} is a folder, a pipe or a device, not a file: list folders with glob."
             )
         if size > MAX_FILE:
             raise ToolError(f"{name} is too large: {size:,} bytes. Search it with grep.")
@@ -259,14 +265,14 @@ class Workspace:
         return data
 
     def _change(self, target: Path, before: bytes, data: bytes) -> None:
-        """Replace a file, which holds `before`, as a whole.
+        """Replace a file, whose content is `before`, as a whole.
 
-        Nothing is awaited between the reading and this: no cancel and no other call of this event
-        loop comes between.
+        There is no await between reading and this call, so that no cancellation and no other call
+        on this event loop intervenes.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
-            raise ToolError(f"{name} is git's own: it can be read, and not changed.")
+            raise ToolError(f"{name} belongs to git: it can be read, but not changed.")
         if target.exists() and not target.stat().st_mode & 0o222:
             raise ToolError(f"{name} is read-only.")
         if self.dry_run:
@@ -284,7 +290,7 @@ class Workspace:
             self.seen[target] = hash(data)
 
     async def _search(self, path: str, glob: str, pattern: str = "") -> str:
-        """Return the first lines that a search finds. It runs in a process that can be killed."""
+        """Return the first lines of a search, which runs in a process that can be killed."""
         with self._at(path) as target:
             start = self._name(target)
             arguments = json.dumps([start, glob or "*", pattern, SKIPPED, MAX_FOUND + 1])
@@ -296,15 +302,15 @@ class Workspace:
             process.kill()
         lines = re.findall(r"[^\r\n]+", output.decode(errors="replace"))
         if len(lines) > MAX_FOUND:
-            lines[-1] = f"[There are more than these {MAX_FOUND}: be more specific.]"
-        return "\n".join(lines) or f"There is nothing like {pattern or glob!r:.200} in {start}."
+            lines[-1] = f"[More than {MAX_FOUND} results: be more specific.]"
+        return "\n".join(lines) or f"No match for {pattern or glob!r:.200} in {start}."
 
 
-# ---- the search: these functions run in a process of their own
+# ---- the search: these functions run in a separate process
 
 
 def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[str]:
-    """List the files below `start` that match `glob`, or their lines that match `pattern`."""
+    """Yield the files below `start` that match `glob`, or their lines that match `pattern`."""
     wanted = re.compile(_glob_pattern(glob))
     regex = re.compile(pattern)
     for path in _files_below(start, skipped):
@@ -316,7 +322,7 @@ def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[s
 
 
 def _glob_pattern(glob: str) -> str:
-    """Build the regular expression for a glob."""
+    """Return the regular expression for a glob."""
     meanings = {
         "**/": "(?:.*/)?",
         "**": ".*",
@@ -341,7 +347,7 @@ def _glob_pattern(glob: str) -> str:
 
 
 def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
-    """List `start`, if it is a file, or the files below it. Follows no link to a folder."""
+    """Yield `start` if it is a file, or the files below, without following links to folders."""
     if not os.path.isdir(start):
         yield Path(start)
     for folder, folders, files in os.walk(start):
@@ -350,14 +356,14 @@ def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
 
 
 def _matching_lines(path: Path, regex: re.Pattern[str]) -> Iterator[str]:
-    """List the lines of a text file that match, as "path:line:text".
+    """Yield the matching lines of a text file as "path:line:text".
 
-    A line is searched in pieces of MAX_PIECE characters, so that a huge line fits in memory.
+    A line is searched in pieces of MAX_PIECE characters, so that a huge line fits into memory.
     """
     if path.is_symlink() or not path.is_file():
         return
     number = 1
-    is_listed = False  # this line, because of an earlier piece
+    is_listed = False  # the line was listed for an earlier piece
     with suppress(OSError), path.open(newline="\n", errors="replace") as file:
         while piece := file.readline(MAX_PIECE):
             if "\0" in piece:

@@ -1,4 +1,4 @@
-"""Tools of MCP servers, over the official package `mcp`.
+"""Tools of MCP servers, with the official package `mcp`.
 
 Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, content.py,
 tools.py, waiting.py and what they name.
@@ -10,19 +10,21 @@ tools.py, waiting.py and what they name.
         tools = [tool for server in servers for tool in server.tools]
         failed = [server.error for server in servers if server.error]
 
-A server gets the environment variables that it is given, and of this process's own only HOME, PATH
-and the like. It has 60 seconds to start (`start_timeout`) and 5 to stop, and its processes end with
-it. Once it has died or was closed, its tools answer with an error. No tool of a server counts as
-`read_only`, whatever the server says of it, unless its config has `trust_hints`.
+A server receives only its configured environment variables, and HOME, PATH and similar variables of
+this process. It has 60 seconds to start (`start_timeout`) and 5 to stop, and its processes end with
+it. After a server has died or was closed, its tools return an error. Tools never count as
+`read_only`, whatever the server declares, unless its config has `trust_hints`.
 
-A server that wants a login takes `auth`: an `httpx2.Auth`, such as the package's
-`OAuthClientProvider`, which keeps its tokens where you say. Wait for a person with `start_timeout`.
+For servers that require a login, `auth` is an `httpx2.Auth`, such as the package's
+`OAuthClientProvider`, which stores its tokens where you choose. Set a longer `start_timeout` to
+wait for the user.
 
     auth = OAuthClientProvider(url, client_metadata, token_storage, open_browser, await_callback)
     async with mcp_tools(url, auth=auth, start_timeout=300) as tools: ...
 
-A config may name variables of the environment: `${TOKEN}`. Their values, `env`, `headers` and all
-of a `url` but its host show in no error. In results they may: `${HOME}` is in many a path.
+A config may refer to environment variables: `${TOKEN}`. Their values, `env`, `headers` and every
+    part of a `url` except its host are hidden in errors. Results may contain them: many paths
+    contain `${HOME}`.
 """
 
 from __future__ import annotations
@@ -56,17 +58,18 @@ from ..tools import Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
-MAX_MESSAGE = 10_000_000  # bytes of one message over stdio
-MAX_BLOCKS = 1_000  # content blocks of a result
-MAX_TOOLS = 1_000  # of one server
-MAX_DEFINITION = 200_000  # bytes of a tool's definition as JSON
-STOP_SECONDS = 1.5  # after the end of its input, and after a signal, until the next signal
-MAX_RESULT = 5_000_000  # characters of a result; of an image in base64: providers refuse more
+MAX_MESSAGE = 10_000_000  # maximum bytes of a message over stdio
+MAX_BLOCKS = 1_000  # maximum content blocks of a result
+MAX_TOOLS = 1_000  # maximum per server
+MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
+STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
+# maximum characters of a result, or of an image in base64: providers reject more
+MAX_RESULT = 5_000_000
 
 
 @dataclass(eq=False)
 class MCPError(Exception):
-    """A server cannot be used. `stderr` is the end of what it wrote there."""
+    """A server cannot be used. `stderr` is the end of its standard error."""
 
     server: str
     reason: str
@@ -76,8 +79,8 @@ class MCPError(Exception):
         return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
 
 
-# Keys that other programs write, and our words for them. A key with "" has no use here: which tools
-# may run unasked is for `Approval` to say. Sources: the MCP pages of their documentation.
+# Keys of other programs, and the corresponding settings; "" for ignored keys, because Approval
+# decides which tools require approval. Sources: the MCP pages of their documentation.
 OTHER_NAMES = {
     "serverUrl": "url",  # Windsurf
     "httpUrl": "url",  # Gemini CLI
@@ -98,16 +101,18 @@ OTHER_NAMES_OF_A_FILE = {
 
 
 class MCPConfig(StrictConfig):
-    """How to reach a server: `command`, `args`, `env`, `cwd`, or `url`, `headers`, `type="sse"`.
+    """Connection settings of a server: `command`, `args`, `env`, `cwd`, or `url`, `headers`,
+    `type="sse"`.
 
-    include, exclude: patterns (`read_*`) for the names that the server gives its tools.
-    enabled, disabled: a server is started if it is enabled, and not disabled.
-    timeout: seconds that one call may take, 3,600 at most: where Claude Code and Gemini CLI have
-        60000, for milliseconds, write 60.
-    start_timeout: seconds that it may take to start. `npx -y` and `uvx` may first download it.
-    trust_hints: a tool counts as `read_only` if the server says so. Approvals may let it run then.
+    include, exclude: patterns (`read_*`) for the server's own tool names.
+    enabled, disabled: a server is started if it is enabled and not disabled.
+    timeout: maximum seconds per call, at most 3,600. Write 60 where Claude Code and Gemini CLI have
+        60000 milliseconds.
+    start_timeout: maximum seconds to start. `npx -y` and `uvx` may download the server first.
+    trust_hints: accept the server's declaration that a tool is `read_only`. Approval may then run
+        it.
 
-    `OTHER_NAMES` has what other programs write. Any other key is an error, and so are two keys for
+    `OTHER_NAMES` contains the keys of other programs. Other keys are errors, as are two keys for
     one setting.
     """
 
@@ -138,31 +143,31 @@ class _File(StrictConfig):
 class MCPServer:
     """A connection to a server. One task owns it, any task may use it.
 
-    tools: the tools that it offers now.
-    error: why it did not start, or why its connection has ended; None while that is open.
+    tools: the tools that the server offers now.
+    error: the reason why the server did not start, or its connection ended; None while it is open.
     client: the client of the package `mcp`, for resources and prompts: see the recipe
         mcp_resources.py.
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
-    end: Exception | None = None  # why the newest connection has ended
+    end: Exception | None = None  # the reason for the end of the newest connection
     stderr: Any  # a file, of another type on Windows
 
     def __init__(self, name: str, config: MCPConfig, secrets: Secrets, auth: Any = None) -> None:
         if not (config.command or config.url):
-            raise ValueError(f"{name!r} needs a command or a url")
+            raise ValueError(f"{name!r} requires a command or a url")
         self.name = name
         self.config = config
         self.auth = auth
         self.started = asyncio.Event()
-        # not the host of the url: an error may say which it was
+        # except the host of the url, which errors may contain
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
         texts = " ".join(written).split()
         self.secrets = Secrets({*secrets, *texts, *map(unquote, texts)})
 
     async def own(self) -> None:
-        """Open the connection, keep it and close it: all in one task, as the package demands."""
+        """Open the connection, keep it and close it in one task, as the package requires."""
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
@@ -174,9 +179,9 @@ class MCPServer:
                 self.started.set()
 
     async def _connect(self) -> None:
-        """Speak the older protocol, as nearly all servers do, or else the newest.
+        """Use the older protocol, as nearly all servers do, or else the newest.
 
-        To ask a server first which one it speaks would end some older servers.
+        Asking a server for its version first would terminate some older servers.
         """
         try:
             await self._connect_in("legacy")
@@ -191,13 +196,13 @@ class MCPServer:
             import httpx2
             from mcp.client import sse, streamable_http
         except ImportError:
-            raise ImportError("MCP needs mcp: pip install 'mcp>=2,<3'") from None
+            raise ImportError("MCP requires the package mcp: pip install 'mcp>=2,<3'") from None
         config = self.config
         address = httpx2.URL(config.url)
         auth = self.auth
         if address.userinfo:
             auth = httpx2.BasicAuth(address.username, address.password)
-        url = str(address.copy_with(userinfo=b""))  # the package's errors and logs show it
+        url = str(address.copy_with(userinfo=b""))  # errors and logs of the package contain it
         http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
         if config.command:
             transport: Any = connect_stdio(self)
@@ -217,7 +222,7 @@ class MCPServer:
             raise
 
     async def _keep_open(self, transport: Any, start: asyncio.Timeout, mode: str) -> None:
-        """Connect and list the tools, again whenever they change, until the connection ends."""
+        """Connect and list the tools, again after every change, until the connection ends."""
         import mcp
 
         changed = asyncio.Event()
@@ -230,7 +235,7 @@ class MCPServer:
 
         client = mcp.Client(messages.of(transport), mode=mode, message_handler=hear)
         async with client as self.client:
-            told: Any = nullcontext()  # an older server tells of changes unasked
+            told: Any = nullcontext()  # older servers announce changes without a request
             if mode == "auto" and getattr(client.server_capabilities.tools, "list_changed", False):
                 told = client.listen(tools_list_changed=True)
             async with told:
@@ -244,7 +249,7 @@ class MCPServer:
                         raise self.end
 
     async def _list_tools(self) -> Sequence[Tool]:
-        """Ask for the tools, page by page, and return those that the config includes."""
+        """Request the tools page by page, and return those that the config includes."""
         page: Any = await self.client.list_tools()
         found = [*page.tools]
         while page.next_cursor and page.tools and len(found) < MAX_TOOLS:
@@ -254,12 +259,12 @@ class MCPServer:
         return [*tools.values()][:MAX_TOOLS]
 
     def _includes(self, name: str) -> bool:
-        """Return True if the config includes the tool with this name, and does not exclude it."""
+        """Return whether the config includes the tool with this name, and does not exclude it."""
         matches = partial(fnmatchcase, name)
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
     def explain(self, error: Exception) -> MCPError:
-        """Build the error to show: what went wrong, and the end of the server's stderr."""
+        """Return the error to show, with its reason and the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
@@ -267,14 +272,14 @@ class MCPServer:
 
 
 def refuses_older(error: BaseException) -> bool:
-    """Return True if a server knows only the newest protocol, which begins without `initialize`."""
+    """Return whether a server only supports the newest protocol, which has no `initialize`."""
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
 
 
 class MCPTool(Tool):
-    """A tool of a server. Its name is `server__tool`, made legal with a hash if it has to be."""
+    """A tool of a server. Its name is `server__tool`, made valid with a hash if necessary."""
 
     def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"
@@ -304,15 +309,17 @@ class MCPTool(Tool):
             raise MCPError(server.name, reason, failed.stderr) from None
         parts = [as_part(block) for block in result.content]
         if result.is_error:
-            raise ToolError(mask(text_of(parts), server.secrets) or "It did not say why it failed.")
+            raise ToolError(
+                mask(text_of(parts), server.secrets) or "The server gave no reason for the failure."
+            )
         return parts or result.structured_content
 
 
-# ---- connections: bounds on messages, before the package makes objects of all that is in them
+# ---- connections: bounds on messages, before the package converts their content to objects
 
 
 class Messages:
-    """The messages of a server, with bounds on the lists in them."""
+    """The messages of a server, with bounds on their lists."""
 
     def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
         self.server = server
@@ -321,7 +328,7 @@ class Messages:
 
     @asynccontextmanager
     async def of(self, transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
-        """Open a transport; give its streams, the one for reading with bounds."""
+        """Open a transport and yield its streams, with bounds on the one for reading."""
         async with transport as (self.stream, writing):
             yield self, writing
 
@@ -345,7 +352,7 @@ class Messages:
 
 
 async def bound_lists(server: str, result: JSON) -> None:
-    """Shorten the lists in a server's result, and take out tools that cannot be used."""
+    """Shorten the lists in a server's result, and remove unusable tools."""
     content: list[object] | None = result.get("content")
     definitions: list[JSON] | None = result.get("tools")
     if isinstance(content, list) and (omitted := len(content) - MAX_BLOCKS) > 0:
@@ -355,18 +362,18 @@ async def bound_lists(server: str, result: JSON) -> None:
         return
     result["tools"] = usable = list[object]()
     for definition in definitions[:MAX_TOOLS]:
-        await asyncio.sleep(0)  # one tool at a time, so that the event loop stays free
+        await asyncio.sleep(0)  # one tool at a time: the event loop must stay responsive
         try:
             usable.append(checked_tool(definition))
-        except Exception as error:  # of pydantic; a RecursionError
+        except Exception as error:  # from pydantic, or a RecursionError
             reason = describe_error(error)
             logger.warning("MCP server %r: skipped tool %.100r: %s", server, definition, reason)
 
 
 def checked_tool(definition: JSON) -> JSON:
-    """Return a tool's definition, its schema without the keywords that are null.
+    """Return a tool's definition, its schema without keywords that are null.
 
-    Raises an exception if it is too large, or its schema is unusable.
+    Raises an exception for a definition that is too large, or an unusable schema.
     """
     from mcp.types import methods
 
@@ -381,9 +388,9 @@ def checked_tool(definition: JSON) -> JSON:
 
 @asynccontextmanager
 async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start a server; give the streams of its messages. Stop its processes at the end.
+    """Start a server and yield the streams of its messages. Stop its processes at the end.
 
-    The package's own transport reads a message of any length.
+    The package's own transport accepts messages of any length.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -409,7 +416,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
     try:
         yield read_stream, write_stream
     finally:
-        # a cancel leaves no process behind: one of anyio, or of `cancel_and_wait`
+        # so that no cancellation, of anyio or `cancel_and_wait`, leaves a process
         with anyio.CancelScope(shield=True), shield_from_cancel():
             await stop_process(process)
             for stream in (received, read_stream, write_stream, outgoing):
@@ -418,7 +425,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 async def receive_lines(reader: Any, received: Any) -> None:
-    """Pass on the message in each line, until one is too long or unreadable."""
+    """Forward the message of each line, until one is too long or unreadable."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -449,7 +456,7 @@ async def send_lines(writer: Any, outgoing: Any) -> None:
 
 
 async def stop_process(process: asyncio.subprocess.Process) -> None:
-    """End a server's input. Terminate it if that does not stop it, then kill it."""
+    """Close a server's input. If it does not stop, terminate it, then kill it."""
     if process.stdin:
         process.stdin.close()
     for force in (False, True, True):
@@ -457,11 +464,11 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
             break
         kill_group(process.pid, force=force)
-    kill_group(process.pid)  # the processes that it has started
+    kill_group(process.pid)  # its child processes
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
-    """Return a content block as the model reads it: its text, its image, or its other fields."""
+    """Return a content block for the model: its text, its image, or its other fields."""
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
@@ -472,9 +479,9 @@ def as_part(block: Any) -> TextPart | ImagePart:
 
 
 class MCPTools(Loop):
-    """Offers the tools of servers as they are now: a changed list counts from the next turn on.
+    """Offers the present tools of servers: a changed list takes effect in the next turn.
 
-    mcp_servers: servers, as `mcp_servers` yields them.
+    mcp_servers: servers, as yielded by `mcp_servers`.
     """
 
     mcp_servers: Sequence[MCPServer] = ()
@@ -492,9 +499,11 @@ async def mcp_servers(
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
-    They start side by side. One that does not start has an `error`, and no tools. Raises ValueError
-    with the place if the file is wrong. `text` is read in place of the file, if it is given.
-    `auth` has an `httpx2.Auth` by the server's name, for servers that want a login.
+    The servers start concurrently. A server that does not start has an `error` and no tools. Raises
+    ValueError with the position for an invalid file.
+
+    text: the content to use instead of the file.
+    auth: an `httpx2.Auth` by server name, for servers that require a login.
     """
     try:
         text, secrets = fill_in(text or Path(path).read_text("utf-8-sig"))
@@ -519,10 +528,12 @@ async def mcp_servers(
 async def mcp_tools(
     target: str, *args: str, name: str = "mcp", auth: object = None, **config: object
 ) -> AsyncGenerator[Sequence[Tool]]:
-    """Start one server (a command and its arguments, or a URL) and give its tools.
+    """Start one server (a command and its arguments, or a URL) and yield its tools.
 
-    `config` has further settings of `MCPConfig`. `name` stands before the `__` in the names of the
-    tools: give each server its own. `auth` is an `httpx2.Auth` for a server that wants a login.
+    config: further settings of `MCPConfig`.
+    name: the prefix of the tool names, before `__`; use a different name for each server.
+    auth: an `httpx2.Auth` for a server that requires a login.
+
     Raises MCPError if the server does not start.
     """
     if "://" in target:

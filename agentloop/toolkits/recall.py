@@ -1,10 +1,10 @@
-"""The tool `recall`: the model finds what stood in the conversation and is no longer in view.
+"""The tool `recall`: searches text of the conversation that is no longer in view.
 
 Copy with: the core.
 
-An `Agent` whose tools are ephemeral, or that has tools and a `context_budget`, offers it. Any other
-agent can have it, too: `tools=[..., recall]`. Pruned results and dropped turns are still in the
-log, and the model searches them by words. `search` needs no model and no file, only the log.
+An `Agent` with ephemeral tools, or with tools and a `context_budget`, offers it. Other agents add
+it with `tools=[..., recall]`. Pruned results and dropped turns are still in the log, which the
+model searches by words. `search` needs only the log, without a model or a file.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from ..messages import AssistantMessage, Message
 from ..tools import tool
 from ..transcript import Conversation, Records, is_own
 
-PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # whole lines, if they are not too long
-# a character of Chinese or Japanese, or the letters and digits in a row of another script
+PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines unless they are too long
+# a Chinese or Japanese character, or consecutive letters and digits of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 MOST_PASSAGES = 10
 TITLE_SIZE = 150  # characters
-NOT_FOUND = "None of these words was found. No longer in view are, the newest last:"
+NOT_FOUND = "None of these words was found. Texts no longer in view, newest last:"
 
 
 @tool(idempotent=True, read_only=True)
 async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
-    """Find what is no longer in view: older tool results, calls and messages of this conversation.
+    """Find text that is no longer in view: older tool results, calls and messages.
 
     Args:
-        words: words that stood in it or in the call: names, numbers, a path, the tool's name.
+    words: words of the text or of the call: names, numbers, a path, the tool's name.
     """
     return search(agent.log, await agent.context(), words)
 
 
 def search(log: Records, shown: Sequence[Message], question: str) -> str:
-    """Return the passages that match a question best, from the texts of a log not among `shown`.
+    """Return the best matching passages for a question, from the texts of a log not among `shown`.
 
-    Words count, in any order and case, and rare ones count more. The beginning of a text stands
-    above its passages. If no word is found, return how the newest of these texts begin.
+    Matching ignores order and case, and rare words weigh more. The start of a text precedes its
+    passages. Without a match, return the starts of the newest of these texts.
     """
     texts = hidden(log, shown)
     places = list[tuple[str, str]]()
@@ -87,5 +87,5 @@ def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
 
 
 def words_in(text: str) -> set[str]:
-    """Return the words of a text in lower case, without the "s" of a plural."""
+    """Return the words of a text in lower case, without a plural "s"."""
     return {word.rstrip("s") for word in WORD.findall(text.casefold())}

@@ -1,14 +1,14 @@
-"""A tool that reads web pages: web_fetch. `send` makes a request for a tool of your own.
+"""A tool that reads web pages: web_fetch. `send` makes requests for other tools.
 
 Copy with: toolkits/environment.py, tools.py and what they name. Needs httpx.
 
     agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
 
-The model chooses among the hosts that you name. No redirect is followed, no cookie kept, no proxy
-used. A name is looked up once, and the request goes to an address that was checked. Private
-addresses are refused, unless the host itself is one, or a name that only a private network has
-("localhost", "crm", "crm.internal"). Tools from a JSON config, each an HTTP request, are a recipe:
-examples/recipes/tools_from_a_config.py.
+The model chooses among the named hosts. Redirects are not followed, cookies not stored, proxies not
+used. A name is resolved once, and the request is sent to a checked address. Private addresses are
+rejected, unless the host itself is a private address, or a name of a private network ("localhost",
+"crm", "crm.internal"). The recipe examples/recipes/tools_from_a_config.py defines HTTP requests as
+tools in a JSON config.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .environment import mask
 if TYPE_CHECKING:
     import httpx
 
-# Hosts that may have a private address: a name without a dot, one with a private ending, and a host
-# that is an address itself.
+# Hosts that may have a private address: names without a dot or with a private suffix, and hosts
+# that are addresses.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
 # Python or the registries call these public. Azure serves its metadata at the first address.
 # 192.0.0.0/24 is for protocols, 192.88.99.0/24 for relays. In IPv6 only 2000::/3 is public,
@@ -39,9 +39,9 @@ PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
 NOT_PUBLIC = """
     168.63.129.16/32 192.0.0.0/24 192.88.99.0/24
     ::/3 2001::/23 2002::/16 3fff::/20 4000::/2 8000::/1"""
-MAX_BYTES = 1_000_000  # of a response that are read
-# What a response may be encoded in. Of Python's other codecs, some take time with the square of the
-# length ("punycode": half a minute), and some are not for text ("zip").
+MAX_BYTES = 1_000_000  # maximum size of a response
+# Supported encodings of a response. Some other codecs of Python take quadratic time ("punycode":
+# half a minute), and some are not for text ("zip").
 CHARSETS = re.compile(
     r"utf-(8|16|16-le|16-be)|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|"
     "gb(k|2312|18030)|big5"
@@ -49,7 +49,7 @@ CHARSETS = re.compile(
 
 
 def web_fetch(allow: Sequence[str]) -> Tool:
-    """Make a tool that fetches pages of these hosts: "docs.python.org", "localhost:8000"."""
+    """Return a tool that fetches pages of these hosts: "docs.python.org", "localhost:8000"."""
     import httpx
 
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
@@ -63,17 +63,17 @@ def web_fetch(allow: Sequence[str]) -> Tool:
     async def web_fetch(url: str) -> str:
         page = httpx.Request("GET", url)
         if page.url.scheme not in ("http", "https") or page.url.netloc not in hosts:
-            raise ToolError(f"{url!r:.200} is no http(s) address of {', '.join(allow)}")
+            raise ToolError(f"{url!r:.200} is not an http(s) address of {', '.join(allow)}")
         return await send(page)
 
     return web_fetch
 
 
 async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
-    """Make a request; return the status and the body as text, secrets hidden.
+    """Make a request. Return the status and the body as text, with secrets hidden.
 
-    Raises ToolError with the same text if the status is no good one, or says why there is no
-    response. No redirect is followed. Only the `timeout` of the tool bounds how long it takes.
+    Raises ToolError with the same text for an error status, or with the reason if there is no
+    response. Redirects are not followed. Only the `timeout` of the tool limits the duration.
     """
     import httpx
 
@@ -82,7 +82,7 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
         await use_checked_address(request, host)
         response, body = await exchange(request)
     except (httpx.HTTPError, OSError, UnicodeError) as error:
-        text = f"{host}: {describe_error(error, lambda said: mask(said, secrets))}"
+        text = f"{host}: {describe_error(error, lambda text: mask(text, secrets))}"
         raise ToolError(mask(text, secrets)) from None
     text = mask(describe(response, body), secrets)
     if not response.is_success:
@@ -91,24 +91,24 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
 
 
 async def use_checked_address(request: httpx.Request, host: str) -> None:
-    """Look a host up, check its addresses, and send the request to the first of them.
+    """Resolve a host, check its addresses, and send the request to the first address.
 
-    Nobody looks the name up again, when it might have another address.
+    The name is not resolved again, because the result could differ.
     """
     found = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
     addresses = [str(each[4][0]) for each in found]
     if not PRIVATE_NAME.fullmatch(host):
         for address in addresses:
             if not is_public(address):
-                raise PermissionError(f"its private address, {address}, is refused")
+                raise PermissionError(f"the private address {address} is not allowed")
     request.extensions["sni_hostname"] = host
     request.url = request.url.copy_with(host=addresses[0])  # the Host header keeps the name
 
 
 async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
-    """Send a request over a connection of its own; return the response and its body.
+    """Send a request over a separate connection. Return the response and its body.
 
-    A body of more than MAX_BYTES is read a little further, and no more.
+    Reading stops shortly after MAX_BYTES of the body.
     """
     import httpx
 
@@ -126,7 +126,7 @@ async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
 
 
 def describe(response: httpx.Response, body: bytes) -> str:
-    """Return the status and the body as text: of a web page its words, of an image its size."""
+    """Return the status and the body as text: the words of a web page, the size of an image."""
     headers = response.headers
     kind = headers.get("content-encoding") or headers.get("content-type", "text")
     text = body[:MAX_BYTES].decode(charset_of(response), "replace")
@@ -135,19 +135,19 @@ def describe(response: httpx.Response, body: bytes) -> str:
     elif not re.search("text|json|xml", kind):
         text = f"<{len(body):,} bytes of {kind}>"
     if len(body) > MAX_BYTES:
-        text += f"\n[It has more than these {MAX_BYTES:,} bytes.]"
+        text += f"\n[The body has more than {MAX_BYTES:,} bytes.]"
     location = headers.get("location", "")
     return f"{response.status_code} {response.reason_phrase} {location}\n{text}"
 
 
 def charset_of(response: httpx.Response) -> str:
-    """Return the encoding that a response names, or "utf-8" if it is not among CHARSETS."""
+    """Return the encoding of a response, or "utf-8" unless it is among CHARSETS."""
     name = codecs.lookup(response.encoding or "utf-8").name
     return name if CHARSETS.fullmatch(name) else "utf-8"
 
 
 def is_public(address: str) -> bool:
-    """Return True if an address is one that everybody reaches."""
+    """Return whether an address is publicly reachable."""
     ip = ip_address(address)
     if any(ip in ip_network(net) for net in NOT_PUBLIC.split()):
         return False
@@ -155,8 +155,8 @@ def is_public(address: str) -> bool:
 
 
 def text_of_page(page: str) -> str:
-    """Return the words of a web page, each paragraph in a line."""
-    # An element without an end goes on to the page's end, so no pattern reads a character twice.
+    """Return the words of a web page, one paragraph per line."""
+    # An unclosed element extends to the end of the page, so that matching takes linear time.
     page = re.sub(r"(?is)<(script|style|svg)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", "", page)
     page = re.sub(r"(?i)</?(?:a|b|code|em|i|span|strong)\b[^<>]*>", "", page)
     page = re.sub(r"&#\w{8,};?", "\ufffd", page)  # Python converts at most 4,300 digits

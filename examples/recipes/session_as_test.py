@@ -96,7 +96,7 @@ def restore(files: Path, log: Sequence[Record]) -> None:
         text = state.result.text
         if text.startswith("Created"):
             path.unlink(missing_ok=True)
-        elif text.startswith("     1\t") and "\n[More follows" not in text:
+        elif text.startswith("     1\t") and "\n[More lines follow" not in text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(re.sub(r"(?m)^ *\d+\t", "", text) + "\n", encoding="utf-8")
 

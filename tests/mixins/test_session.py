@@ -260,7 +260,7 @@ class TestSession(test_loop.TestLoop):
         assert long.latest == "More"
         assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
         assert (newer.name, newer.usage) == ("newer", Usage())
-        assert "A newer version" in newer.title
+        assert "Newer versions" in newer.title
         assert sessions(tmp_path, "[en]*") == [empty, newer]
 
     async def test_a_session_is_listed_by_the_prompts_of_its_user_after_the_last_reset(
@@ -323,7 +323,7 @@ class TestSession(test_loop.TestLoop):
         path = tmp_path / "s.jsonl"
         with path.open("wb") as file:
             file.truncate(1 << 40)  # zeros, which take no room on the disk
-        with pytest.raises(ValueError, match="no session of schema 2"):
+        with pytest.raises(ValueError, match="not a session of schema 2"):
             open_session(tmp_path)
 
     def test_a_name_that_is_no_plain_file_name_is_refused(self, tmp_path):
@@ -331,7 +331,7 @@ class TestSession(test_loop.TestLoop):
         agent, _ = open_session(folder)
         for name in BAD_NAMES:
             for use in (agent.fork, lambda session: open_session(folder, name=session)):
-                with pytest.raises(ValueError, match="session's name"):
+                with pytest.raises(ValueError, match="session name"):
                     use(session=name)
         assert [path.name for path in tmp_path.rglob("*")] == ["sessions", "s.jsonl"]
 
@@ -341,7 +341,7 @@ class TestSession(test_loop.TestLoop):
         agent.close()
         before = lines(tmp_path)
         with pytest.raises(
-            ValueError, match="the session 's' is closed: make an agent with its name"
+            ValueError, match="the session 's' is closed: create an agent with its name"
         ):
             agent.run_sync("x")
         assert (llm.requests, lines(tmp_path)) == ([], before)

@@ -155,7 +155,7 @@ async def test_names_are_legal_never_collide_and_are_chosen(hostile, chosen, nam
         ("good", "huge", '{"type":"image","mime_type":"image/png"}'),
         ("good", "blob", '{"uri":"a://b"}'),
         ("good", "error", "no such file"),
-        ("good", "empty", "It did not say why it failed."),
+        ("good", "empty", "The server gave no reason for the failure."),
     ],
 )
 async def test_a_result_is_what_the_model_can_read(hostile, mode, kind, text):
@@ -493,10 +493,10 @@ async def test_keys_that_other_programs_write_are_read(hostile, tmp_path):
         ("mcp-server-git", "mcpServers.bad"),
         (
             {"command": "x", "excludes": ["drop"]},
-            "no setting 'excludes'; the nearest one is 'exclude'",
+            "unknown setting 'excludes'. Did you mean 'exclude'",
         ),
-        ({"comand": "x"}, "mcpServers.bad\n.*no setting 'comand'; .* is 'command'"),
-        ({"command": "x", "envFile": ".env"}, "no setting 'envFile'; the nearest one is 'env'"),
+        ({"comand": "x"}, "mcpServers.bad\n.*unknown setting 'comand'. Did you mean 'command'"),
+        ({"command": "x", "envFile": ".env"}, "unknown setting 'envFile'. Did you mean 'env'"),
         ({"command": "x", "env": {"KEY": "${input:key}"}}, "set 'key' in the environment"),
         ({"command": "x", "timeout": 30_000}, "bad.timeout\n.*less than or equal to 3600"),
         ({"command": "x", "timeout": -1}, "bad.timeout\n.*greater than 0"),
@@ -504,13 +504,13 @@ async def test_keys_that_other_programs_write_are_read(hostile, tmp_path):
         ({"url": "http://h", "type": "ssee"}, "bad.type\n.*sse"),
         (
             {"command": "x", "exclude": ["drop"], "excludeTools": ["b"]},
-            "'exclude' and 'excludeTools' are one setting",
+            "'exclude' and 'excludeTools' are the same setting",
         ),
         (
             {"url": "http://h", "serverUrl": "http://g"},
-            "'url' and 'serverUrl' are one setting: write one of them",
+            "'url' and 'serverUrl' are the same setting",
         ),
-        ({}, "'bad' needs a command or a url"),
+        ({}, "'bad' requires a command or a url"),
         ({"url": "http://h", "headers": {"A": "${NOT_SET}"}}, "set 'NOT_SET' in the environment"),
     ],
 )
@@ -525,9 +525,9 @@ async def test_a_broken_file_of_servers_is_refused_with_its_place(tmp_path, entr
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"servers": {}}, "'mcpServers' and 'servers' are one setting"),
-        ({"mcpServer": {}}, "no setting 'mcpServer'; the nearest one is 'mcpServers'"),
-        ({"disabled": ["good"]}, "no setting 'disabled'"),
+        ({"servers": {}}, "'mcpServers' and 'servers' are the same setting"),
+        ({"mcpServer": {}}, "unknown setting 'mcpServer'. Did you mean 'mcpServers'"),
+        ({"disabled": ["good"]}, "unknown setting 'disabled'"),
     ],
 )
 async def test_an_unknown_key_beside_the_servers_is_refused(tmp_path, more, said):

@@ -104,13 +104,13 @@ class TestToolsFromAConfig:
             (
                 '"url": ',
                 '"method": "GET", "ur": ',
-                r"tools.0.endpoint\n.*'ur'; the nearest one is 'url'",
+                r"tools.0.endpoint\n.*'ur'. Did you mean 'url'",
             ),
             ('"timeout": 30', '"timeout": 0', "endpoint.timeout\n.*greater"),
             (
                 '"timeout": 30',
                 '"timeou": 30',
-                "tools.0.endpoint\n.*'timeou'; the nearest one is 'timeout'",
+                "tools.0.endpoint\n.*'timeou'. Did you mean 'timeout'",
             ),
             ('"name": "save_contact"', '"name": "save contact"', "tools.0.name\n.*match"),
             ('"Bearer ${CRM_KEY}"', "1", "endpoint.headers"),

@@ -61,7 +61,7 @@ class TestWebFetch:
     @pytest.mark.parametrize("url", NOT_GOOD.split())
     async def test_only_the_hosts_that_are_allowed_are_fetched(self, resolver, url):
         said = await failure(url, web_fetch(["good.com"]))
-        assert "is no http(s) address of good.com" in said
+        assert "is not an http(s) address of good.com" in said
         assert resolver["asked"] == []
 
     def test_which_addresses_are_public(self):
@@ -121,7 +121,7 @@ class TestWebFetch:
         server.reply(body=b"x" * 3_000_000)
         said = await fetch(server.url)
         assert len(said) < 1_000_100
-        assert said.endswith("[It has more than these 1,000,000 bytes.]")
+        assert said.endswith("[The body has more than 1,000,000 bytes.]")
         bomb = gzip.compress(b"x" * 5_000_000)
         server.reply(body=bomb, Content_Encoding="gzip")
         assert await fetch(server.url) == f"200 OK \n<{len(bomb):,} bytes of gzip>"
