@@ -197,7 +197,8 @@ class TestWorkspace:
             assert (outside / "secret.txt").read_text() == "classified"
 
     def test_lines_are_read_with_their_numbers_and_what_follows_is_said(self, ws):
-        nine, more = "     9\tline 9\n    10\tline 10", "\n[More lines follow: continue with offset=4.]"
+        nine = "     9\tline 9\n    10\tline 10"
+        more = "\n[More lines follow: continue with offset=4.]"
         long = f"     1\t{'x' * 2000}[... of 1,000,000]\n     2\tend"
         for content, options, shown in (
             ("one\ntwo\r\nthree", {}, "     1\tone\n     2\ttwo\n     3\tthree"),
