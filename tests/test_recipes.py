@@ -69,7 +69,7 @@ POINTS = dict(
 agents_from_files: The letter is about tea. | Read it, and say
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
 approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
-ask_user: > A table | For how many people?\n- two\n- four | > six | p.m., six.
+ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
 browser_state: Loop: | Agent:
