@@ -226,8 +226,8 @@ class Drawn(Chat):
             where = "the background of " if args.get("background") else ""
             command = str(args["command"])
             lines = command.count("\n") + 1
-            size = f" ({lines} lines)" if lines > 1 else ""
-            self.box(command, f"bash in {where}{self.shell.cwd}{size}")
+            size = f", {lines} lines," if lines > 1 else ""
+            self.box(command, f"bash{size} in {where}{self.shell.cwd}")
         else:
             self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
         return always_for(call)

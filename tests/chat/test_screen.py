@@ -757,7 +757,7 @@ def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(ch
 def test_a_question_says_how_many_lines_a_command_has_that_scrolls_away(chat, project):
     command = "\n".join(["echo ran >> ledger", *["# nothing"] * 60])
     screen = chat([("bash", {"command": command})], "done", rows=24)
-    screen.enter("go", "(61 lines)")
+    screen.enter("go", ", 61 lines,")
     answer(screen, "no", "done")
     assert not (project / "ledger").exists()
 
