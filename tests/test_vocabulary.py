@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -225,6 +227,50 @@ async def main():
 
 asyncio.run(main())
 """
+OTHER_NAMES = """
+import asyncio
+from bu_agent_sdk import Agent
+from bu_agent_sdk.agent import CompactionConfig
+from bu_agent_sdk.llm.messages import (
+    ContentPartImageParam, ContentPartTextParam, DeveloperMessage, SystemMessage, UserMessage,
+)
+from bu_agent_sdk.llm import ChatOpenAI, ChatOpenAILike, ToolChoice
+from bu_agent_sdk.tools import Tool, tool
+
+class RetryTool(Tool):
+    async def execute(self, _overrides=None, **kwargs):
+        for attempt in range(2):
+            try:
+                return await super().execute(_overrides=_overrides, **kwargs)
+            except ValueError as error:
+                print("again:", error)
+
+attempts = []
+
+async def read(path: str, lines: list[int]) -> str:
+    attempts.append(path)
+    if len(attempts) == 1:
+        raise ValueError("busy")
+    return f"{path} {lines}"
+
+@tool("Look")
+async def look() -> list[ContentPartTextParam | ContentPartImageParam]:
+    return [ContentPartTextParam(text="a page")]
+
+async def main():
+    choice: ToolChoice = "auto"
+    agent = Agent(
+        llm=ChatOpenAI(model="m"), tools=[RetryTool(func=read, description="Read"), look],
+        tool_choice=choice, compaction=CompactionConfig(enabled=False),
+    )
+    async for event in agent.query_stream("Read a."):
+        print(type(event).__name__, getattr(event, "content", getattr(event, "result", "")))
+    print(agent.compaction, CompactionConfig().enabled)
+    history = [SystemMessage(content="Be brief.", cache=True), DeveloperMessage(content="Now.")]
+    print([message.content for message in history])
+
+asyncio.run(main())
+"""
 THINKS = AssistantMessage("", (call("count", item="cups"),), thinking="Cups.")
 PAGES = [[call("page", number=1), call("page", number=2)], call("page", number=3), "All."]
 GONE = ServerError("gone", status=503)
@@ -262,6 +308,13 @@ PROGRAMS = {
         [],
         "look ''|a page aGk=|24 2 24 20|True seek c1|I see it.|['look']",
     ),
+    "other names": (
+        OTHER_NAMES,
+        [call("read", path="a", lines=[1]), call("look"), "It is read."],
+        "StepStartEvent |ToolCallEvent |again: busy|ToolResultEvent a [1]|StepCompleteEvent |"
+        "StepStartEvent |ToolCallEvent |ToolResultEvent a page|StepCompleteEvent |"
+        "TextEvent It is read.|FinalResponseEvent It is read.|None True|['Be brief.', 'Now.']",
+    ),
     "last words": (
         LAST_WORDS,
         [call("look"), "I have only looked.", "Ann.", GONE],
@@ -285,3 +338,34 @@ def test_a_program_runs_with_its_imports_changed(module, name, tmp_path, monkeyp
     (tmp_path / "program.py").write_text(text, encoding="utf-8")
     runpy.run_path(str(tmp_path / "program.py"), run_name="__main__")
     assert capsys.readouterr().out.strip().replace("\n", "|") == printed
+
+
+def test_sampling_parameters_of_a_model_are_sent_as_they_are(monkeypatch):
+    monkeypatch.syspath_prepend(SHIM.parent)
+    monkeypatch.delitem(sys.modules, "from_bu_agent_sdk", raising=False)
+    from from_bu_agent_sdk import ChatOpenAILike
+
+    model = ChatOpenAILike(model="m", api_key="k", top_p=0.5, seed=1, frequency_penalty=None)
+    assert (model.extra, model.api) == ({"top_p": 0.5, "seed": 1}, "chat")
+    assert ChatOpenAILike(model="m", api_key="k").extra == {}
+
+
+def test_the_documented_sed_changes_every_import(tmp_path):
+    page = (SHIM.parent / "README.md").read_text(encoding="utf-8")
+    [command] = re.findall("(?m)^sed .*bu_agent_sdk.*$", page)
+    before = [
+        "from bu_agent_sdk.llm.some_messages import UserMessage",
+        "    from bu_agent_sdk import Agent",
+        "import bu_agent_sdk",
+        "import bu_agent_sdk as sdk",
+        "print('from bu_agent_sdk import Agent')",
+    ]
+    (tmp_path / "my_program.py").write_text("\n".join(before) + "\n", encoding="utf-8")
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+    assert (tmp_path / "my_program.py").read_text(encoding="utf-8").splitlines() == [
+        "from from_bu_agent_sdk import UserMessage",
+        "    from from_bu_agent_sdk import Agent",
+        "import from_bu_agent_sdk as bu_agent_sdk",
+        "import from_bu_agent_sdk as sdk",
+        before[-1],
+    ]

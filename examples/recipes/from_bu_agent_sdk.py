@@ -5,17 +5,19 @@ all of them to `from from_bu_agent_sdk import ...`. README.md lists what differs
 """
 
 import asyncio
-import json
 import sys
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pydantic_core import to_json
+
 import agentloop
 from agentloop import *  # noqa: F403
-from agentloop import CompactionConfig, Cost, FinalResponseEvent, ImagePart, ScriptedModel, call
+from agentloop import Cost, FinalResponseEvent, ImagePart, ScriptedModel, call
 from agentloop.content import to_content
-from agentloop.messages import Mark, frozen
+from agentloop.events import Delta
+from agentloop.messages import Mark, ToolChoice, frozen  # noqa: F401
 from agentloop.tools import FunctionTool
 
 BaseChatModel, BaseMessage = agentloop.ChatModel, agentloop.Message
@@ -46,12 +48,19 @@ class ChatInvokeUsage(NamedTuple):
     total_tokens: int = 0
 
 
-def ContentText(text, type="text"):
-    return agentloop.TextPart(text)
+class ContentText:  # a class, for annotations such as list[ContentText | ContentImage]
+    def __new__(cls, text, type="text"):
+        return agentloop.TextPart(text)
 
 
-def ContentImage(image_url, type="image_url"):
-    return ImagePart(image_url.url, media_type=image_url.media_type)
+class ContentImage:
+    def __new__(cls, image_url, type="image_url"):
+        return ImagePart(image_url.url, media_type=image_url.media_type)
+
+
+class SystemMessage:
+    def __new__(cls, content, **_):  # cache=, name=
+        return agentloop.SystemMessage(content)
 
 
 def ToolCall(id, function, type="function"):
@@ -74,6 +83,20 @@ def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None,
 agentloop.ToolCall.function = property(lambda call: Function(call.arguments, call.name))
 agentloop.AssistantMessage.has_tool_calls = property(lambda reply: bool(reply.tool_calls))
 ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
+DeveloperMessage = SystemMessage
+
+
+class ChatOpenAI(agentloop.ChatOpenAI):
+    def __init__(self, model, **settings):
+        names = {"frequency_penalty", "presence_penalty", "top_p", "seed"} & settings.keys()
+        extra = {name: settings.pop(name) for name in names}
+        if extra:  # Responses, the default at OpenAI, refuses some of these
+            settings["api"] = "chat"
+            settings["extra"] = {name: value for name, value in extra.items() if value is not None}
+        super().__init__(model, **settings)
+
+
+ChatOpenAILike = ChatOpenAI
 
 
 # ---- tools
@@ -84,7 +107,25 @@ def ToolDefinition(name, description, parameters, strict=True):
 
 
 class Tool(FunctionTool):
-    """A tool that one calls by hand as well: `await tools[0].execute(path="notes.txt")`."""
+    """A tool that one calls by hand as well: `await tools[0].execute(path="notes.txt")`.
+
+    A subclass may override `execute(self, _overrides=None, **arguments)`.
+    """
+
+    def __init_subclass__(cls):
+        own = vars(cls).get("execute")
+
+        async def execute(self, *given, **arguments):
+            if given:
+                values, overrides = given
+                arguments = {**values, "_overrides": overrides}
+            return await own(self, **arguments)
+
+        if own:
+            cls.execute = execute
+
+    def __init__(self, func, description=None, name=None, ephemeral=False):
+        super().__init__(func, description, name=name, ephemeral=int(ephemeral))
 
     @property
     def func(self):
@@ -97,13 +138,13 @@ class Tool(FunctionTool):
     async def execute(self, *given, _overrides=None, **arguments):
         if given:  # the loop passes (arguments, overrides), and wants the value as it is
             return await super().execute(*given)
-        checked = self.validate(json.dumps(arguments))
+        checked = self.validate(to_json(arguments).decode())
         value = await super().execute(checked, _overrides or {})
         return to_content(value, limit=sys.maxsize)
 
 
 def tool(description, *, name=None, ephemeral=False):
-    return lambda function: Tool(function, description, name=name, ephemeral=int(ephemeral))
+    return lambda function: Tool(function, description, name, ephemeral)
 
 
 # ---- events
@@ -155,6 +196,10 @@ class UsageSummary(NamedTuple):
 # ---- the agent
 
 
+class CompactionConfig(agentloop.CompactionConfig):
+    enabled: bool = True
+
+
 @frozen
 class AskedForTodos(Mark):
     """The model was asked about its to-do list in this run."""
@@ -186,7 +231,8 @@ class Agent(Cost, agentloop.Agent):
     def __post_init__(self):
         super().__post_init__()
         self.system_prompt = self.system_prompt or ""
-        self.compaction = self.compaction or CompactionConfig()
+        config = self.compaction or CompactionConfig()
+        self.compaction = config if config.enabled else None
 
     @property
     def tool_definitions(self):
@@ -213,6 +259,8 @@ class Agent(Cost, agentloop.Agent):
         return None
 
     def emit(self, event):
+        if isinstance(event, Delta):  # programs print the whole texts
+            return
         if type(event) is agentloop.ToolCallEvent:
             event = ToolCallEvent(**vars(event))
         elif type(event) is agentloop.ToolResultEvent:
