@@ -2,7 +2,9 @@
 
 A ceiling limits ideas, not clarity: there are no ceilings per file, and each package keeps 4 % of
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
-removes a setting, a case or a part. Forks may delete this file or change the numbers.
+removes a setting, a case or a part. Version 0.7.0 raised four ceilings for replaceable histories,
+cache rules, bounds of external input, and errors in other libraries' words. Forks may delete this
+file or change the numbers.
 """
 
 import ast
@@ -14,19 +16,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARE = 0.96
 CEILINGS = {
-    "package": (66_000, ["agentloop/**/*.py"]),
-    "core": (19_000, ["agentloop/*.py", "agentloop/common/*.py"]),
-    "models": (17_000, ["agentloop/models/**/*.py"]),
+    "package": (72_000, ["agentloop/**/*.py"]),
+    "core": (21_700, ["agentloop/*.py", "agentloop/common/*.py"]),
+    "models": (17_500, ["agentloop/models/**/*.py"]),
     "mixins": (16_500, ["agentloop/mixins/**/*.py"]),
-    "toolkits": (12_000, ["agentloop/toolkits/**/*.py"]),
+    "toolkits": (12_200, ["agentloop/toolkits/**/*.py"]),
     "cli": (4_500, ["agentloop/cli/**/*.py"]),
     "chat": (11_500, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
-CHAT_IS_A_PROGRAM = (ROOT / "examples" / "agentloop_chat").is_dir()
-if not CHAT_IS_A_PROGRAM:  # the chat is still in agentloop/cli, which these ceilings exclude
-    for name in ("package", "cli", "chat"):
-        del CEILINGS[name]
 FREE = {
     getattr(tokenize, name)
     for name in ("COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER", "ENCODING")
