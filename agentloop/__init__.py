@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from .models.google import ChatGoogle
     from .models.openai import ChatOpenAI
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 __all__ = [
     "Agent",
