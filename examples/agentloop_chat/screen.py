@@ -181,7 +181,7 @@ class Screen(Drawn):
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Display a complete call and request approval. Return True, or the reason of a denial."""
         call = self.as_executed(call)
-        if any(approval.covers(call) for approval in self.standing):
+        if any(approval.covers(call, self.shell.cwd, self.root) for approval in self.standing):
             return True
         always = self.draw_question(call)
         self.output = ""

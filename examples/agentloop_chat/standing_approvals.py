@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agentloop import ToolCall
@@ -22,6 +23,11 @@ READERS = frozenset(
         *("realpath", "readlink", "which", "whoami", "id", "uname", "md5sum", "sha256sum"),
     ]
 )
+# Options with which these programs follow the links inside a folder
+FOLLOWING: Mapping[str, str] = {
+    **dict.fromkeys(["grep", "egrep", "fgrep"], r"-\w*R\w*|--d[\w-]*"),
+    "diff": r"-\w*r\w*|--r[\w-]*",
+}
 # Commands whose other options write files, delete, or start a program: only these are allowed
 OPTIONS: Mapping[str, str] = {
     "git status": "-s --short -b --branch --porcelain -uno --ignored --long",
@@ -75,8 +81,11 @@ class Always(NamedTuple):
     tools: Sequence[str]
     command: str | None = None
 
-    def covers(self, call: ToolCall) -> bool:
-        """Return whether the call needs no further approval."""
+    def covers(self, call: ToolCall, folder: Path = Path(), root: Path = Path()) -> bool:
+        """Return whether the call needs no further approval.
+
+        folder: the folder of the shell. A prefix covers no command that names a link out of `root`.
+        """
         if call.name not in self.tools:
             return False
         if self.command is None:
@@ -85,7 +94,10 @@ class Always(NamedTuple):
         command = str(arguments.get("command"))
         if arguments.get("background"):  # requires approval each time
             return False
-        return self.command in (command, prefix_of(command))
+        if command == self.command:
+            return True
+        is_prefix = prefix_of(command) == self.command
+        return is_prefix and not reads_through_link(command, folder, root)
 
 
 def always_for(call: ToolCall) -> Always:
@@ -116,11 +128,20 @@ def prefix_of(command: str) -> str:
         return ""
     name, subcommand = " ".join(words[:1]), " ".join(words[:2])
     if name in READERS:
-        return f"{name} *"
+        follows = re.compile(FOLLOWING.get(name, "(?!)"))
+        return "" if any(map(follows.fullmatch, words)) else f"{name} *"
     for known in (name, subcommand):
         if known in OPTIONS and are_harmless(known, words[len(known.split()) :]):
             return f"{known} *"
     return ""
+
+
+def reads_through_link(command: str, folder: Path, root: Path) -> bool:
+    """Return whether a word of a command in `folder` is a link to a place outside `root`."""
+    for word in re.split(r"[ =:,'\"]+", command):
+        if not (folder / word).resolve().is_relative_to(root.resolve()):
+            return True
+    return False
 
 
 def are_harmless(known: str, words: Sequence[str]) -> bool:

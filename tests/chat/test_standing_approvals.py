@@ -57,6 +57,8 @@ uniq a: uniq a app.py
 cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat .env, cat ../secret, cat config/.env
 cat README.md: cat a; rm a, cat a > app.py, cat a | sh, cat $(x), cat `x`, cat a && rm a
 cat README.md: cat $HOME/x
+grep x a: grep -R x src, grep -nR x src, grep --dereference-recursive x src
+diff a b: diff -r a b, diff -ur a b, diff --recursive a b
 grep x a: grep -f../secret x, grep -f.env x, grep -nf../secret x, cat ..secret, ls ./.ssh
 grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a, grep x .env
 ls: ls ~/.ssh, ls /root, ls; x, ls & x
@@ -130,6 +132,20 @@ def test_a_command_outside_the_tables_is_approved_as_exactly_that_text(other):
     assert always.text == "this command"
     assert always.covers(bash("rm *.pyc"))
     assert not always.covers(bash(other))
+
+
+def test_a_prefix_covers_no_link_out_of_the_folder(tmp_path):
+    root = tmp_path / "project"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "notes").symlink_to(tmp_path)
+    (root / "inside").symlink_to(root / "src")
+    always = always_for(bash("cat README.md"))
+    assert always.covers(bash("cat inside/a.py"), root, root)
+    assert not always.covers(bash("cat src/notes/secret"), root, root)
+    assert not always.covers(bash("cat 'notes/secret'"), root / "src", root)
+    always = always_for(bash("cat src/notes/secret /etc/hosts"))
+    assert always.text == "this command"
+    assert always.covers(bash("cat src/notes/secret /etc/hosts"), root, root)
 
 
 def test_a_command_in_the_background_requires_approval_each_time():
