@@ -1,7 +1,8 @@
-"""Approval: rules let calls run, forbid them, or ask somebody, who may answer later.
+"""Approval: rules allow or deny tool calls, or require a decision, which may come later.
 
-One wants it where a tool costs money or cannot be undone. Without a callback the run ends, and what
-waits is in the session. Another process may open it, decide, and go on.
+Use approval where a tool costs money or has irreversible effects. Without a callback the run ends,
+and the pending calls are stored in the session. Another process can open the session, decide and
+continue the run.
 """
 
 from tempfile import TemporaryDirectory

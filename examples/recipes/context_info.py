@@ -1,8 +1,8 @@
-"""What the context of an agent holds, counted by kind.
+"""The content of an agent's context, counted in tokens by kind.
 
-One wants it where a conversation is long, or dear: what fills the next request, and how much of the
-log is not in it? The kinds are "system prompt", "tools", "user", "replies", "calls", "results of
-NAME", and the origin of what is said in the user's place, such as "memory" or "summary".
+Use the counts for long or expensive conversations: which messages fill the next request, and how
+much of the log is omitted? The kinds are "system prompt", "tools", "user", "replies", "calls",
+"results of NAME", and the origin of messages in the user's place, such as "memory" or "summary".
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from agentloop.toolkits.recall import hidden
 
 
 async def context_info(agent: Loop) -> dict[str, int]:
-    """Count the tokens of the next request by kind. "hidden" is in the log, and not in it."""
+    """Count the tokens of the next request by kind. "hidden" counts log content omitted from the request."""
     shown = await agent.context()
     sizes = Counter({"system prompt": 0, "tools": tool_tokens(agent.toolset())})
     for message in shown:

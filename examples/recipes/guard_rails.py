@@ -1,7 +1,7 @@
-"""Guard rails: a check of what comes in, of each tool call, and of what goes out.
+"""Guard rails: checks of user input, of every tool call and of the final answer.
 
-One wants them where a wrong call or answer is worse than none. A refused prompt reaches no model,
-ever. Replies are masked as they come, since a run that ends at a limit passes no "Stop".
+Use guard rails where a wrong call or answer is worse than none. A refused prompt never reaches a
+model. Replies are masked on arrival, because a run that ends at a limit does not fire "Stop".
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Hooks: functions that look at what an agent does, and may change it or say no.
+"""Hooks: functions that observe the actions of an agent and may change or deny them.
 
-One wants it for the rules of a house, which no prompt can be trusted with.
+Use hooks to enforce organization rules that cannot be entrusted to a prompt.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""A stall monitor: a function is called when a run has shown nothing for so many seconds.
+"""A stall monitor: calls a function when a run emits no event for a number of seconds.
 
-One wants it where somebody waits: a page can say "still working", a pager can ring. It stops
-nothing; `agent.interrupt()` in the function would.
+Use a stall monitor where a user is waiting: a page can show "still working", a pager can ring. The
+monitor does not stop the run; calling `agent.interrupt()` in the function would.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from agentloop.models.scripted import call
 
 
 async def watch(agent: Loop, seconds: float, stalled: Callable[[str], object]) -> None:
-    """Call `stalled` with the last event each time that a run is silent for `seconds`."""
+    """Call `stalled` with the last event's name whenever a run is silent for `seconds`."""
     news, last = asyncio.Event(), "nothing yet"
 
     def listen(event: object) -> None:

@@ -1,8 +1,8 @@
-"""Traces: a run, its requests and its calls as spans of OpenTelemetry.
+"""Traces: runs, requests and tool calls as OpenTelemetry spans.
 
-One wants them where others watch many services at once. Any exporter takes the place of the
-console's, such as OTLP's, which dashboards receive. With `trace_content = True` they show prompts,
-answers and tools, too. Needs `pip install opentelemetry-sdk`.
+Use traces where operators monitor many services at once. Any exporter can replace the console
+exporter, such as the OTLP exporter for dashboards. With `trace_content = True` the spans also
+contain prompts, answers and tool data. Requires `pip install opentelemetry-sdk`.
 """
 
 from opentelemetry import trace
