@@ -15,7 +15,7 @@ from agentloop.toolkits.recall import hidden
 
 
 async def context_info(agent: Loop) -> dict[str, int]:
-    """Count the tokens of the next request by kind. "hidden" counts log content omitted from the request."""
+    """Count the tokens of the next request by kind. "hidden": log content omitted from it."""
     shown = await agent.context()
     sizes = Counter({"system prompt": 0, "tools": tool_tokens(agent.toolset())})
     for message in shown:
