@@ -421,6 +421,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
             await stop_process(process)
             for stream in (received, read_stream, write_stream, outgoing):
                 stream.close()
+            await asyncio.wait(tasks, timeout=1)  # until the end of the output closes the pipe
             await cancel_and_wait(tasks, 1)
 
 
