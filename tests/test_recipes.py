@@ -66,9 +66,9 @@ CARD = "4000 1234 5678 9010"
 POINTS = dict(
     line.split(": ", 1)
     for line in r"""
-agents_from_files: The letter is about tea. | Read it, and say
+agents_from_files: The letter is about tea. | summarize its subject
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
-approve_later: waits for approval | for your boss. | Noon. | has run: paid 700 to bert | It is paid.
+approve_later: Pending approval | Your boss | Noon. | has run: paid 700 to bert | It is paid.
 ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
@@ -280,11 +280,11 @@ async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
         llm = wire.model(server, max_retries=0)
         clerk = recipe.Patient(llm=llm, tools=[recipe.pay, look])
         assert await clerk.query("Pay Bert 700.") == "It waits."
-        assert [m.text for m in clerk.messages[2:4]] == [recipe.WAITS, "seen"]
+        assert [m.text for m in clerk.messages[2:4]] == [recipe.PENDING, "seen"]
         assert await clerk.query("What time is it?") == "Noon."
         [waiting] = clerk.undecided()
         await clerk.settle(waiting.id, allowed=allowed, note="Not today.")
-        with pytest.raises(ValueError, match="decided already"):
+        with pytest.raises(ValueError, match="already decided"):
             await clerk.settle(waiting.id, allowed=True)
         assert (await clerk.run()).text == "I see.", "the model may say something to it"
         assert server.refusals == []
@@ -565,7 +565,7 @@ def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
         "": "name is missing: write 'name: ...'",
         "name: a": "description is missing",
         f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. Available tools: note",
-        f"{ab}\nmodel: big": "model: There is no model 'big'. Available tools: inherit",
+        f"{ab}\nmodel: big": "model: There is no model 'big'. Available models: inherit",
     }.items():
         (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
         with pytest.raises(ValueError, match=f"broken.md: .*{words}"):

@@ -1,6 +1,6 @@
-"""A run as the events of AG-UI, the protocol between agents and pages such as CopilotKit's.
+"""A run as AG-UI events, the protocol between agents and user interfaces such as CopilotKit's.
 
-One wants it to put an agent behind a page that exists. Each event is one of the server's events.
+Use the stream to connect an agent to an existing page. Each AG-UI event is a server-sent event.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ def line(kind: str, **data: object) -> str:
 
 
 async def ag_ui_stream(agent: Loop, prompt: str, thread: str = "main") -> AsyncIterator[str]:
-    """The lines of a run. Source: https://docs.ag-ui.com/concepts/events"""
-    run, said = {"threadId": thread, "runId": uuid4().hex}, {""}
-    text = dict[str, str]()  # the id of the message that is being said; empty between two
+    """Yield the server-sent events of a run. Source: https://docs.ag-ui.com/concepts/events"""
+    run, sent = {"threadId": thread, "runId": uuid4().hex}, {""}
+    text = dict[str, str]()  # the id of the streamed message; empty between messages
     yield line("RUN_STARTED", **run)
     try:
         async with agent.query_stream(prompt) as stream:
@@ -30,13 +30,13 @@ async def ag_ui_stream(agent: Loop, prompt: str, thread: str = "main") -> AsyncI
                             text = {"messageId": uuid4().hex}
                             yield line("TEXT_MESSAGE_START", **text, role="assistant")
                         yield line("TEXT_MESSAGE_CONTENT", **text, delta=delta)
-                    case e.TextEvent(new) | e.FinalResponseEvent(new) if text or new not in said:
-                        if not text:  # no model streamed it: a done tool, a Stop
+                    case e.TextEvent(new) | e.FinalResponseEvent(new) if text or new not in sent:
+                        if not text:  # not streamed: the text of a done tool or a Stop
                             text = {"messageId": uuid4().hex}
                             yield line("TEXT_MESSAGE_START", **text, role="assistant")
                             yield line("TEXT_MESSAGE_CONTENT", **text, delta=new)
                         yield line("TEXT_MESSAGE_END", **text)
-                        text, said = {}, said | {new}
+                        text, sent = {}, sent | {new}
                     case e.ToolCallEvent(tool=name, args=args, tool_call_id=id):
                         yield line("TOOL_CALL_START", toolCallId=id, toolCallName=name)
                         yield line("TOOL_CALL_ARGS", toolCallId=id, delta=json.dumps(args))
@@ -46,14 +46,14 @@ async def ag_ui_stream(agent: Loop, prompt: str, thread: str = "main") -> AsyncI
                         yield line("TOOL_CALL_RESULT", **about, content=result)
         if stream.result:
             yield line("RUN_FINISHED", **run, result={"stopReason": stream.result.stop_reason})
-    except Exception as error:  # of the model, say: its text may hold what a page is not to see
+    except Exception as error:  # for example of the model: the text may be confidential
         yield line("RUN_ERROR", message="The run failed.", code=type(error).__name__)
 
 
 async def main() -> None:
     tools = [tool("Add", name="add")(lambda: "5")]
     agent = Agent(llm=ScriptedModel(call("add"), "It is 5."), tools=tools)
-    print(*[each async for each in ag_ui_stream(agent, "2 + 3?")], sep="", end="")
+    print(*[chunk async for chunk in ag_ui_stream(agent, "2 + 3?")], sep="", end="")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Sub-agents from a folder of markdown files, and one tool that starts any of them.
 
-One wants it when those who write the agents do not write Python, or have such files already, as for
-Claude Code. With `as_tool` of toolkits/subagent.py each is a tool of its own.
+Use markdown files where the authors of agents do not write Python, or already have agent files, for
+example from Claude Code. `as_tool` of toolkits/subagent.py makes a separate tool of an agent.
 """
 
 import re
@@ -17,23 +17,23 @@ from agentloop.toolkits.skills import read_folder
 from agentloop.toolkits.subagent import run_sub_agent
 from agentloop.tools import NO_OVERRIDES, find_tool
 
-TASK = "Give a task to a sub-agent, which sees nothing but the prompt. There are:"
+TASK = "Delegate a task to a sub-agent, which sees only the prompt. Available sub-agents:"
 READER = """\
 ---
 name: reader
 description: Reads long texts.
 model: small
 ---
-Read it, and say in one sentence what it is about.
+Read the text and summarize its subject in one sentence.
 """
 
-# each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
-EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
+# matches the names in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
+NAMES = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 @dataclass(frozen=True)
 class AgentDefinition:
-    """A sub-agent for `task_tool`. Without tools, or a model, it has those of the template."""
+    """A sub-agent for `task_tool`. None means the tools, or the model, of the template."""
 
     name: str
     description: str
@@ -43,21 +43,21 @@ class AgentDefinition:
 
 
 def task_tool(definitions: Sequence[AgentDefinition], template: Loop) -> Tool:
-    """Make the tool `task`. It starts the sub-agent that it names: a fork of the template."""
+    """Return the tool `task`, which starts a sub-agent by name: a fork of the template."""
     agents = dict[str, Loop]()
     description = TASK
-    for each in definitions:
-        agents[each.name] = template.fork(
-            system_prompt=each.system_prompt,
-            tools=template.tools if each.tools is None else each.tools,
-            llm=each.model or template.llm,
+    for definition in definitions:
+        agents[definition.name] = template.fork(
+            system_prompt=definition.system_prompt,
+            tools=template.tools if definition.tools is None else definition.tools,
+            llm=definition.model or template.llm,
         )
-        description += f"\n- {each.name}: {each.description}"
+        description += f"\n- {definition.name}: {definition.description}"
     return TaskTool(agents, description)
 
 
 class TaskTool(Tool):
-    """A tool that gives a prompt to the one of its agents that the model names."""
+    """A tool that passes a prompt to the agent that the model names."""
 
     def __init__(self, agents: Mapping[str, Loop], description: str) -> None:
         names = {"type": "string", "enum": [*agents]}
@@ -76,31 +76,31 @@ class TaskTool(Tool):
 def discover_agents(
     folder: str | Path, tools: Sequence[Tool] = (), models: Mapping[str, ChatModel] = {}
 ) -> list[AgentDefinition]:
-    """Read the sub-agents in a folder: markdown files, with front matter above a system prompt.
+    """Read the sub-agents in a folder: markdown files with front matter and a system prompt.
 
-    It has name, description and, where they differ from the template's, `tools: read, grep` (of
-    these tools) and `model: small` (of these models). Raises ValueError with the file, the key and
-    what to do.
+    The front matter contains `name` and `description`. Optional keys replace settings of the
+    template: `tools: read, grep` (names from `tools`) and `model: small` (a key of `models`).
+    Raises ValueError with the file, the key and the remedy.
     """
-    found = list[AgentDefinition]()
-    known_models = {"inherit": None, **models}
+    definitions = list[AgentDefinition]()
+    all_models = {"inherit": None, **models}
     for path, head, text in read_folder(folder, "*.md", "name", "description"):
         model = head.get("model", "inherit")
-        if model not in known_models:
-            names = ", ".join(known_models)
+        if model not in all_models:
+            names = ", ".join(all_models)
             raise ValueError(
-                f"{path}: model: There is no model {model!r}. Available tools: {names}."
+                f"{path}: model: There is no model {model!r}. Available models: {names}."
             )
         own_tools = None
         if "tools" in head:
             try:
-                own_tools = [find_tool(name, tools) for name in EACH_NAME.findall(head["tools"])]
+                own_tools = [find_tool(name, tools) for name in NAMES.findall(head["tools"])]
             except ToolError as error:
                 raise ValueError(f"{path}: tools: {error}") from None
-        found.append(
-            AgentDefinition(head["name"], head["description"], text, own_tools, known_models[model])
+        definitions.append(
+            AgentDefinition(head["name"], head["description"], text, own_tools, all_models[model])
         )
-    return found
+    return definitions
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A run as a stream of Anthropic's Messages API: one message, its texts and tool calls as blocks.
+"""A run as a stream of Anthropic's Messages API: one message with texts and tool calls as blocks.
 
-One wants it for a client that reads that format. Calls are `server_tool_use`: they have run here.
+Use the stream for clients of the Messages API. Calls are `server_tool_use`: already executed here.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from uuid import uuid4
 from agentloop import Agent, Loop, ScriptedModel
 from agentloop import events as e
 
-WHY = {"limit:length": "max_tokens", "refused": "refusal", "needs_approval": "pause_turn"}
+STOPS = {"limit:length": "max_tokens", "refused": "refusal", "needs_approval": "pause_turn"}
 
 
 def sse(kind: str, **data: object) -> str:
@@ -19,14 +19,14 @@ def sse(kind: str, **data: object) -> str:
 
 
 async def anthropic_stream(agent: Loop, prompt: str) -> AsyncIterator[str]:
-    """The lines of a run. Source: https://docs.anthropic.com/en/api/messages-streaming"""
+    """Yield the events of a run. Source: https://docs.anthropic.com/en/api/messages-streaming"""
     about: dict[str, object] = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant"}
     about |= {"model": agent.llm.model, "content": [], "stop_reason": None, "stop_sequence": None}
     yield sse("message_start", message={**about, "usage": {"input_tokens": 0, "output_tokens": 0}})
-    at, begun, said = 0, False, {""}
+    at, begun, sent = 0, False, {""}
 
-    def part(what: str, **data: object) -> str:
-        return sse(f"content_block_{what}", index=at, **data)
+    def part(kind: str, **data: object) -> str:
+        return sse(f"content_block_{kind}", index=at, **data)
 
     async with agent.query_stream(prompt) as stream:
         async for event in stream:
@@ -41,13 +41,13 @@ async def anthropic_stream(agent: Loop, prompt: str) -> AsyncIterator[str]:
                     got = {"type": "input_json_delta", "partial_json": json.dumps(args)}
                     yield part("start", content_block=use) + part("delta", delta=got) + part("stop")
                     at += 1
-                case e.TextEvent(text) | e.FinalResponseEvent(text) if begun or text not in said:
-                    if not begun:  # no model streamed it: a done tool, a Stop
+                case e.TextEvent(text) | e.FinalResponseEvent(text) if begun or text not in sent:
+                    if not begun:  # not streamed: the text of a done tool or a Stop
                         yield part("start", content_block={"type": "text", "text": text})
                     yield part("stop")
-                    at, begun, said = at + 1, False, said | {text}
+                    at, begun, sent = at + 1, False, sent | {text}
         if result := stream.result:
-            end = {"stop_reason": WHY.get(result.stop_reason, "end_turn"), "stop_sequence": None}
+            end = {"stop_reason": STOPS.get(result.stop_reason, "end_turn"), "stop_sequence": None}
             used = {name: getattr(result.usage, name) for name in ("input_tokens", "output_tokens")}
             yield sse("message_delta", delta=end, usage=used) + sse("message_stop")
 

@@ -1,9 +1,10 @@
-"""A call waits for approval while the conversation goes on.
+"""A call that awaits approval while the conversation continues.
 
-One wants it where somebody says yes hours later, and the user has other questions until then. A
-prompt would close a call that waits. Here the call gets a result at once, which says that it waits.
-`settle` runs it, or does not, and a message tells the model of it before the next prompt.
-`undecided` lists what waits, as `agent.pending` has only calls without a result.
+Use the class where approval takes hours and the user has other questions in the meantime. Normally
+a prompt closes pending calls. Here a pending call immediately receives a result with its status.
+Later, `settle` runs or denies the call, and adds a message with the outcome for the next request.
+`undecided` lists the calls that await a decision, because `agent.pending` omits calls with a
+result.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from agentloop.mixins.approval import Approval
 from agentloop.models.scripted import call
 from agentloop.tools import find_tool
 
-WAITS = "This waits for approval and has not run. You will be told. Do not call it again."
+PENDING = "Pending approval: this call has not run. The outcome follows. Do not repeat the call."
 
 
 class Patient(Approval, Agent):
@@ -25,29 +26,29 @@ class Patient(Approval, Agent):
         except Stop as stop:
             if stop.reason != "needs_approval":
                 raise
-        waiting = [waits.id for waits in self.pending]
-        for each in calls:
-            if each.id in waiting:
-                self.add(each.answer(WAITS))
-        return await super().call_tools([each for each in calls if each.id not in waiting])
+        pending = [call.id for call in self.pending]
+        for tool_call in calls:
+            if tool_call.id in pending:
+                self.add(tool_call.answer(PENDING))
+        return await super().call_tools([c for c in calls if c.id not in pending])
 
     def undecided(self) -> list[ToolCall]:
-        """Return the calls that still wait for a decision, as they would run."""
+        """Return the calls that await a decision, with the arguments to execute."""
         states = self.conversation.states.values()
         return [state.asked for state in states if state.ask and not state.decision]
 
     def tool(self, call):
-        return find_tool(call.name, self.toolset())  # after a restart, too
+        return find_tool(call.name, self.toolset())  # also after a restart
 
     async def settle(self, call_id: str, *, allowed: bool, note: str = "") -> None:
-        """Decide a call that waits, run it if it is allowed, and tell the model. Only once."""
+        """Decide a pending call once, run it if allowed, and report the outcome to the model."""
         state = self.conversation.states[call_id]
         if state.ask is None or state.decision:
-            raise ValueError(f"nobody is asked for {call_id!r}, or it is decided already")
+            raise ValueError(f"call {call_id!r} requires no approval, or was already decided")
         self.record(Decision(call_id, allowed, note))
         outcome = f"was denied. {note}"
         if allowed:
-            try:  # as in a run, but no gate judges it again
+            try:  # as in a run, but without another approval check
                 result = await super(Gate, self).call_tool(state.asked)
                 outcome = f"{'failed' if result.is_error else 'has run'}: {result.text}"
             except Stop as stop:
@@ -62,7 +63,7 @@ def pay(to: str, amount: int) -> str:
 
 
 if __name__ == "__main__":
-    script = call("pay", to="bert", amount=700), "That waits for your boss.", "Noon.", "It is paid."
+    script = call("pay", to="bert", amount=700), "Your boss decides.", "Noon.", "It is paid."
     clerk = Patient(llm=ScriptedModel(*script), tools=[pay])
     clerk.run_sync("Pay Bert 700.")
     clerk.run_sync("What time is it?")

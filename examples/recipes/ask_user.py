@@ -1,8 +1,8 @@
-"""The model asks the user, and the answer comes in another process.
+"""The model asks the user, and the answer arrives in another process.
 
-One wants it for a bot in a messenger, or behind a form: nothing waits in memory for days. The run
-ends with the question, which is in the session, and goes on when somebody has answered. A tool with
-`external=True` is answered in the same way: by a person, a queue, or a browser.
+Use the tool in a messenger bot or behind a web form, where no process should wait for days. The run
+ends with the question, which is stored in the session, and continues after the answer. Calls of
+tools with `external=True` are answered in the same way: by a person, a queue or a browser.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from agentloop.toolkits.ask import ask_user, question_text
 
 @tool
 def opening_hours(day: str) -> str:
-    """Say when the restaurant is open."""
+    """Return the opening hours of the restaurant."""
     return f"{day}: 6 p.m. to 11 p.m."
 
 
@@ -25,7 +25,7 @@ class Waiter(Session, Agent):
 
 
 def answer(messages, tools):
-    """Stand in for a model: look up the hours and ask, then book."""
+    """Simulate a model: look up the hours and ask a question, then book."""
     results = [message.text for message in messages if isinstance(message, ToolMessage)]
     if results:
         return f"Booked: {', '.join(results)}."
@@ -34,7 +34,7 @@ def answer(messages, tools):
 
 
 def handle(folder: str, message: str) -> None:
-    """Take one message of the user: the answer if there is a question, else a prompt."""
+    """Process a message of the user: the answer to a pending question, or a prompt."""
     with Waiter(llm=ScriptedModel(answer), session="table", session_dir=folder) as waiter:
         if waiter.pending:
             waiter.answer(waiter.pending[0].id, message)

@@ -1,12 +1,13 @@
-"""A provider of one's own in a few lines: Azure OpenAI, and where compatible servers are.
+"""A custom provider in a few lines: Azure OpenAI, and the addresses of compatible servers.
 
-One wants it for a server with habits of its own: Azure's dated API has the deployment in the path,
-a version in the query, and the key in a header. Others need no class at all, only their address.
+Use a subclass for servers with unusual requests: Azure's dated API expects the deployment in the
+path, the version in the query and the key in a header. Compatible servers require only an address.
 
     python azure_openai.py ollama qwen3 "Why is the sky blue?"
     python azure_openai.py azure my-deployment "Why is the sky blue?"
 
-Azure's address and key are the variables AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY.
+The environment variables AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY contain Azure's address and
+key.
 """
 
 import asyncio
@@ -29,14 +30,14 @@ BASE_URLS = {
     "lm studio": "http://localhost:1234/v1",
     "vllm": "http://localhost:8000/v1",
 }
-KEYS = {"deepseek", "groq", "mistral", "openrouter"}  # these want one: GROQ_API_KEY and so on
+KEYS = {"deepseek", "groq", "mistral", "openrouter"}  # require a key: GROQ_API_KEY and so on
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class AzureOpenAI(ChatOpenAI):
-    """A deployment on Azure: `model` is its name, `base_url` the resource's address.
+    """A deployment on Azure: `model` is the deployment's name, `base_url` the resource's address.
 
-    Azure's newer v1 API needs none of this: ChatOpenAI with base_url="https://.../openai/v1".
+    Azure's newer v1 API needs no subclass: use ChatOpenAI(base_url="https://.../openai/v1").
     Source: https://learn.microsoft.com/azure/ai-services/openai/reference
     """
 
@@ -44,7 +45,7 @@ class AzureOpenAI(ChatOpenAI):
 
     key_variables: ClassVar[Sequence[str]] = ("AZURE_OPENAI_API_KEY",)
     url_variable: ClassVar[str] = "AZURE_OPENAI_ENDPOINT"
-    default_url: ClassVar[str] = ""  # there is none
+    default_url: ClassVar[str] = ""  # every resource has its own address
 
     def headers(self) -> dict[str, str]:
         return {"api-key": self.api_key} if self.api_key else {}
@@ -55,7 +56,7 @@ class AzureOpenAI(ChatOpenAI):
 
 
 def chat_model(provider: str, model: str) -> ChatOpenAI:
-    """The chat model of a provider, with its key from the environment."""
+    """Return the chat model of a provider, with its key from the environment."""
     if provider == "azure":
         return AzureOpenAI(model)
     key = os.environ[f"{provider.upper()}_API_KEY"] if provider in KEYS else "none"

@@ -1,8 +1,8 @@
-"""A browser agent that keeps the newest page in view, and not the forty before it.
+"""A browser agent whose requests contain the newest page, and not the forty previous pages.
 
-One wants it when each step brings a large state (a page, a screen, a board) that outdates the one
-before it. `ephemeral=1` lets an old one go from the model's view as soon as that costs less than
-carrying it along; the log keeps all of them. A test brings a browser of its own, as here.
+Use `ephemeral=1` when every step returns a large state (a page, a screen, a board) that replaces
+the previous state. Old states are pruned from the requests as soon as pruning costs less than
+sending them again; the log keeps every state. Tests override the browser, as this program does.
 """
 
 from typing import Annotated
@@ -14,7 +14,7 @@ from agentloop.models.scripted import call
 
 
 class Browser:
-    """Stands in for a real one, with many large pages."""
+    """A substitute for a real browser, with many large pages."""
 
     def __init__(self) -> None:
         self.page = 0
@@ -25,19 +25,19 @@ class Browser:
 
 
 def browser() -> Browser:
-    raise LookupError("the program overrides this with its browser")
+    raise LookupError("override this dependency with a browser")
 
 
-# One tool for all that changes the page (open, click, type): results are counted by tool.
-@tool("Click a link, and see the page that comes", ephemeral=1, parallel=False)
+# One tool for every action (open, click, type), because `ephemeral` counts the results per tool.
+@tool("Click a link and return the new page", ephemeral=1, parallel=False)
 async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str:
     return await browser.click(link)
 
 
 def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
-    """The tokens of each request of a run."""
+    """Return the tokens of every request of a run."""
     window = Browser()
-    rules = CacheRules(smallest_prefix=512)  # the models of a provider state their own
+    rules = CacheRules(smallest_prefix=512)  # real models have their provider's rules
     model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.", cache_rules=rules)
     agent = kind(llm=model, tools=[click], dependency_overrides={browser: lambda: window})
     agent.run_sync("Find the cheapest kettle.")
@@ -45,6 +45,6 @@ def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
 
 
 if __name__ == "__main__":
-    for kind in Loop, Agent:  # a Loop is an Agent without Ephemeral, among others
+    for kind in Loop, Agent:  # Loop lacks the mixins of Agent, such as Ephemeral
         sizes = surf(kind)
-        print(f"{kind.__name__}: {sizes[-1]:,} tokens in the last request, {sum(sizes):,} in all")
+        print(f"{kind.__name__}: {sizes[-1]:,} tokens in the last request, {sum(sizes):,} in total")

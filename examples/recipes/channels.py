@@ -1,11 +1,11 @@
 """Channels: followers of a log that reconnect at a number and miss nothing, also after a restart.
 
-One wants them between an agent and its readers: a page that shows progress, a desk that decides on
-calls, a monitor. `agent.follow("progress", since=41)` iterates over numbered entries, from 42 on.
+Use channels between an agent and its readers, for example a progress page, a reviewer of calls, a
+monitor. `agent.follow("progress", since=41)` iterates over numbered entries, starting with 42.
 An entry is an event, or a record without an event, such as a prompt or a `RunStart`. Entries are
 computed from the log, so a replay equals the live entries, and a number stays valid in a new
-process of the same session. Events that leave no record, such as deltas, have the number of the
-previous entry: only followers at the time receive them, and a slow follower may miss some of them.
+process of the same session. Unrecorded events, such as deltas, have the number of the previous
+entry: only followers at the time receive unrecorded events, and a slow follower may miss some.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Entry:
     def channel(self) -> Channel:
         """Return "control" for approval requests and decisions, "progress" for the conversation.
 
-        Anything else is "monitor".
+        The channel of other items is "monitor".
         """
         if isinstance(self.item, Ask | Decision):
             return "control"
@@ -111,11 +111,11 @@ class Follower(AsyncIterator[Entry]):
     ) -> None:
         channels = {*get_args(Channel)}
         classes = (UserMessage, *get_args(Event), *Mark.__subclasses__())
-        known = channels.union(cls.__name__ for cls in classes)
+        valid_names = channels.union(cls.__name__ for cls in classes)
         for name in names:
-            if name not in known:
+            if name not in valid_names:
                 raise ValueError(
-                    f"unknown channel or kind {name!r}: use {', '.join(sorted(known))}"
+                    f"unknown channel or kind {name!r}: use {', '.join(sorted(valid_names))}"
                 )
         self._agent = agent
         self._names = {*names} or channels
@@ -193,11 +193,11 @@ class Channels(Loop):
                     asyncio.get_running_loop().call_soon(listener)
 
     def follow(self, *names: str, since: int | None = None) -> Follower:
-        """Return an async iterator over the entries of these channels or kinds, or over all.
+        """Return an async iterator over the entries of channels or kinds, by default all entries.
 
-        It starts with the next entry, or with the entry after number `since`; -1 is the beginning.
-        A number beyond the end belongs to another history: then it starts at the beginning of this
-        one. It continues through later runs, until `close()`. Raises ValueError for unknown names.
+        Iteration starts with the next entry, or after entry number `since`; -1 is the beginning. A
+        number beyond the end belongs to another history, so iteration restarts at the beginning.
+        It continues through later runs, until `close()`. Raises ValueError for unknown names.
         """
         return Follower(self, names, since)
 
@@ -212,7 +212,7 @@ class Channels(Loop):
     def fork(self, at: int | None = None, **settings: Any) -> Self:
         """Fork as `Loop` does; followers stay with this agent."""
         twin = super().fork(at, **settings)
-        twin.listeners = [each for each in twin.listeners if not isinstance(each, Follower)]
+        twin.listeners = [other for other in twin.listeners if not isinstance(other, Follower)]
         return twin
 
 
