@@ -51,13 +51,13 @@ class Arguments:
             for name, parameter in parameters.items()
             if name not in hidden
         }
-        self._model_parameter = ""  # the parameter for the whole object
+        self.model_parameter = ""  # the parameter for the whole object
         try:
             expected = _object(fields, "forbid", function.__module__)
             if len(fields) == 1:
                 [(name, kind)] = fields.items()
                 if isinstance(kind, type(BaseModel)) and not issubclass(kind, RootModel):
-                    self._model_parameter, expected = name, kind
+                    self.model_parameter, expected = name, kind
             self._adapter = TypeAdapter[Any](expected)
             schema = self._adapter.json_schema(schema_generator=_Schema)
         except (PydanticUserError, NameError, TypeError) as error:
@@ -76,8 +76,8 @@ class Arguments:
     def read(self, text: str) -> JSON:
         """Return the arguments in a model's JSON text by parameter name. Raises ToolError."""
         value: JSON = read_object(text, self._adapter)
-        if self._model_parameter:
-            return {self._model_parameter: value}
+        if self.model_parameter:
+            return {self.model_parameter: value}
         return value
 
 

@@ -16,9 +16,11 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -89,6 +91,13 @@ class Tool:
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
         return read_object(arguments, adapter)
 
+    def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
+        """Return the names of the file that an argument leads to, for each argument with a path.
+
+        Approval rules that deny match these names. `@tool` finds arguments of type `Path`.
+        """
+        return {}
+
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         """Run the tool with validated arguments. Return its result; its exceptions propagate."""
         raise NotImplementedError
@@ -130,6 +139,10 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def validate(self, arguments: str) -> JSON:
         return self.takes.read(arguments)
+
+    def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
+        paths = {name: value for name, value in args.items() if isinstance(value, Path)}
+        return {name: names_of_file(path) for name, path in paths.items()}
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         thread = WorkThread(inline=inspect.iscoroutinefunction(self.function))
@@ -173,6 +186,13 @@ def tool(description: Any = None, **options: Any) -> object:
     if callable(description):
         return FunctionTool(description)
     return functools.partial(FunctionTool, description=description, **options)
+
+
+def names_of_file(path: Path, folder: Path = Path()) -> tuple[str, str]:
+    """Return the names of the file that a path leads to: relative to a folder, and absolute."""
+    file = os.path.realpath(folder / path)
+    relative = os.path.relpath(file, os.path.realpath(folder))
+    return Path(relative).as_posix(), Path(file).as_posix()
 
 
 def by_name(tools: Iterable[object]) -> dict[str, Tool]:

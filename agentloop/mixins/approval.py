@@ -28,8 +28,9 @@ from pydantic_core import to_jsonable_python
 
 from ..common.gate import Gate, Judgment, Verdict
 from ..errors import ToolError
-from ..messages import JSON, Ask, Decision, Mark, ToolCall, frozen
-from ..tools import Tool, find_tool
+from ..loop import Request
+from ..messages import JSON, Ask, AssistantMessage, Decision, Mark, ToolCall, frozen
+from ..tools import FunctionTool, Tool, find_tool
 from ..transcript import Fold
 from ..waiting import call_function, logger, wait_for
 
@@ -50,9 +51,11 @@ class Rule(NamedTuple):
         key or value inside, in the validated or in the raw arguments. "allow" rules match
         narrowly: a glob must match every list item, never matches an object, and "*" matches only
         text without shell metacharacters, so "git *" does not match "git log; rm x".
-        Caution: an argument name that the tool does not have matches as "", so a misspelled name
-        in a "deny" rule denies nothing.
+        If an argument is a path, "deny" and "ask" globs also match the names of the file that the
+        path leads to, in any case: see `Tool.file_names`.
     reason: shown to the model.
+
+    A "deny" or "ask" rule that can never match is reported at the first turn: see `check_rules`.
 
     Rules are not a sandbox: an allowed command can do whatever its options permit.
     """
@@ -155,15 +158,22 @@ class Approval(Gate):
         """
         self.record(PlanApproved())
 
+    async def call_model(self, request: Request) -> AssistantMessage:
+        if not self.conversation.requests:
+            check_rules(self.approval_rules, [*self.tools, *request.tools])
+        return await super().call_model(request)
+
     async def judge(self, judgment: Judgment) -> Judgment:
         judgment = await super().judge(judgment)  # a hook may change the call
         try:
             tool = self.tool(judgment.call)
-            arguments = plain_arguments(tool.validate(judgment.call.arguments))
+            validated = tool.validate(judgment.call.arguments)
         except ToolError as error:
             return judgment.or_stricter(Verdict.INVALID, str(error))
+        arguments = plain_arguments(validated)
+        files = tool.file_names(validated)
         for rule in self.approval_rules:
-            if matches(rule, tool.name, arguments, judgment.call.parsed or {}):
+            if matches(rule, tool.name, arguments, judgment.call.parsed or {}, files):
                 judgment = judgment.or_stricter(Verdict[rule.verdict.upper()], rule.reason)
         if judgment.verdict == Verdict.NONE:
             judgment = judgment.or_stricter(*self._mode(tool))
@@ -201,6 +211,37 @@ class Approval(Gate):
         return decided(judgment, decision)
 
 
+def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
+    """Report "deny" and "ask" rules that can never match a call of these tools.
+
+    Logs a warning about an unknown tool, because a later turn may offer the tool. Raises ValueError
+    for a tool name in another case, and for an argument that none of the tools has.
+    """
+    for rule in rules:
+        if rule.verdict == "allow":
+            continue
+        known = [tool for tool in tools if fnmatchcase(tool.name, rule.tool)]
+        for tool in tools:
+            if not known and fnmatchcase(tool.name.lower(), rule.tool.lower()):
+                raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
+        if not known and escape(rule.tool) == rule.tool:
+            logger.warning("%s matches no call: there is no tool with this name", rule)
+        if not known or callable(rule.arguments) or not all(map(has_fixed_arguments, known)):
+            continue
+        names = {name for tool in known for name in tool.parameters["properties"]}
+        if unknown := {*(rule.arguments or ())} - names:
+            raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
+
+
+def has_fixed_arguments(tool: Tool) -> bool:
+    """Return whether the schema of a tool names each possible argument.
+
+    The schema of a pydantic model does not: the arguments have further names, such as aliases.
+    """
+    is_model = isinstance(tool, FunctionTool) and tool.takes.model_parameter
+    return tool.parameters.get("additionalProperties") is False and not is_model
+
+
 def decided(judgment: Judgment, decision: Decision) -> Judgment:
     """Return the judgment with a decision applied."""
     verdict = Verdict.ALLOW if decision.allowed else Verdict.DENY
@@ -214,12 +255,14 @@ def allows_always(mark: AlwaysAllow, tool: Tool, arguments: JSON) -> bool:
     return is_same_tool and matches(rule, tool.name, arguments, {})
 
 
-def matches(rule: Rule, name: str, arguments: JSON, written: JSON) -> bool:
+def matches(
+    rule: Rule, name: str, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]] = {}
+) -> bool:
     """Return whether a rule applies to a call. A rule that fails applies unless it allows."""
     if not fnmatchcase(name, rule.tool):
         return False
     try:
-        applies = rule_matches(rule, arguments, written)
+        applies = rule_matches(rule, arguments, written, files)
     except Exception:
         logger.exception("a rule failed")
         applies = None
@@ -228,11 +271,14 @@ def matches(rule: Rule, name: str, arguments: JSON, written: JSON) -> bool:
     return applies is not False
 
 
-def rule_matches(rule: Rule, arguments: JSON, written: JSON) -> object:
+def rule_matches(
+    rule: Rule, arguments: JSON, written: JSON, files: Mapping[str, Sequence[str]]
+) -> object:
     """Return whether a rule matches the arguments. Propagates exceptions from its predicate.
 
     written: the raw arguments from the model. "deny" and "ask" rules match these too, because
         validation may drop values such as a second alias of a field.
+    files: the names of the files that the arguments lead to: see `Tool.file_names`.
 
     Raises PydanticSerializationError if an argument cannot be converted to plain data.
     """
@@ -243,7 +289,9 @@ def rule_matches(rule: Rule, arguments: JSON, written: JSON) -> object:
         if rule.verdict == "allow":
             matched = matches_safely(value, glob)
         else:
-            matched = matches_anywhere([value, written.get(name, value)], glob)
+            matched = matches_anywhere([value, written.get(name, value)], glob) or any(
+                fnmatchcase(file.lower(), glob.lower()) for file in files.get(name, ())
+            )
         if not matched:
             return False
     return True

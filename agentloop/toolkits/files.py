@@ -16,16 +16,22 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT, Popen
+from types import MethodType
+from typing import Any, ParamSpec, TypeVar, cast
 
 from ..errors import ToolError
-from ..tools import Tool, tool
+from ..messages import JSON
+from ..tools import FunctionTool, Tool, names_of_file
 from ..waiting import call_function
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RULE = (
     "Paths are relative to the workspace root and stay inside: 'src/main.py', not '/src/main.py'."
@@ -80,6 +86,19 @@ class Edit:
         return text.replace(old, new), places
 
 
+class FileTool(FunctionTool[P, R]):
+    """A tool of a Workspace, with an argument `path`."""
+
+    def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
+        workspace = cast(Workspace, cast(MethodType, self.function).__self__)
+        return {"path": names_of_file(args["path"], workspace.root)}
+
+
+def file_tool(**options: Any) -> Callable[[Callable[P, R]], FileTool[P, R]]:
+    """Convert a method of a Workspace to a tool. The options are fields of `Tool`."""
+    return lambda method: FileTool(method, **options)
+
+
 class Workspace:
     """A folder, and the tools that work in it.
 
@@ -103,7 +122,7 @@ class Workspace:
         """Return all tools of this folder."""
         return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
-    @tool(idempotent=True, read_only=True, timeout=60)
+    @file_tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
         """Read a text file. Each line is preceded by its number and a tab.
 
@@ -132,7 +151,7 @@ class Workspace:
             shown.append(numbered)
         return "\n".join(shown) or f"[{path} is empty, or ends before line {first}.]"
 
-    @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
+    @file_tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def glob(self, pattern: str, path: str = ".") -> str:
         """List files by name, one path per line, such as those that match "src/**/*.py".
 
@@ -144,7 +163,7 @@ class Workspace:
         """
         return await self._search(path, pattern)
 
-    @tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
+    @file_tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def grep(
         self, pattern: str, path: str = ".", glob: str = "", ignore_case: bool = False
     ) -> str:
@@ -164,7 +183,7 @@ class Workspace:
             pattern = f"(?i){pattern}"
         return await self._search(path, glob, pattern)
 
-    @tool(parallel=False)
+    @file_tool(parallel=False)
     async def write(self, path: str, content: str) -> str:
         """Write a complete file, and create its folders. Use edit to change a part of a file.
 
@@ -185,7 +204,7 @@ class Workspace:
             done = "Overwrote" if before else "Created"
             return f"{done} {self._name(target)}: {len(data):,} bytes."
 
-    @tool(parallel=False)
+    @file_tool(parallel=False)
     async def edit(self, path: str, old_text: str, new_text: str, replace_all: bool = False) -> str:
         """Replace text in a file. The old text must occur exactly once.
 
@@ -198,7 +217,7 @@ class Workspace:
         """
         return self._edit(path, [Edit(old_text, new_text, replace_all)])
 
-    @tool(parallel=False)
+    @file_tool(parallel=False)
     async def multi_edit(self, path: str, edits: list[Edit]) -> str:
         """Make several edits in one file: all of them, or none if one fails.
 

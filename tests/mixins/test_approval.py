@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from agentloop.depends import current_call
 from agentloop.messages import Ask, Decision, ToolStart
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
+from agentloop.toolkits.files import Workspace
 from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import mixins, test_loop
@@ -417,3 +419,75 @@ async def test_nothing_with_side_effects_runs_without_a_yes_of_its_own(tmp_path)
         folder.mkdir()
         paid += await World(folder, seed).live()
     assert paid, "some of them run"
+
+
+# ---- rules that deny
+
+
+class FileSystem(Approval, Agent):
+    approval_mode = "auto"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".github/x",
+        "./.github/x",
+        ".GITHUB/x",
+        "a/../.github/x",
+        ".github//x",
+        "link/x",
+        "link/../.github/./x",
+        "a/../link/x",
+    ],
+)
+@pytest.mark.parametrize("glob", [".github/*", "*/project/.github/x"])
+async def test_a_rule_that_denies_a_file_denies_each_path_that_leads_to_it(path, glob, tmp_path):
+    root = tmp_path / "project"
+    (root / ".github").mkdir(parents=True)
+    (root / "link").symlink_to(root / ".github")
+    rules = [Rule("deny", "write", {"path": glob})]
+    llm = ScriptedModel(call("write", path=path, content="evil"), "done")
+    agent = FileSystem(llm=llm, tools=Workspace(root).tools, approval_rules=rules)
+    await agent.run("go")
+    assert "Denied" in results(agent)[0]
+    assert [*(root / ".github").iterdir()] == []
+
+
+async def test_an_argument_of_type_path_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    @tool
+    def delete(file: Path, keep: str = "") -> str:
+        """Delete a file."""
+        return "deleted"
+
+    llm = ScriptedModel(call("delete", file="a/../.ENV"), call("delete", file="b"), "done")
+    rules = [Rule("deny", "delete", {"file": ".env"})]
+    agent = FileSystem(llm=llm, tools=[delete], approval_rules=rules)
+    await agent.run("go")
+    assert [result.partition(":")[0] for result in results(agent)] == ["Denied", "deleted"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "word"),
+    [
+        (Rule("deny", "Bash"), "'bash'"),
+        (Rule("ask", "BA*"), "'bash'"),
+        (Rule("deny", "bash", {"cmd": "rm *"}), "command"),
+        (Rule("deny", "*", {"Path": "*"}), "path"),
+    ],
+)
+async def test_a_rule_that_can_never_match_is_an_error_before_the_first_request(rule, word):
+    agent, _ = acting("done", approval_rules=[rule])
+    with pytest.raises(ValueError, match=word):
+        await agent.run("go")
+    assert agent.llm.requests == []
+
+
+async def test_a_rule_for_an_unknown_tool_is_a_warning_as_a_later_turn_may_offer_the_tool(caplog):
+    fine = [Rule("deny", "drop_*"), Rule("deny", "*", {"path": "x"}), Rule("allow", "Look")]
+    agent, _ = acting("done", approval_rules=[Rule("deny", "push"), *fine])
+    await agent.run("go")
+    [warning] = caplog.messages
+    assert "push" in warning
