@@ -1,6 +1,6 @@
 """agentloop: an agent is a for-loop.
 
-Everything public is here. The models that need httpx are loaded when they are first named.
+Everything public is here. The names that need httpx are loaded on first use.
 """
 
 from importlib import import_module
@@ -95,7 +95,7 @@ from .transcript import newest_prompt, view
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
     from .models.google import ChatGoogle
-    from .models.openai import ChatOpenAI
+    from .models.openai import ChatOpenAI, from_openai, to_openai
 
 __version__ = "0.7.0"
 
@@ -184,6 +184,7 @@ __all__ = [
     "current_call",
     "dump_record",
     "every",
+    "from_openai",
     "load_encoding",
     "load_record",
     "message_tokens",
@@ -191,6 +192,7 @@ __all__ = [
     "read_log",
     "session_path",
     "sessions",
+    "to_openai",
     "tool",
     "tool_tokens",
     "validate",
@@ -205,14 +207,22 @@ RENAMED = {  # deprecated names, until 0.8
     "Repetition": "LoopDetection",
 }
 
+LAZY = {  # names whose modules need httpx
+    "ChatAnthropic": ".models.anthropic",
+    "ChatGoogle": ".models.google",
+    "ChatOpenAI": ".models.openai",
+    "from_openai": ".models.openai",
+    "to_openai": ".models.openai",
+}
+
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a model class on first use, or return the successor of a deprecated name."""
+        """Load a name of `LAZY`, or return the successor of a deprecated name."""
         if name in RENAMED:
             successor = RENAMED[name]
             warn(f"{name} is deprecated: use {successor}", DeprecationWarning, stacklevel=2)
             return globals()[successor]
-        if name in ("ChatAnthropic", "ChatGoogle", "ChatOpenAI"):
-            return getattr(import_module(f".models.{name[4:].lower()}", __name__), name)
+        if name in LAZY:
+            return getattr(import_module(LAZY[name], __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

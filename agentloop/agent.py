@@ -4,9 +4,11 @@ Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, 
 common/hidden_text.py, common/model_info.py, common/tokens.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from .loop import Loop
+from .messages import Message
 from .mixins.compaction import Compaction
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
@@ -40,3 +42,14 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         if not hides or not self.recall_tool or self.recall_tool.name in by_name(tools):
             return tools  # an agent without tools gets none, and a tool of that name stays
         return [*tools, self.recall_tool]
+
+    def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
+        """Start from these messages instead of the present log: see `BaseAgent.load_history`.
+
+        Dicts of Chat Completions are converted: see `from_openai`.
+        """
+        if any(isinstance(message, Mapping) for message in messages):
+            from .models.openai import from_openai  # loads httpx
+
+            messages = from_openai(messages)
+        super().load_history(cast("Sequence[Message]", messages))

@@ -288,7 +288,8 @@ class BaseAgent(Settings):
         for message in messages:
             if not isinstance(cast(object, message), Message):
                 raise TypeError(
-                    f"history is messages, such as UserMessage('hi'), not {message!r:.80}"
+                    f"history is messages, such as UserMessage('hi'), not {message!r:.80}; "
+                    "from_openai() converts dicts of Chat Completions"
                 )
         history = Conversation(messages).catch_up()
         for state in history.open_calls:

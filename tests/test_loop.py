@@ -455,7 +455,7 @@ class TestLoop:
         await agent.query("b")
         assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
 
-    @pytest.mark.parametrize("junk", ["hi", {"role": "user", "content": "hi"}])
+    @pytest.mark.parametrize("junk", ["hi", 7])
     async def test_history_that_is_no_messages_is_refused(self, junk):
         with pytest.raises(TypeError, match="UserMessage"):
             self.make("ok")[0].load_history([junk])

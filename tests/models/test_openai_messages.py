@@ -1,10 +1,10 @@
-"""The recipe for conversations as dicts of Chat Completions: a round trip loses nothing."""
+"""Conversations as dicts of Chat Completions: a round trip loses nothing."""
 
 import json
 
 import pytest
 
-from agentloop import Agent, ScriptedModel
+from agentloop import Agent, Loop, ScriptedModel, from_openai, to_openai
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
@@ -16,14 +16,11 @@ from agentloop.messages import (
     UserMessage,
 )
 from tests.doubles.wires import CONVERSATIONS, OPENAI, hold
-from tests.test_recipes import load
-
-recipe = load("openai_messages")
 
 
 def again(dicts):
     """Read dicts as they come from a file, and write them again."""
-    return recipe.to_openai(recipe.from_openai(json.loads(json.dumps(dicts))))
+    return to_openai(from_openai(json.loads(json.dumps(dicts))))
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
@@ -31,11 +28,11 @@ async def test_a_conversation_that_was_held_comes_back_as_it_was(talk):
     async with OPENAI.double(talk.script) as server, OPENAI.model(server) as llm:
         held = await hold(talk, llm)
     requests = [request["messages"] for request in server.requests]
-    for sent in [*requests, recipe.to_openai(held.agent.messages)]:
+    for sent in [*requests, to_openai(held.agent.messages)]:
         assert again(sent) == sent
     other = Agent(llm=ScriptedModel("ok"))
-    other.load_history(recipe.from_openai(recipe.to_openai(held.agent.messages)))
-    assert recipe.to_openai(other.messages) == recipe.to_openai(held.agent.messages)
+    other.load_history(from_openai(to_openai(held.agent.messages)))
+    assert to_openai(other.messages) == to_openai(held.agent.messages)
 
 
 def test_images_files_sounds_and_calls_are_read():
@@ -53,7 +50,7 @@ def test_images_files_sounds_and_calls_are_read():
         ToolMessage("call_1", "add", "3"),
         AssistantMessage("3"),
     ]
-    assert recipe.from_openai(recipe.to_openai(messages)) == messages
+    assert from_openai(to_openai(messages)) == messages
 
 
 def test_what_other_programs_store_is_read():
@@ -65,7 +62,7 @@ def test_what_other_programs_store_is_read():
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
         {"role": "tool", "tool_call_id": "gone", "content": "late", "name": "look"},
     ]
-    assert recipe.from_openai(stored) == [
+    assert from_openai(stored) == [
         SystemMessage("Be brief."),
         UserMessage([TextPart("hi")]),
         AssistantMessage("hello"),
@@ -89,7 +86,7 @@ def test_results_without_ids_are_those_of_the_calls_without_ids_in_their_order()
         {"role": "tool", "content": "paid again"},
     ]
     agent = Agent(llm=ScriptedModel("ok"))
-    agent.load_history(recipe.from_openai(stored))
+    agent.load_history(from_openai(stored))
     results = [message for message in agent.messages if isinstance(message, ToolMessage)]
     assert [(each.tool_name, each.text) for each in results] == [
         ("pay", "paid"),
@@ -100,25 +97,55 @@ def test_results_without_ids_are_those_of_the_calls_without_ids_in_their_order()
 
 def test_the_thinking_of_a_stored_reply_goes_back():
     stored = [{"role": "assistant", "content": "hello", "reasoning_content": "hm"}]
-    assert recipe.from_openai(stored)[0].thinking == "hm"
+    assert from_openai(stored)[0].thinking == "hm"
     assert again(stored) == stored
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"content": "hi"}, "no message of Chat Completions: {'content': 'hi'}"),
-        ({"role": "zzz", "content": "hi"}, "no message of Chat Completions"),
-        ({"role": "tool", "content": "3"}, "no message of Chat Completions"),
-        ({"role": "user", "content": [{"type": "zzz"}]}, "no part of a message .*'zzz'"),
-        ({"role": "user", "content": [{"type": "image_url"}]}, "no part of a message"),
-        ({"role": "user", "content": [{"type": "text", "text": None}]}, "no part of a message"),
-        ({"role": "user", "content": ["hi"]}, "no part of a message .*'hi'"),
-        ({"role": "user", "content": 5}, "no content of a message: 5"),
-        (None, "no message of Chat Completions: None"),
-        ("hi", "no message of Chat Completions: 'hi'"),
+        ({"content": "hi"}, "invalid message of Chat Completions: {'content': 'hi'}"),
+        ({"role": "zzz", "content": "hi"}, "invalid message of Chat Completions"),
+        ({"role": "tool", "content": "3"}, "invalid message of Chat Completions"),
+        ({"role": "user", "content": [{"type": "zzz"}]}, "invalid part of a message: .*'zzz'"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "invalid part of a message"),
+        (
+            {"role": "user", "content": [{"type": "text", "text": None}]},
+            "invalid part of a message",
+        ),
+        ({"role": "user", "content": ["hi"]}, "invalid part of a message: .*'hi'"),
+        ({"role": "user", "content": 5}, "invalid content of a message: 5"),
+        (None, "invalid message of Chat Completions: None"),
+        ("hi", "invalid message of Chat Completions: 'hi'"),
     ],
 )
-def test_a_dict_that_is_no_message_is_named(said, words):
+def test_a_dict_that_is_invalid_is_named(said, words):
     with pytest.raises(ValueError, match=words):
-        recipe.from_openai([said])
+        from_openai([said])
+
+
+@pytest.mark.parametrize("stored", [{"role": "user", "content": "hi"}, UserMessage("hi")])
+def test_load_history_accepts_dicts_and_messages(stored):
+    agent = Agent(llm=ScriptedModel("ok"))
+    agent.load_history([{"role": "system", "content": "Be brief."}, stored])
+    assert agent.messages == [UserMessage("hi")]
+
+
+@pytest.mark.parametrize("loop", [Agent, Loop])
+@pytest.mark.parametrize("junk", ["hi", 7, None, ("user", "hi")])
+def test_a_history_of_anything_else_names_the_function_to_use(loop, junk):
+    with pytest.raises(TypeError, match="from_openai"):
+        loop(llm=ScriptedModel()).load_history([junk])
+
+
+def test_a_plain_loop_names_the_function_for_dicts():
+    with pytest.raises(TypeError, match="from_openai"):
+        Loop(llm=ScriptedModel()).load_history([{"role": "user", "content": "hi"}])
+
+
+def test_a_history_with_an_invalid_dict_leaves_the_old_history():
+    agent = Agent(llm=ScriptedModel("ok"))
+    agent.run_sync("hi")
+    with pytest.raises(ValueError, match="'zzz'"):
+        agent.load_history([{"role": "user", "content": "new"}, {"role": "zzz"}])
+    assert agent.messages[0].text == "hi"
