@@ -3,10 +3,12 @@
 Source: https://www.w3.org/TR/webdriver2/
 """
 
+import os
 import re
 import shutil
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -21,6 +23,23 @@ const look = () => { const found = (() => { %s })();
   if (found || Date.now() > end) done(found); else setTimeout(look, 20); };
 look();
 """
+
+FAULTS = """
+const done = arguments[0];
+axe.run().then(({ violations }) => done(violations.map(({ id, nodes }) =>
+  `${id}: ${nodes.map((node) => `${node.html.slice(0, 200)} ${node.failureSummary}`).join("; ")}`)),
+  (error) => done([String(error)]));
+"""
+
+
+def axe():
+    """The source of axe, which finds faults of accessibility. Its tests are skipped without it."""
+    places = os.environ.get("PATH", "").split(os.pathsep)  # npm's .bin is on it, as in .ci/run
+    files = [Path(place).parent / "axe-core" / "axe.min.js" for place in places]
+    source = next((file for file in files if file.is_file()), None)
+    if not source:
+        pytest.skip("no axe-core: npm install axe-core, and put node_modules/.bin on the PATH")
+    return source.read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -98,6 +117,17 @@ class Browser:
     def wait(self, script):
         """Wait until a script gives something that is true, and return that."""
         return self.ask("POST", "/execute/async", script=WAIT % script, args=[])
+
+    def faults(self, source):
+        """What axe finds, in the light and in the dark colours."""
+        found = []
+        for scheme in ("light", "dark"):
+            colours = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            call = {"cmd": "Emulation.setEmulatedMedia", "params": colours}
+            self.ask("POST", "/goog/cdp/execute", **call)
+            self.run(source)
+            found += self.ask("POST", "/execute/async", script=FAULTS, args=[])
+        return found
 
     def problems(self):
         """What the console says since the last time."""

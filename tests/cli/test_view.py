@@ -41,7 +41,7 @@ from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import HookVerdict
 from agentloop.toolkits.subagent import as_tool
 from agentloop.transcript import view
-from tests.cli.browser import chromium
+from tests.cli.browser import axe, chromium
 
 PRICED = "gpt-5-mini"
 ROOT = Path(__file__).parent.parent.parent
@@ -309,6 +309,27 @@ class TestInABrowser:
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
         browser.click("#turns")
         browser.sees("nav", "Next page.")
+
+    @pytest.mark.parametrize("width", [1280, 500])
+    def test_axe_finds_no_fault_in_any_view(self, browser, tmp_path, width):
+        source, log = axe(), [*book(tmp_path)[0], RunEnd("error", "503")]
+        log += [UserMessage("and?"), AssistantMessage("> It *ends*.\n\n| a |\n| - |\n| b |")]
+        beside = {"title": "other.jsonl"} | data_of(log[:40])
+        for other in (None, beside):
+            browser.show(log, beside=other, width=width)
+            for keys in ("", "e", "d", "dt", "t", *(["/", "B"],)):
+                browser.press(*keys)
+                assert browser.faults(source) == [], (keys, other is not None)
+        browser.show(*taken_back(tmp_path)[0], width=width)
+        assert browser.faults(source) == []
+
+    def test_the_turn_that_a_key_moves_to_is_announced(self, browser, tmp_path):
+        browser.show(book(tmp_path)[0])
+        status = "return document.querySelector('main [role=status]').textContent"
+        browser.press("j")
+        assert browser.run(status) == "Turn 2 · Next page."
+        browser.press("e")
+        assert browser.run(status) == "Turn 7 · page n=6 · 1 error"
 
     def test_what_was_pruned_or_is_long_is_one_click_away(self, browser, tmp_path):
         log, _ = book(tmp_path)

@@ -21,7 +21,7 @@ from agentloop import (
 )
 from agentloop.cli.view import data_of, page_of
 from agentloop.messages import RunStart, Unknown
-from tests.cli.browser import chromium
+from tests.cli.browser import axe, chromium
 from tests.cli.command import ROOT
 from tests.cli.test_view import EVIL
 
@@ -246,6 +246,23 @@ class TestInABrowser:
         assert re.sub(r"\s+", "", "".join(lines)) in source
         for word in ("←", "mark", "pruned", "open", "sealed"):
             assert word in browser.run("return document.body.innerText.toLowerCase()")
+
+    @pytest.mark.parametrize("width", [1280, 900, 500])
+    async def test_axe_finds_no_fault_at_any_record(self, browser, width):
+        source = axe()
+        browser.show(await kitchen(), width=width)
+        for key in ("Home", *["ArrowRight"] * 10, "End"):
+            browser.press(key)
+            assert browser.faults(source) == []
+
+    async def test_rows_are_opened_with_the_keyboard(self, browser):
+        browser.show(await kitchen())
+        browser.press("End")
+        browser.run("document.querySelector('#log .row').focus()")
+        expanded = "return document.querySelector('#log .row').getAttribute('aria-expanded')"
+        for key, state in (("Enter", "true"), (" ", "false")):
+            browser.press(key)
+            assert browser.run(expanded) == state
 
     @pytest.mark.parametrize("width", [1280, 900, 500])
     async def test_the_whole_loop_is_in_sight_and_nothing_is_cut_off(self, browser, width):
