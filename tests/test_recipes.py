@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|channels|claude|context_w|event|fleet|from_bu|many|mcp|old_|openai|"
+    "agents_f|approve_l|azure|channels|claude|context_w|event|fence|fleet|from_bu|many|mcp|old_|openai|"
     "prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
@@ -78,6 +78,7 @@ context_window: the window is 4096 | hello
 dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
+fence: mail a card.\n | \nCard [card].\n</data>\nNew | \n</data
 file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
