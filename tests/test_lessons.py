@@ -83,7 +83,7 @@ POINTS = r"""
 15 y/n: n\n> edit check.py == 10 == 5\n  Denied: this call was not allowed
 15 y/n: y\n> edit pancakes.py // 4 // 2\n  Edited pancakes.py: 1 replaced.
 15 the check passes
-15 > bash git push --force\n  Not run: allowed are only
+15 > bash git push --force\n  Not run: the command must match
 16             for _ in range(self.max_iterations):\n
 16 There are 12 eggs.\nagentloop is imported: False\n
 16 $ agentloop bundle agent session scripted -o more.py\nmore.py has

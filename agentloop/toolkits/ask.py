@@ -1,4 +1,4 @@
-"""Questions of the model to the user. The run ends and continues with the answer.
+"""Questions from the model to the user: the run ends, and a later run continues with the answer.
 
 Copy with: tools.py and its imports.
 
@@ -7,9 +7,9 @@ Copy with: tools.py and its imports.
     agent.answer(result.pending[0].id, "For four.")
     result = await agent.run()                           # in another process too, from a session
 
-Any tool may be answered externally: `@tool(external=True)` declares work for a person, a queue or a
-browser. The function of an external tool never runs. Other calls of the turn run, and their results
-are recorded when the run ends.
+Any tool can be answered externally: `@tool(external=True)` declares work for a person, a message
+queue or a browser. The function of an external tool is never executed. The other calls of the turn
+are executed, and their results are recorded before the run ends.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from ..tools import tool
 def ask_user(question: str, options: Sequence[str] = ()) -> None:
     """Ask the user one question that only the user can answer or decide, and wait for the answer.
 
-    Do not ask for information that you can find yourself. Do not ask whether to continue.
+    Do not request information that you can find yourself. Do not ask whether to continue.
 
     Args:
-        question: One question, with all information necessary to answer.
+        question: One question, including the information necessary to answer.
         options: Suggested answers, if any. The user may answer differently.
     """
 
@@ -47,7 +47,7 @@ def answer_text(arguments: JSON, answer: str) -> str:
 
 
 def options_of(arguments: JSON) -> list[str]:
-    """Return the options of an `ask_user` call; none if the model wrote anything but a list."""
+    """Return the options of an `ask_user` call; an empty list if the argument is not a list."""
     match arguments.get("options"):
         case [*options]:
             return [str(option) for option in options]

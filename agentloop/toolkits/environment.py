@@ -1,4 +1,4 @@
-r"""Configs: environment variables are filled in, their values hidden, and keys validated.
+r"""Configuration files: environment variables, hiding their values, and validation of keys.
 
 Copy with: nothing else.
 
@@ -17,27 +17,27 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from pydantic import BaseModel, model_validator
 
-# `${NAME}`, and forms of other programs: `${NAME:-default}` (Claude Code), `${env:NAME}` (Cursor,
-# VS Code, Windsurf), `${input:NAME}` (VS Code, which asks the user for it)
+# `${NAME}`, and the syntax of other programs: `${NAME:-default}` (Claude Code), `${env:NAME}`
+# (Cursor, VS Code, Windsurf), `${input:NAME}` (VS Code, which prompts the user for the value)
 VARIABLE = re.compile(r"\$\{(?:env:|input:)?(\w[\w-]*)(?::-([^{}]*))?\}")
-SHORTEST = 6  # minimum characters of a secret; shorter texts may be parts of words
-# Maximum characters of a secret that is searched in every mixture of encodings, which takes longer
-# for longer secrets. Longer texts are documents rather than keys.
+SHORTEST = 6  # minimum characters of a secret; shorter strings may be parts of words
+# Maximum characters of a secret that is matched in every mixture of encodings; the duration grows
+# with the length. Longer strings are documents rather than keys.
 LONGEST_MIXED = 1000
 
 
 class Secrets(frozenset[str]):
-    """A set of texts that must not be shown. Its repr shows none of them."""
+    """A set of confidential strings. The repr contains only their number."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} secrets>"
 
 
 def fill_in(text: str) -> tuple[str, Secrets]:
-    """Replace each `${NAME}` in a JSON text by the variable. Return the text and the values.
+    """Replace every `${NAME}` in a JSON document by the variable. Return the text and the values.
 
-    An unset or empty variable has the default after `:-`, if any. Raises ValueError with the name
-    of a missing variable.
+    The default after `:-`, if any, replaces an unset or empty variable. Raises ValueError with the
+    name of a missing variable.
     """
     secrets = set[str]()
 
@@ -56,7 +56,7 @@ def fill_in(text: str) -> tuple[str, Secrets]:
 
 
 def texts_in_url(url: str) -> set[str]:
-    """Return the texts of a URL except its host, and `user:password` in the form of a header."""
+    """Return the components of a URL except its host, and `user:password` as in a header."""
     address = urlsplit(url)
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
@@ -65,17 +65,18 @@ def texts_in_url(url: str) -> set[str]:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    r"""Replace each secret by ***, in any encoding of its characters: `/`, `\/`, `%2F`.
+    r"""Replace every secret by ***, in any encoding of its characters: `/`, `\/`, `%2F`.
 
-    Secrets shorter than `SHORTEST` characters are kept, because they may be parts of words. Secrets
-    longer than `LONGEST_MIXED` are found unchanged, or completely encoded by one encoder.
+    Secrets shorter than `SHORTEST` characters are not replaced, because they may be parts of words.
+    Secrets longer than `LONGEST_MIXED` are recognized unchanged, or encoded completely by one
+    encoder.
     """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) < SHORTEST:
             continue
         words = set(re.findall("[A-Za-z0-9]+", secret))
         if not all(word in text for word in words):
-            continue  # encodings keep words, so the secret does not occur
+            continue  # encodings preserve alphanumeric words, so the secret does not occur
         if len(secret) <= LONGEST_MIXED:
             text = re.sub("".join(map(_ways_to_write, secret)), "***", text)
         else:
@@ -86,15 +87,15 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 
 def _encodings(secret: str) -> set[str]:
-    """Return a whole text as encoded by JSON, Python and URLs."""
+    """Return the complete secret as encoded by JSON, Python and URLs."""
     quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
     escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    by_php = {each.replace("/", "\\/") for each in escaped}
+    by_php = {text.replace("/", "\\/") for text in escaped}
     return {*quoted, *escaped, *by_php, repr(secret)[1:-1]}
 
 
 def _ways_to_write(character: str) -> str:
-    """Return a pattern for a character: unchanged, escaped, and URL-encoded."""
+    """Return a regular expression for a character: unchanged, escaped, or URL-encoded."""
     if character.isascii() and character.isalnum():
         return character
     ways = {
@@ -107,16 +108,18 @@ def _ways_to_write(character: str) -> str:
         f"\\u{ord(character):04x}",  # .NET writes \u002B
     }
     longest_first = sorted(ways, key=len, reverse=True)
-    # `i`: %2f and %2F. `>`: `\` beside `\\` would make a search try each combination.
+    # `i`: %2f and %2F. `>`: without an atomic group, the alternatives `\` and `\\` would make a
+    # search try every combination.
     return f"(?>(?i:{'|'.join(map(re.escape, longest_first))}))"
 
 
 class StrictConfig(BaseModel, hide_input_in_errors=True):
-    """A part of a config. An unknown key is an error that names the nearest known key.
+    """A section of a configuration. An unknown key is an error that suggests the nearest setting.
 
-    The repr shows no values, which may be secrets.
+    The repr omits the values, which may be secrets.
 
-    other_names: keys of other programs, and the corresponding settings; "" for ignored keys.
+    other_names: maps keys of other programs to the corresponding settings, or to "" for ignored
+        keys.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {}
@@ -129,9 +132,9 @@ class StrictConfig(BaseModel, hide_input_in_errors=True):
     def _read_keys(cls, written: Any) -> object:
         """Return the values by setting name. Raises ValueError for an unknown key."""
         if written.__class__ is not dict:
-            return written  # pydantic reports the error
+            return written  # pydantic reports the invalid type
         settings = dict[str, object]()
-        keys = dict[str, str]()  # by the settings' names
+        keys = dict[str, str]()  # by setting name
         for key, value in written.items():
             name = cls.other_names.get(key, key)
             if name in keys:

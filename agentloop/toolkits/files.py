@@ -1,10 +1,10 @@
-"""Tools for the files of one folder, which no path can leave: read, glob, grep, write, edit.
+"""Tools for the files of one directory, confined to it: read, glob, grep, write, edit.
 
-Copy with: tools.py and what it names.
+Copy with: tools.py and its imports.
 
     agent = Agent(llm=..., tools=Workspace("project").tools)
 
-The tools are methods: `[ws.read, ws.grep]` offers a selection.
+The tools are methods of the workspace: `[ws.read, ws.grep]` offers a selection.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MAX_FILE = 20_000_000  # maximum bytes of a file to read or change
 MAX_READ = 50_000  # maximum characters per `read`
 MAX_LINE = 2_000  # maximum characters per line of `read`
 MAX_FOUND = 200  # maximum lines of `glob` and `grep`
-MAX_PIECE = 1_000_000  # characters of a line that `grep` searches at once
+MAX_PIECE = 1_000_000  # characters of a line that `grep` searches as one piece
 SEARCH_SECONDS = 20.0  # maximum duration of `glob` and `grep`
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
-# The name of git's folder, and its names on NTFS: with trailing blanks, dots or a ":stream", or
-# the short name.
+# The name of git's directory, and its alternative names on NTFS: with trailing blanks, dots or a
+# ":stream", or the short name.
 GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)
 
 
@@ -57,16 +57,18 @@ class Edit:
     replace_all: bool = False
 
     def make(self, text: str, path: str) -> tuple[str, int]:
-        """Return the text after the replacement, and the number of replaced places.
+        """Return the text after the replacement, and the number of replaced occurrences.
 
-        Raises ToolError unless the old text occurs: exactly once, or at least once with
-            `replace_all`. `path` is for error messages.
+        path: the name of the file in error messages.
+
+        Raises ToolError unless the old text occurs exactly once, or at least once with
+        `replace_all`.
         """
         if not self.old_text:
             raise ToolError("old_text is empty: use an existing line, or create a file with write.")
         line_end = "\n"
         if text.count("\r\n") * 2 > text.count("\n"):
-            line_end = "\r\n"  # `read` hides them: the model writes "\n"
+            line_end = "\r\n"  # `read` omits the "\r", so the model writes "\n"
         old = re.sub("\r?\n", line_end, self.old_text)
         new = re.sub("\r?\n", line_end, self.new_text)
         places = text.count(old)
@@ -100,31 +102,32 @@ def file_tool(**options: Any) -> Callable[[Callable[P, R]], FileTool[P, R]]:
 
 
 class Workspace:
-    """A folder, and the tools that work in it.
+    """A directory, and the tools for its files.
 
-    root: the folder, which must exist.
-    dry_run: changes are checked, but no file is written.
+    root: the directory, which must exist.
+    dry_run: changes are validated, but files are not written.
 
-    The folder is a boundary: a model with only these tools reads and changes nothing outside. (A
-        hard link in the folder can be read; a write replaces it by a separate file.) Files in
-        `.git` can be read, but not changed, because git runs the programs that its configuration
-        and hooks name. Tools that run programs are not restricted: `Shell` is not a boundary.
+    The directory is a security boundary: a model with only these tools can neither read nor change
+    files outside. (A hard link inside the directory can be read; writing replaces the link by a
+    separate file.) Files in `.git` can be read, but not changed, because git executes the programs
+    named in its configuration and hooks. Tools that execute programs, such as `Shell`, are not
+    restricted.
     """
 
     def __init__(self, root: str | Path = ".", *, dry_run: bool = False) -> None:
         self.dry_run = dry_run
         self.root = Path(root).resolve()
-        os.listdir(self.root)  # raises early if it is not a folder
+        os.listdir(self.root)  # fails early if the root is not a directory
         self.seen: dict[Path, int] = {}  # hashes of the files that the model has read
 
     @property
     def tools(self) -> list[Tool]:
-        """Return all tools of this folder."""
+        """Return all tools of this workspace."""
         return [self.read, self.glob, self.grep, self.write, self.edit, self.multi_edit]
 
     @file_tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
-        """Read a text file. Each line is preceded by its number and a tab.
+        """Read a text file. The number of the line and a tab precede every line.
 
         Args:
         path: The file, relative to the workspace root.
@@ -137,7 +140,7 @@ class Workspace:
         first = max(1, offset)
         shown = list[str]()
         room = MAX_READ
-        for number, encoded in enumerate(BytesIO(data), 1):  # without a list of all lines
+        for number, encoded in enumerate(BytesIO(data), 1):  # does not create a list of all lines
             if number < first:
                 continue
             line = encoded.decode(errors="replace").removesuffix("\n").removesuffix("\r")
@@ -153,13 +156,14 @@ class Workspace:
 
     @file_tool(idempotent=True, read_only=True, timeout=SEARCH_SECONDS)
     async def glob(self, pattern: str, path: str = ".") -> str:
-        """List files by name, one path per line, such as those that match "src/**/*.py".
+        """List the files with matching names, such as "src/**/*.py", one path per line.
 
-        Skips .git, node_modules, .venv and similar folders unless `path` is inside.
+        Skips .git, node_modules, .venv and similar directories unless `path` is inside.
 
         Args:
-        pattern: *, ?, [abc], {a,b}; ** matches any number of folders. Without a /, at any depth.
-        path: The folder to search, relative to the workspace root.
+        pattern: *, ?, [abc], {a,b}; ** matches any number of directories. Without a /, at any
+            depth.
+        path: The directory to search, relative to the workspace root.
         """
         return await self._search(path, pattern)
 
@@ -169,13 +173,13 @@ class Workspace:
     ) -> str:
         """Search text files for a regular expression. Returns a line "path:line:text" per match.
 
-        Skips .git, node_modules, .venv and similar folders unless `path` is inside; other files
+        Skips .git, node_modules, .venv and similar directories unless `path` is inside; other files
         ignored by git are searched. A search is stopped after 20 seconds: search fewer files, or
         use a simpler pattern.
 
         Args:
         pattern: The regular expression, matched line by line.
-        path: The file or folder to search, relative to the workspace root.
+        path: The file or directory to search, relative to the workspace root.
         glob: Search only files with matching names, such as "*.py".
         ignore_case: Whether to ignore upper and lower case.
         """
@@ -185,13 +189,13 @@ class Workspace:
 
     @file_tool(parallel=False)
     async def write(self, path: str, content: str) -> str:
-        """Write a complete file, and create its folders. Use edit to change a part of a file.
+        """Write a complete file, creating missing directories. Use edit to change a part of a file.
 
         An existing file must be read first.
 
         Args:
         path: The file, relative to the workspace root.
-        content: The complete new text.
+        content: The complete new content.
         """
         with self._at(path, new=True) as target:
             before = self._load(target)
@@ -210,7 +214,7 @@ class Workspace:
 
         Args:
         path: The file, relative to the workspace root.
-        old_text: The text to replace, exactly as in the file, including white space, without line
+        old_text: The text to replace, exactly as in the file, including whitespace, without line
             numbers.
         new_text: The replacement.
         replace_all: Replace every occurrence.
@@ -219,22 +223,22 @@ class Workspace:
 
     @file_tool(parallel=False)
     async def multi_edit(self, path: str, edits: list[Edit]) -> str:
-        """Make several edits in one file: all of them, or none if one fails.
+        """Apply several edits to one file; if one edit fails, the file remains unchanged.
 
         Args:
         path: The file, relative to the workspace root.
-        edits: Edits as for `edit`, applied in order, each to the result of the previous edit.
+        edits: Edits as for `edit`, applied in order to the result of the previous edit.
         """
         return self._edit(path, edits)
 
     def _edit(self, path: str, edits: list[Edit]) -> str:
-        """Make edits in a file: all of them, or none."""
+        """Apply edits to a file; if one edit fails, the file remains unchanged."""
         with self._at(path) as target:
             before = self._load(target)
-            text = before.decode(errors="surrogateescape")  # other bytes stay unchanged
+            text = before.decode(errors="surrogateescape")  # invalid bytes remain unchanged
             replaced = 0
-            for each in edits:
-                text, places = each.make(text, path)
+            for edit in edits:
+                text, places = edit.make(text, path)
                 replaced += places
             data = text.encode(errors="surrogateescape")
             self._change(target, before, data)
@@ -244,8 +248,8 @@ class Workspace:
     def _at(self, path: str, *, new: bool = False) -> Generator[Path]:
         """Resolve a path and its links, and yield the target.
 
-        Raises ToolError for a target outside the folder, for a missing target (unless it may be
-        `new`), and for an OSError in the block.
+        Raises ToolError for a target outside the workspace, for a missing target (unless `new`),
+        and for an OSError or ValueError in the block.
         """
         try:
             target = Path(os.path.realpath(self.root / path))
@@ -260,13 +264,13 @@ class Workspace:
             raise ToolError(f"{path!r:.200}: {error}") from error
 
     def _name(self, target: Path) -> str:
-        """Return a file's path as the model should write it."""
+        """Return a file's path relative to the workspace root, as the model should write it."""
         return target.relative_to(self.root).as_posix()
 
     def _load(self, target: Path) -> bytes:
         """Return the bytes of a text file, or empty bytes for a missing file.
 
-        Raises ToolError for other kinds of files.
+        Raises ToolError for directories, devices, large files and binary files.
         """
         if not target.exists():
             return b""
@@ -284,10 +288,10 @@ class Workspace:
         return data
 
     def _change(self, target: Path, before: bytes, data: bytes) -> None:
-        """Replace a file, whose content is `before`, as a whole.
+        """Replace the content of a file atomically. `before` is the previous content.
 
-        There is no await between reading and this call, so that no cancellation and no other call
-        on this event loop intervenes.
+        Callers do not await between reading the file and this call, so that neither a cancellation
+        nor another call on this event loop can intervene.
         """
         name = self._name(target)
         if any(map(GIT.fullmatch, name.split("/"))):
@@ -309,7 +313,7 @@ class Workspace:
             self.seen[target] = hash(data)
 
     async def _search(self, path: str, glob: str, pattern: str = "") -> str:
-        """Return the first lines of a search, which runs in a process that can be killed."""
+        """Return the first lines of a search. The search runs in a process, which can be killed."""
         with self._at(path) as target:
             start = self._name(target)
             arguments = json.dumps([start, glob or "*", pattern, SKIPPED, MAX_FOUND + 1])
@@ -325,11 +329,11 @@ class Workspace:
         return "\n".join(lines) or f"No match for {pattern or glob!r:.200} in {start}."
 
 
-# ---- the search: these functions run in a separate process
+# ---- the search: the following functions run in a separate process
 
 
 def _find(start: str, glob: str, pattern: str, skipped: list[str]) -> Iterator[str]:
-    """Yield the files below `start` that match `glob`, or their lines that match `pattern`."""
+    """Yield the files below `start` with names matching `glob`, or their matching lines."""
     wanted = re.compile(_glob_pattern(glob))
     regex = re.compile(pattern)
     for path in _files_below(start, skipped):
@@ -366,7 +370,7 @@ def _glob_pattern(glob: str) -> str:
 
 
 def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
-    """Yield `start` if it is a file, or the files below, without following links to folders."""
+    """Yield `start` itself if a file, otherwise the files below. Linked directories are skipped."""
     if not os.path.isdir(start):
         yield Path(start)
     for folder, folders, files in os.walk(start):
@@ -377,12 +381,12 @@ def _files_below(start: str, skipped: list[str]) -> Iterator[Path]:
 def _matching_lines(path: Path, regex: re.Pattern[str]) -> Iterator[str]:
     """Yield the matching lines of a text file as "path:line:text".
 
-    A line is searched in pieces of MAX_PIECE characters, so that a huge line fits into memory.
+    Lines are searched in pieces of MAX_PIECE characters, which bounds the memory for a long line.
     """
     if path.is_symlink() or not path.is_file():
         return
     number = 1
-    is_listed = False  # the line was listed for an earlier piece
+    is_listed = False  # whether a previous piece of the same line matched
     with suppress(OSError), path.open(newline="\n", errors="replace") as file:
         while piece := file.readline(MAX_PIECE):
             if "\0" in piece:

@@ -1,7 +1,7 @@
 """Tools of MCP servers, with the official package `mcp`.
 
 Copy with: toolkits/environment.py, common/processes.py, arguments.py, loop.py, content.py,
-tools.py, waiting.py and what they name.
+    tools.py, waiting.py and their imports.
 
     async with mcp_tools("npx", "-y", "@modelcontextprotocol/server-everything") as tools:
         await Agent(llm=llm, tools=tools).run("What can you do?")
@@ -11,20 +11,21 @@ tools.py, waiting.py and what they name.
         failed = [server.error for server in servers if server.error]
 
 A server receives only its configured environment variables, and HOME, PATH and similar variables of
-this process. It has 60 seconds to start (`start_timeout`) and 5 to stop, and its processes end with
-it. After a server has died or was closed, its tools return an error. Tools never count as
-`read_only`, whatever the server declares, unless its config has `trust_hints`.
+this process. Servers have 60 seconds to start (`start_timeout`) and 5 to stop; child processes are
+killed together with their server. After a server has terminated or was closed, its tools return an
+error. A server's declaration that a tool is `read_only` is ignored unless the configuration sets
+`trust_hints`.
 
 For servers that require a login, `auth` is an `httpx2.Auth`, such as the package's
-`OAuthClientProvider`, which stores its tokens where you choose. Set a longer `start_timeout` to
-wait for the user.
+`OAuthClientProvider`, which stores its tokens in a `TokenStorage` of your choice. Set a longer
+`start_timeout` to wait for the user.
 
     auth = OAuthClientProvider(url, client_metadata, token_storage, open_browser, await_callback)
     async with mcp_tools(url, auth=auth, start_timeout=300) as tools: ...
 
-A config may refer to environment variables: `${TOKEN}`. Their values, `env`, `headers` and every
-    part of a `url` except its host are hidden in errors. Results may contain them: many paths
-    contain `${HOME}`.
+A configuration can refer to environment variables: `${TOKEN}`. Error messages hide the values of
+these variables, of `env` and `headers`, and every component of a `url` except its host. Tool
+results may contain the values, because many paths contain `${HOME}`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ MAX_RESULT = 5_000_000
 
 @dataclass(eq=False)
 class MCPError(Exception):
-    """A server cannot be used. `stderr` is the end of its standard error."""
+    """A server cannot be used. `stderr` contains the end of its standard error output."""
 
     server: str
     reason: str
@@ -79,8 +80,9 @@ class MCPError(Exception):
         return f"MCP server {self.server!r}: {self.reason}; stderr: {self.stderr or 'empty'}"
 
 
-# Keys of other programs, and the corresponding settings; "" for ignored keys, because Approval
-# decides which tools require approval. Sources: the MCP pages of their documentation.
+# Keys of other programs, and the corresponding settings. Keys that map to "" are ignored, because
+# `Approval` decides which tools require approval. Sources: the documentation of these programs on
+# MCP.
 OTHER_NAMES = {
     "serverUrl": "url",  # Windsurf
     "httpUrl": "url",  # Gemini CLI
@@ -104,16 +106,16 @@ class MCPConfig(StrictConfig):
     """Connection settings of a server: `command`, `args`, `env`, `cwd`, or `url`, `headers`,
     `type="sse"`.
 
-    include, exclude: patterns (`read_*`) for the server's own tool names.
-    enabled, disabled: a server is started if it is enabled and not disabled.
-    timeout: maximum seconds per call, at most 3,600. Write 60 where Claude Code and Gemini CLI have
-        60000 milliseconds.
-    start_timeout: maximum seconds to start. `npx -y` and `uvx` may download the server first.
-    trust_hints: accept the server's declaration that a tool is `read_only`. Approval may then run
-        it.
+    include, exclude: patterns (`read_*`) for the tool names, without the server's prefix.
+    enabled, disabled: only servers that are enabled and not disabled are started.
+    timeout: maximum seconds per call, at most 3,600. Configurations of Claude Code and Gemini CLI
+        state milliseconds: write 60 instead of 60000.
+    start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
+    trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
+        execute the tool without approval.
 
-    `OTHER_NAMES` contains the keys of other programs. Other keys are errors, as are two keys for
-    one setting.
+    `OTHER_NAMES` lists the accepted keys of other programs. Unknown keys, and two keys for the same
+    setting, are errors.
     """
 
     other_names = OTHER_NAMES
@@ -141,18 +143,18 @@ class _File(StrictConfig):
 
 
 class MCPServer:
-    """A connection to a server. One task owns it, any task may use it.
+    """A connection to a server. One task owns the connection; any task may use it.
 
-    tools: the tools that the server offers now.
-    error: the reason why the server did not start, or its connection ended; None while it is open.
-    client: the client of the package `mcp`, for resources and prompts: see the recipe
-        mcp_resources.py.
+    tools: the tools that the server currently offers.
+    error: the reason why the server did not start or the connection ended; None during a
+        connection.
+    client: the client of the package `mcp`, for resources and prompts (recipe mcp_resources.py).
     """
 
     tools: Sequence[Tool] = ()
     error: MCPError | None = None
-    end: Exception | None = None  # the reason for the end of the newest connection
-    stderr: Any  # a file, of another type on Windows
+    end: Exception | None = None  # the reason why the newest connection ended
+    stderr: Any  # a temporary file; its type differs on Windows
 
     def __init__(self, name: str, config: MCPConfig, secrets: Secrets, auth: Any = None) -> None:
         if not (config.command or config.url):
@@ -161,27 +163,27 @@ class MCPServer:
         self.config = config
         self.auth = auth
         self.started = asyncio.Event()
-        # except the host of the url, which errors may contain
+        # the host of the url is not a secret
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
         texts = " ".join(written).split()
         self.secrets = Secrets({*secrets, *texts, *map(unquote, texts)})
 
     async def own(self) -> None:
-        """Open the connection, keep it and close it in one task, as the package requires."""
+        """Open and close the connection in one task, as the package requires."""
         with TemporaryFile("w+", errors="replace") as self.stderr:
             try:
                 await self._connect()
-            except asyncio.CancelledError:  # so it is closed
-                self.error = self.explain(ConnectionError("it was closed"))
+            except asyncio.CancelledError:  # the regular end of a connection
+                self.error = self.explain(ConnectionError("the connection was closed"))
             except Exception as error:
                 self.error = self.explain(self.end or error)
             finally:
                 self.started.set()
 
     async def _connect(self) -> None:
-        """Use the older protocol, as nearly all servers do, or else the newest.
+        """Connect with the older protocol, which most servers use, otherwise with the newest.
 
-        Asking a server for its version first would terminate some older servers.
+        Requesting the supported versions first would terminate some older servers.
         """
         try:
             await self._connect_in("legacy")
@@ -191,7 +193,7 @@ class MCPServer:
             await self._connect_in("auto")
 
     async def _connect_in(self, mode: str) -> None:
-        """Connect, and stay connected until the task is cancelled."""
+        """Connect in a mode of the protocol, and stay connected until the task is cancelled."""
         try:
             import httpx2
             from mcp.client import sse, streamable_http
@@ -202,7 +204,8 @@ class MCPServer:
         auth = self.auth
         if address.userinfo:
             auth = httpx2.BasicAuth(address.username, address.password)
-        url = str(address.copy_with(userinfo=b""))  # errors and logs of the package contain it
+        # without the password, because the package includes the url in errors and logs
+        url = str(address.copy_with(userinfo=b""))
         http = httpx2.AsyncClient(headers=config.headers, auth=auth, timeout=config.timeout)
         if config.command:
             transport: Any = connect_stdio(self)
@@ -222,23 +225,23 @@ class MCPServer:
             raise
 
     async def _keep_open(self, transport: Any, start: asyncio.Timeout, mode: str) -> None:
-        """Connect and list the tools, again after every change, until the connection ends."""
+        """Connect, and list the tools after every change, until the connection ends."""
         import mcp
 
         changed = asyncio.Event()
         self.end = None
         messages = Messages(self, changed.set)
 
-        async def hear(message: object) -> None:
+        async def on_message(message: object) -> None:
             if isinstance(message, mcp.types.ToolListChangedNotification):
                 changed.set()
 
-        client = mcp.Client(messages.of(transport), mode=mode, message_handler=hear)
+        client = mcp.Client(messages.of(transport), mode=mode, message_handler=on_message)
         async with client as self.client:
-            told: Any = nullcontext()  # older servers announce changes without a request
+            subscription: Any = nullcontext()  # older servers announce changes without a request
             if mode == "auto" and getattr(client.server_capabilities.tools, "list_changed", False):
-                told = client.listen(tools_list_changed=True)
-            async with told:
+                subscription = client.listen(tools_list_changed=True)
+            async with subscription:
                 while True:
                     changed.clear()
                     self.tools = await self._list_tools()
@@ -249,22 +252,26 @@ class MCPServer:
                         raise self.end
 
     async def _list_tools(self) -> Sequence[Tool]:
-        """Request the tools page by page, and return those that the config includes."""
+        """Request the tools page by page. Return the tools that the configuration includes."""
         page: Any = await self.client.list_tools()
-        found = [*page.tools]
-        while page.next_cursor and page.tools and len(found) < MAX_TOOLS:
+        definitions = [*page.tools]
+        while page.next_cursor and page.tools and len(definitions) < MAX_TOOLS:
             page = await self.client.list_tools(cursor=page.next_cursor)
-            found += page.tools
-        tools = {each.name: MCPTool(self, each) for each in found if self._includes(each.name)}
+            definitions += page.tools
+        tools = {
+            definition.name: MCPTool(self, definition)
+            for definition in definitions
+            if self._includes(definition.name)
+        }
         return [*tools.values()][:MAX_TOOLS]
 
     def _includes(self, name: str) -> bool:
-        """Return whether the config includes the tool with this name, and does not exclude it."""
+        """Return whether the configuration includes the tool with this name."""
         matches = partial(fnmatchcase, name)
         return any(map(matches, self.config.include)) and not any(map(matches, self.config.exclude))
 
     def explain(self, error: Exception) -> MCPError:
-        """Return the error to show, with its reason and the end of the server's stderr."""
+        """Return an MCPError with the reason of an exception and the end of the server's stderr."""
         self.stderr.seek(0)
         hide = partial(mask, secrets=self.secrets)
         written = hide(self.stderr.read())[-500:].strip()
@@ -272,14 +279,14 @@ class MCPServer:
 
 
 def refuses_older(error: BaseException) -> bool:
-    """Return whether a server only supports the newest protocol, which has no `initialize`."""
+    """Return whether a server only supports the newest protocol, without `initialize`."""
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
 
 
 class MCPTool(Tool):
-    """A tool of a server. Its name is `server__tool`, made valid with a hash if necessary."""
+    """A tool of a server, named `server__tool`. A hash replaces invalid and excess characters."""
 
     def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"
@@ -315,11 +322,11 @@ class MCPTool(Tool):
         return parts or result.structured_content
 
 
-# ---- connections: bounds on messages, before the package converts their content to objects
+# ---- connections: messages are bounded before the package converts their content to objects
 
 
 class Messages:
-    """The messages of a server, with bounds on their lists."""
+    """The stream of a server's messages, with bounds on the lists in a message."""
 
     def __init__(self, server: MCPServer, on_end: Callable[[], None]) -> None:
         self.server = server
@@ -328,7 +335,7 @@ class Messages:
 
     @asynccontextmanager
     async def of(self, transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
-        """Open a transport and yield its streams, with bounds on the one for reading."""
+        """Open a transport and yield its streams. The stream for reading is bounded."""
         async with transport as (self.stream, writing):
             yield self, writing
 
@@ -352,7 +359,7 @@ class Messages:
 
 
 async def bound_lists(server: str, result: JSON) -> None:
-    """Shorten the lists in a server's result, and remove unusable tools."""
+    """Truncate the lists in a server's result, and remove unusable tools."""
     content: list[object] | None = result.get("content")
     definitions: list[JSON] | None = result.get("tools")
     if isinstance(content, list) and (omitted := len(content) - MAX_BLOCKS) > 0:
@@ -362,7 +369,7 @@ async def bound_lists(server: str, result: JSON) -> None:
         return
     result["tools"] = usable = list[object]()
     for definition in definitions[:MAX_TOOLS]:
-        await asyncio.sleep(0)  # one tool at a time: the event loop must stay responsive
+        await asyncio.sleep(0)  # keeps the event loop responsive during a long list
         try:
             usable.append(checked_tool(definition))
         except Exception as error:  # from pydantic, or a RecursionError
@@ -371,14 +378,14 @@ async def bound_lists(server: str, result: JSON) -> None:
 
 
 def checked_tool(definition: JSON) -> JSON:
-    """Return a tool's definition, its schema without keywords that are null.
+    """Return a tool's definition without null keywords in its schema.
 
-    Raises an exception for a definition that is too large, or an unusable schema.
+    Raises an exception if the definition is too large or the schema is unusable.
     """
     from mcp.types import methods
 
     if len(to_json(definition)) > MAX_DEFINITION:
-        raise ValueError(f"its definition has more than {MAX_DEFINITION:,} bytes")
+        raise ValueError(f"the definition has more than {MAX_DEFINITION:,} bytes")
     schema = {key: value for key, value in definition["inputSchema"].items() if value is not None}
     definition = definition | {"inputSchema": schema}
     methods.validate_server_result("tools/list", "2025-11-25", {"tools": [definition]})
@@ -388,9 +395,9 @@ def checked_tool(definition: JSON) -> JSON:
 
 @asynccontextmanager
 async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start a server and yield the streams of its messages. Stop its processes at the end.
+    """Start a server and yield its message streams. Stop the server's processes at the end.
 
-    The package's own transport accepts messages of any length.
+    Replaces the transport of the package, which accepts messages of any length.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -416,7 +423,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
     try:
         yield read_stream, write_stream
     finally:
-        # so that no cancellation, of anyio or `cancel_and_wait`, leaves a process
+        # a cancellation by anyio or `cancel_and_wait` must not leave a process running
         with anyio.CancelScope(shield=True), shield_from_cancel():
             await stop_process(process)
             for stream in (received, read_stream, write_stream, outgoing):
@@ -426,7 +433,7 @@ async def connect_stdio(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 async def receive_lines(reader: Any, received: Any) -> None:
-    """Forward the message of each line, until one is too long or unreadable."""
+    """Forward one message per line, until a line is too long or unreadable."""
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -435,7 +442,7 @@ async def receive_lines(reader: Any, received: Any) -> None:
         async with received:
             try:
                 async for line in reader:
-                    if b'"jsonrpc"' in line:  # some servers print other lines
+                    if b'"jsonrpc"' in line:  # some servers also print log lines
                         data = from_json(line.decode(errors="replace"))
                         message = jsonrpc_message_adapter.validate_python(data)
                         await received.send(SessionMessage(message))
@@ -443,11 +450,11 @@ async def receive_lines(reader: Any, received: Any) -> None:
                 problem = f"a message is unreadable or longer than {MAX_MESSAGE:,} bytes: {error}"
                 await received.send(ValueError(problem[:200]))
     while await reader.read(MAX_MESSAGE):
-        pass  # the pipe is closed at its end
+        pass  # discard the remaining output until the server closes the pipe
 
 
 async def send_lines(writer: Any, outgoing: Any) -> None:
-    """Write each message as a line."""
+    """Write one message per line."""
     with suppress(OSError):
         async with outgoing:
             async for item in outgoing:
@@ -457,7 +464,7 @@ async def send_lines(writer: Any, outgoing: Any) -> None:
 
 
 async def stop_process(process: asyncio.subprocess.Process) -> None:
-    """Close a server's input. If it does not stop, terminate it, then kill it."""
+    """Close a server's standard input. Terminate, then kill a server that does not stop."""
     if process.stdin:
         process.stdin.close()
     for force in (False, True, True):
@@ -469,7 +476,7 @@ async def stop_process(process: asyncio.subprocess.Process) -> None:
 
 
 def as_part(block: Any) -> TextPart | ImagePart:
-    """Return a content block for the model: its text, its image, or its other fields."""
+    """Convert a content block: to its text, its image, or otherwise its fields as JSON."""
     block = getattr(block, "resource", block)
     data = getattr(block, "data", getattr(block, "blob", ""))
     if 0 < len(data) <= MAX_RESULT and block.mime_type in IMAGE_TYPES:
@@ -480,7 +487,7 @@ def as_part(block: Any) -> TextPart | ImagePart:
 
 
 class MCPTools(Loop):
-    """Offers the present tools of servers: a changed list takes effect in the next turn.
+    """Offers the current tools of servers: a changed list takes effect in the next turn.
 
     mcp_servers: servers, as yielded by `mcp_servers`.
     """
@@ -500,8 +507,8 @@ async def mcp_servers(
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
-    The servers start concurrently. A server that does not start has an `error` and no tools. Raises
-    ValueError with the position for an invalid file.
+    The servers start concurrently. A server that does not start has an `error` instead of tools.
+    Raises ValueError with the position for an invalid file.
 
     text: the content to use instead of the file.
     auth: an `httpx2.Auth` by server name, for servers that require a login.
@@ -521,7 +528,7 @@ async def mcp_servers(
             await server.started.wait()
         yield servers
     finally:
-        # see `stop_process`: at most three times STOP_SECONDS
+        # longer than `stop_process`, which takes up to three times STOP_SECONDS
         await cancel_and_wait(owners, 5)
 
 
@@ -531,7 +538,7 @@ async def mcp_tools(
 ) -> AsyncGenerator[Sequence[Tool]]:
     """Start one server (a command and its arguments, or a URL) and yield its tools.
 
-    config: further settings of `MCPConfig`.
+    config: additional settings of `MCPConfig`.
     name: the prefix of the tool names, before `__`; use a different name for each server.
     auth: an `httpx2.Auth` for a server that requires a login.
 

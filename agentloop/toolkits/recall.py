@@ -1,10 +1,11 @@
-"""The tool `recall`: searches text of the conversation that is no longer in view.
+"""The tool `recall`: searches parts of the conversation that are no longer in view.
 
 Copy with: the core.
 
-An `Agent` with ephemeral tools, or with tools and a `context_budget`, offers it. Other agents add
-it with `tools=[..., recall]`. Pruned results and dropped turns are still in the log, which the
-model searches by words. `search` needs only the log, without a model or a file.
+An `Agent` with ephemeral tools, or with tools and a `context_budget`, offers `recall`
+automatically. Other agents add `tools=[..., recall]`. Pruned results and dropped turns remain in
+the log, which the model searches by keywords. `search` requires only the log, neither a model nor a
+file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..messages import AssistantMessage, Message
 from ..tools import tool
 from ..transcript import Conversation, Records, is_own
 
-PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines unless they are too long
+PASSAGE = re.compile(r"(?s).{1,1000}(?:\n|$)|.{1,1000}")  # complete lines, up to 1,000 characters
 # a Chinese or Japanese character, or consecutive letters and digits of another script
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 MOST_PASSAGES = 10
@@ -31,21 +32,23 @@ NOT_FOUND = "None of these words was found. Texts no longer in view, newest last
 
 @tool(idempotent=True, read_only=True)
 async def recall(agent: Annotated[Loop, Depends(current_agent)], words: str) -> str:
-    """Find text that is no longer in view: older tool results, calls and messages.
+    """Find content that is no longer in view: previous tool results, calls and messages.
 
     Args:
-    words: words of the text or of the call: names, numbers, a path, the tool's name.
+    words: keywords of the content or of the call: names, numbers, a path, the tool's name.
     """
     return search(agent.log, await agent.context(), words)
 
 
-def search(log: Records, shown: Sequence[Message], question: str) -> str:
-    """Return the best matching passages for a question, from the texts of a log not among `shown`.
+def search(log: Records, in_view: Sequence[Message], question: str) -> str:
+    """Return the best matching passages for a question, from the messages not in view.
 
-    Matching ignores order and case, and rare words weigh more. The start of a text precedes its
-    passages. Without a match, return the starts of the newest of these texts.
+    Matching ignores word order and case; rare words have a higher weight. The beginning of a
+    message precedes its passages. Without a match, return the beginnings of the newest 20 messages.
+
+    in_view: the messages that are sent to the model.
     """
-    texts = hidden(log, shown)
+    texts = hidden(log, in_view)
     places = list[tuple[str, str]]()
     for text in texts:
         places += [(text[:TITLE_SIZE], place) for place in PASSAGE.findall(text)]
@@ -64,13 +67,13 @@ def search(log: Records, shown: Sequence[Message], question: str) -> str:
     return "\n".join(lines)
 
 
-def hidden(log: Records, shown: Sequence[Message]) -> list[str]:
-    """Return the texts of a log that are not shown: first messages, then calls with results.
+def hidden(log: Records, in_view: Sequence[Message]) -> list[str]:
+    """Return the texts of a log that are not in view: first messages, then calls with results.
 
     Prompts that a gate refused are omitted.
     """
     conversation = Conversation(log).catch_up()
-    seen = {id(message) for message in shown}
+    seen = {id(message) for message in in_view}
     texts = list[str]()
     for record in log:
         if id(record) in seen or id(record) in conversation.withheld:

@@ -1,4 +1,4 @@
-"""Tool search: hundreds of tools, of which the model sees only those that it has found.
+"""Tool search: hundreds of tools, offered to the model only after a search has returned them.
 
 Copy with: the core.
 
@@ -6,11 +6,11 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[read, write], searchable_tools=hundreds)
 
-The model sees `tools` and the additional tool `search_tools`. Search results are offered from the
-next turn on, after the other tools. They are recorded in the log, and therefore also offered in
-later runs, in a fork and in another process.
-A search with new results changes the tools, which emits a ToolsChangedEvent: the provider reads the
-conversation once without cache. All other requests repeat the previous prefix.
+The model initially receives `tools` and the additional tool `search_tools`. Search results are
+offered from the next turn on, after the other tools. The log records them, so that later runs,
+forks and other processes offer them as well. A search with new results changes the tools and emits
+a ToolsChangedEvent: the cached prefix is invalidated once. All other requests repeat the previous
+prefix.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequ
 
 def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
     """Return the tools whose names, descriptions and parameters match a query best (Okapi BM25)."""
-    texts = [Counter(words_of_tool(each)) for each in tools]
+    texts = [Counter(words_of_tool(tool)) for tool in tools]
     holders = Counter(chain.from_iterable(texts))  # number of tools that contain a word
     average = sum(text.total() for text in texts) / (len(texts) or 1)
     scores = [0.0] * len(tools)
@@ -55,34 +55,34 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
     return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > 0]
 
 
-def words_of_tool(each: Tool) -> list[str]:
+def words_of_tool(tool: Tool) -> list[str]:
     """Return the words of a tool's name, description and parameter names."""
-    return words(" ".join([each.name, each.description, *each.parameters.get("properties", ())]))
+    return words(" ".join([tool.name, tool.description, *tool.parameters.get("properties", ())]))
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without a final "s"."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
-    found = TOOL_WORD.findall(f"{text} {parts}".lower())
-    return [word.removesuffix("s") for word in found]
+    matches = TOOL_WORD.findall(f"{text} {parts}".lower())
+    return [word.removesuffix("s") for word in matches]
 
 
 @frozen
 class ToolFound(Mark):
-    """A search found the tool with this name, which is offered from now on."""
+    """A search returned the tool with this name, which is offered in all following turns."""
 
     name: str
 
 
 class ToolSearch(Loop):
-    """Offers `search_tools` and the tools found.
+    """Offers `search_tools`, and the tools returned by previous searches.
 
-    searchable_tools: tools that are offered after a search has found them, unlike `tools`.
-        If empty, `search_tools` is omitted. A searchable tool with the name of a tool that a mixin
-        offers, such as "done", is never found.
-    tool_search: a function that selects tools for the model's query, async or not. A function that
-        compares embeddings finds more.
+    searchable_tools: tools that are offered only after a search has returned them, unlike `tools`.
+        If empty, `search_tools` is omitted. Searches never return a tool whose name a mixin's tool
+        already has, such as "done".
+    tool_search: a synchronous or asynchronous function that selects tools for the model's query.
+        The default ranks by keywords; a comparison of embeddings finds additional tools.
     """
 
     searchable_tools: Sequence[Annotated[Tool, SkipValidation]] = ()
@@ -105,28 +105,29 @@ class ToolSearch(Loop):
 
     @tool(idempotent=True, read_only=True, timeout=60)
     async def search_tools(self, query: str) -> str:
-        """Find additional tools. Tools found can be called from the next turn on.
+        """Find additional tools, which can be called from the next turn on.
 
-        Search before reporting that a task is impossible: most tools are only found by a search.
+        Search before reporting that a task is impossible: most tools are available only after a
+        search.
 
         Args:
             query: Purpose and subject of the tool: "create issue github".
         """
-        found = await call_function(self.tool_search, query, self.searchable_tools)
+        matches = await call_function(self.tool_search, query, self.searchable_tools)
         offered = by_name(self.toolset())
         lines = list[str]()
-        for each in found:
-            if offered.get(each.name, each) != each:
+        for match in matches:
+            if offered.get(match.name, match) != match:
                 continue  # a mixin offers another tool with the same name
-            self.record(ToolFound(each.name))
-            lines.append(f"{each.name}: {each.description}")
+            self.record(ToolFound(match.name))
+            lines.append(f"{match.name}: {match.description}")
         if not lines:
             raise ToolError("No matching tool. Search again with different or fewer words.")
         return "\n".join(lines)
 
 
 class FoundTools(Fold):
-    """The `names` of the tools that searches have found, without duplicates, in order."""
+    """The `names` of the tools that searches have returned, without duplicates, in order."""
 
     names: tuple[str, ...] = ()
 

@@ -6,8 +6,8 @@ Copy with: common/processes.py, tools.py and their imports.
     shell = Shell("/app", command=["docker", "exec", "-i", "box", "bash"])
     agent = Agent(llm=..., tools=shell.tools)
 
-A Shell is not a security boundary. Protection against harmful commands requires a container, which
-`command` leads into, or a user account without privileges. This module keeps an agent from hanging,
+A Shell is not a security boundary. Protection against harmful commands requires an unprivileged
+user account, or a container, selected with `command`. This module prevents an agent from hanging,
 from exhausting memory, and from reading your keys accidentally.
 """
 
@@ -32,19 +32,19 @@ from ..errors import ToolError
 from ..tools import Tool, tool
 from ..waiting import call_function, wait_for
 
-HALF = 15_000  # bytes kept of the beginning of the output, and of the end
+HALF = 15_000  # bytes of output retained at the beginning, and at the end
 MAX_TIMEOUT = 3600.0  # maximum timeout of a command, in seconds
-FIRST_LOOK = 0.2  # seconds until a command that cannot start has reported the error
-MAX_BACKGROUND = 16  # commands in the background, with those whose end was not read
-PAUSE = 0.02  # seconds between pieces of up to 64 KB of a command in the background
+FIRST_LOOK = 0.2  # seconds for a background command to report an immediate failure
+MAX_BACKGROUND = 16  # background commands, including ended commands with unread output
+PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output
 DRAIN_SECONDS = 2.0  # for reading the rest of the pipe after a command has ended
 
-# The standard input of the shell: a command within a script. A watchdog, which is not a child of
-# the shell, kills the process group at the end of the input: when this program closes the input or
-# is killed, also in a container. The final folder is printed between two marks, in one write, and
-# without a trace, because `set -x` may be active. A command that prints its traps prints no mark,
-# because the trap contains "" in each mark. The braces form a single command: the shell has read
-# the complete script before it changes its input.
+# The standard input of the shell: a script that contains the command. A watchdog, which is not a
+# child of the shell, kills the process group at the end of the input: when this program closes the
+# input or is killed, also in a container. The final directory is printed between two marks, in one
+# write, and without tracing, because `set -x` may be active. A command that prints its traps does
+# not print a mark, because the trap contains "" within both marks. The braces form a compound
+# command: the shell reads the complete script before redirecting its input.
 SCRIPT = """{{
 exec 3<&0 8>&1 </dev/null
 ( (read -r _ <&3; kill -9 0) >/dev/null 2>&1 8>&- & )
@@ -55,7 +55,7 @@ eval {command}
 }}
 """
 
-PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # no ; | & $ ( ) < > and no second line
+PLAIN_COMMAND = re.compile(r"[\w ./,:=@+~*?'\"\[\]-]+")  # without ; | & $ ( ) < > and line ends
 SECRET_NAME = re.compile(
     "(?i)KEY|TOKEN|SECRET|PASS|_PWD|PW$|CREDENTIAL|AUTH|PRIVATE|COOKIE|CONNECTION_STRING|BEARER|"
     "JWT|WEBHOOK|DSN|SIGNING|ENCRYPT|LICENSE|OTP|MNEMONIC|SESSION_ID|KUBECONFIG|NETRC|"
@@ -70,32 +70,34 @@ SECRET_VALUE = re.compile(
 
 
 class Shell:
-    """A shell that starts in a folder and remains in the folder that a command changed to.
+    """A shell with a persistent working directory.
 
-    It is not a security boundary: a command has the rights of your user, including files outside of
-    the folder, the network, and (from /proc, on Linux) the environment of the program itself. With
-    a `command` that leads into a container, the container is the boundary.
+    A shell is not a security boundary: commands have the privileges of your user account, including
+    files outside of the directory, the network, and (from /proc, on Linux) the environment of the
+    program itself. If `command` starts the shell in a container, the container is the boundary.
 
-    root: the initial folder. A change to a folder outside of `root` is not kept for the next
-        command.
-    command: the shell and the programs that lead to it, such as ["docker", "exec", "-i", name,
-        "bash"], or bwrap, podman, ssh. Standard input must reach the shell (`-i`): it carries the
-        commands, and its end kills the remaining processes. `root` is then a folder in the
-        container, and `env` applies to this command only: docker exec has -e for its own variables.
-        None selects the bash or sh of this machine.
+    root: the initial working directory. After a command has changed to a directory outside of
+        `root`, the next command starts in the previous working directory again.
+    command: the shell, preceded by the programs that start it, such as ["docker", "exec", "-i",
+        name, "bash"], or bwrap, podman, ssh. Standard input must be forwarded to the shell (`-i`):
+        it transmits the commands, and its end kills the remaining processes. `root` is then a
+        directory in the container, and `env` applies to this command only: use docker exec -e for
+        variables in the container. None selects the bash or sh of this machine.
     allow: permitted commands; None permits everything. A command of plain words must match a
         pattern completely (*, ?, [abc]): "pwd", "ls *", "wc *". A command with other characters,
         such as ; | & $ ( ) < > or a second line, must be listed exactly. Patterns are not a
-        sandbox: they select a program, with everything that its options can do. "sort *" (-o) and
-        "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" run any
+        sandbox: a pattern permits a program with all capabilities of its options. "sort *" (-o) and
+        "git log *" (--output) write any file; "rg *" (--pre), "find *" and "python *" execute any
         program. Use * only for programs that can do nothing but read and print.
-    env: additional variables. The others are inherited from this program, except probable secrets.
+    env: additional environment variables. Other variables are inherited from this program, except
+        probable secrets.
     on_output: receives output immediately, piece by piece, in a thread. Output of background
         commands is not passed.
 
-    The current folder is stored in the Shell: agents that work in parallel need one Shell each.
-    Background commands end with the event loop (`asyncio.run`, `run_sync`), with `close()`, and
-    after an hour. If this program is killed, the processes that it has started are killed, too.
+    Agents that work concurrently require separate Shells, because a Shell stores its working
+    directory. Background commands end with the event loop (`asyncio.run`, `run_sync`), with
+    `close()`, and after an hour. If this program is killed, the processes started by its commands
+    are killed, too.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Shell:
         self.root = Path("/", root)
         if not command:
             self.root = Path(root).resolve()
-            os.listdir(self.root)  # raises now if it is no folder
+            os.listdir(self.root)  # fails early if the root is not a directory
         self.cwd = self.root
         self.command = command
         self.allow = allow
@@ -122,22 +124,22 @@ class Shell:
 
     @property
     def tools(self) -> list[Tool]:
-        """Return the tools of this shell. `[shell.bash]` offers only the main tool."""
+        """Return all tools of this shell. `[shell.bash]` offers only the main tool."""
         return [self.bash, self.bash_output, self.bash_kill]
 
     @tool(parallel=False)
     async def bash(self, command: str, timeout: float = 120.0, background: bool = False) -> str:
-        """Run a shell command and return its output. There is no input: use options like -y.
+        """Run a shell command and return its output. Standard input is empty: use options like -y.
 
-        The next command starts in the folder where this command ended. Variables are not kept, and
-        processes left running are killed. Long output is truncated in the middle. This is not a
-        sandbox: a command acts on the real system, with the rights of the current user.
+        The working directory persists between commands; variables do not, and processes left
+        running are killed. Long output is truncated in the middle. Commands are not sandboxed: they
+        act on the real system, with the privileges of the current user.
 
         Args:
             command: The command, as for bash -c.
             timeout: Number of seconds after which the command is killed.
-            background: Return immediately while the command runs, for an hour at most: for servers
-                and long builds. `bash_output` returns the output.
+            background: Return immediately while the command continues, for an hour at most: for
+                servers and long builds. `bash_output` returns the output.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
@@ -166,11 +168,11 @@ class Shell:
 
     @tool(read_only=True)
     async def bash_output(self, id: str, wait: float = 0.0) -> str:
-        """Return new output of a background command, since the previous request.
+        """Return the output of a background command since the previous request.
 
         Args:
             id: The id returned by `bash`.
-            wait: Number of seconds to wait for the end of the command, instead of repeated
+            wait: Number of seconds to wait for the end of the command, instead of repeating
                 requests.
         """
         task, output = self._find(id)
@@ -186,7 +188,7 @@ class Shell:
 
     @tool
     async def bash_kill(self, id: str) -> str:
-        """Kill a background command, and return its new output.
+        """Kill a background command, and return its remaining output.
 
         Args:
             id: The id returned by `bash`.
@@ -196,32 +198,36 @@ class Shell:
         return await self.bash_output(id, 2 * DRAIN_SECONDS)
 
     def close(self) -> None:
-        """Kill the background commands."""
+        """Kill all background commands."""
         for task, _ in self.background.values():
             task.cancel()
 
     def _find(self, id: str) -> Running:
         """Return a background command. Raises ToolError if the id is unknown."""
         if id not in self.background:
-            raise ToolError(f"There is no {id!r:.80} in the background, or its end was read.")
+            raise ToolError(
+                f"Unknown id {id!r:.80}: not a background command, or its end was already returned."
+            )
         return self.background[id]
 
     def check(self, command: str) -> None:
         """Raise ToolError unless the patterns permit a command."""
         if "\0" in command:
-            raise ToolError("Not run: a shell would leave out the NUL.")
+            raise ToolError("Not run: the command contains a NUL, which a shell would omit.")
         if self.allow is None or command in self.allow:
             return
         if PLAIN_COMMAND.fullmatch(command):
             for pattern in self.allow:
                 if fnmatchcase(command, pattern):
                     return
-        raise ToolError(f"Not run: allowed are only {[*self.allow]}, a * being plain words.")
+        raise ToolError(
+            f"Not run: the command must match one of {[*self.allow]}; * matches plain words only."
+        )
 
     async def _run(self, command: str, timeout: float, output: Output) -> int | None:
         """Run a command; return its exit code, or None after a timeout.
 
-        Processes that it leaves running are killed.
+        Processes that the command leaves running are killed.
         """
         reading_end, writing_end = os.pipe()
         reading = asyncio.ensure_future(call_function(output.read, reading_end))
@@ -237,14 +243,14 @@ class Shell:
             work = call_function(_feed, process, script)
             code = await wait_for(timeout, work, grace=1.0)
         except TimeoutError:
-            pass  # there is no exit code
+            pass  # `code` remains None
         except (OSError, ValueError) as error:
             raise ToolError(f"The command cannot be started: {error}") from error
         finally:
             if process:
                 kill_group(process.pid)
             with suppress(OSError), open(writing_end, "wb") as pipe:
-                pipe.write(2 * output.mark)  # the end: there is no folder between them
+                pipe.write(2 * output.mark)  # the end, without a directory between the marks
             await wait_for(DRAIN_SECONDS, reading, grace=0)
         return code
 
@@ -271,10 +277,10 @@ def clean_environment() -> dict[str, str]:
 
 
 class Output:
-    """The output of a command: the beginning and the end, if it is long.
+    """The output of a command, truncated in the middle.
 
-    mark: surrounds the name of the folder where the command ended.
-    folder: the name of this folder, or "" if the command was killed.
+    mark: delimits the final working directory in the output.
+    folder: the final working directory, or "" if the command was killed.
     """
 
     def __init__(self, tell: Callable[[str], None] | None = None, pause: float = 0) -> None:
@@ -283,18 +289,18 @@ class Output:
         self.mark = f":{secrets.token_hex(16)}".encode()
         self.folder = ""
         self.data = bytearray()
-        self.left_out = 0  # bytes, from the middle of the data
-        self.lock = Lock()  # for both: one thread reads, another takes
+        self.left_out = 0  # bytes omitted from the middle of the data
+        self.lock = Lock()  # for data and left_out, used by the reading thread and by `take`
 
     def read(self, pipe: int) -> None:
         """Read a pipe until two consecutive marks.
 
-        The end of the pipe is irrelevant: a process that escaped may keep the pipe open.
+        Does not wait for the end of the pipe, which an escaped process may keep open.
         """
         ended = False
         with open(pipe, "rb", buffering=0) as stream:
             while not ended:
-                time.sleep(self.pause)  # the pipe fills meanwhile, and holds the command back
+                time.sleep(self.pause)  # a full pipe blocks the command meanwhile
                 piece = stream.read(1 << 16)
                 if self.tell:
                     self.tell(piece.partition(self.mark)[0].decode(errors="replace"))
@@ -315,18 +321,18 @@ class Output:
         note = b""
         with self.lock:
             if self.left_out:
-                note = f"\n[... {self.left_out:,} bytes are left out ...]\n".encode()
+                note = f"\n[... {self.left_out:,} bytes omitted ...]\n".encode()
             text = self.data[:HALF] + note + self.data[HALF:]
             self.data.clear()
             self.left_out = 0
         return text.decode(errors="replace").rstrip()
 
 
-Running = tuple[asyncio.Task[int | None], Output]  # a command in the background
+Running = tuple[asyncio.Task[int | None], Output]  # a background command
 
 
 def describe_end(code: int | None, seconds: float) -> str:
-    """Describe an exit code for the model; 0 needs no description. None: a timeout."""
+    """Describe an exit code for the model: "" for 0, and a timeout for None."""
     if code is None:
         return f"\n[Killed: not finished after {seconds:g} seconds.]"
     if code < 0:
@@ -335,9 +341,9 @@ def describe_end(code: int | None, seconds: float) -> str:
 
 
 def _feed(process: subprocess.Popen[bytes], script: bytes) -> int:
-    """Send the script to a shell. Return the exit code after its end."""
-    with process:  # closes its input then
+    """Send the script to a shell, wait for its end, and return the exit code."""
+    with process:  # closes the standard input at the end
         if process.stdin:
-            with suppress(OSError):  # it does not read
+            with suppress(OSError):  # the shell may end without reading
                 process.stdin.write(script)
         return process.wait()

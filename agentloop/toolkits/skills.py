@@ -6,9 +6,10 @@ Copy with: the core.
 
     agent = MyAgent(llm=..., tools=[...], skills=discover_skills("skills"))
 
-A skill is a folder with a SKILL.md: front matter (name, description), then the instructions. Other
-files in it are read when they are needed. `allowed-tools` denies nothing here, as programs do not
-agree on what it means: a recipe, examples/recipes/skills.py, denies the other tools.
+A skill is a directory with a SKILL.md: front matter (name, description), then the instructions. The
+model reads additional files of a skill on demand. `allowed-tools` has no effect here, because its
+interpretation differs between programs; the recipe examples/recipes/skills.py denies the other
+tools.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from ..tools import Tool
 from ..waiting import call_function
 
 SKILL = (
-    "Read the instructions for one kind of task. Before you begin a task that fits one of these, "
-    "read its instructions; the paths of files in them are relative to their own folder:"
+    "Read the instructions for one kind of task. Before you begin a task that matches a skill, "
+    "read its instructions. Paths in the instructions are relative to the skill's folder:"
 )
 
-# Front matter, with the part of YAML that such files use: quoted values, lists, values of several
-# lines.
+# Front matter, in the subset of YAML that is common in skills: quoted values, lists, multi-line
+# values.
 HEAD = re.compile(r"(?ms)---\n(.*?)^---$")
-# A key, and its value with the indented lines, the lines of a list and the empty ones below it.
+# A key, and its value: the rest of the line, and the indented, list or empty lines that follow.
 FIELD = re.compile(r"(?m)^([\w-]+) *:(?: *[>|][+-]?$)?(.*(?:\n[ \t-].*|\n$)*)")
 
 
 @dataclass(frozen=True)
 class Skill:
-    """Instructions for one kind of task: a folder with a SKILL.md.
+    """Instructions for one kind of task: a directory with a SKILL.md.
 
     fields: the complete front matter.
     """
@@ -50,34 +51,34 @@ class Skill:
 
 
 def discover_skills(folder: str | Path) -> list[Skill]:
-    """Read the skills in a folder: every subfolder with a SKILL.md is a skill.
+    """Read the skills in a directory: every subdirectory with a SKILL.md is a skill.
 
     Raises ValueError with the file, the key and the remedy.
     """
-    found = dict[str, Skill]()
+    skills = dict[str, Skill]()
     for path, head, _ in read_folder(folder, "*/SKILL.md", "name", "description"):
         name = head["name"]
-        if name in found:
-            raise ValueError(f"{path}: {found[name].folder} has the name {name!r} too: rename one")
-        found[name] = Skill(name, head["description"], path.parent, head)
-    return [*found.values()]
+        if name in skills:
+            raise ValueError(f"{path}: {skills[name].folder} has the name {name!r} too: rename one")
+        skills[name] = Skill(name, head["description"], path.parent, head)
+    return [*skills.values()]
 
 
 def read_folder(
     folder: str | Path, pattern: str, *required: str
 ) -> Iterator[tuple[Path, dict[str, str], str]]:
-    """Read the matching files of a folder; yield the path, the fields and the remaining text.
+    """Read the matching files of a directory; yield the path, the fields and the remaining text.
 
-    Fields are `key: value` lines between two `---` at the beginning. Values of several lines are
-    joined into one line. Raises ValueError with the file, the key and the remedy if a required
-    field is missing, and FileNotFoundError if the folder does not exist.
+    Fields are `key: value` lines between two `---` at the beginning. Multi-line values are joined
+    into one line. Raises ValueError with the file, the key and the remedy if a required field is
+    missing, and FileNotFoundError if the directory does not exist.
     """
     for path in sorted(Path(folder).resolve(strict=True).glob(pattern)):
         if not (path.is_file() and path.resolve().parent == path.parent.resolve()):
             raise ValueError(f"{path}: not a regular file: a link must stay in its folder")
         head, text = "", path.read_text("utf-8-sig")
-        if found := HEAD.match(text):
-            head, text = found[1], text[found.end() :]
+        if match := HEAD.match(text):
+            head, text = match[1], text[match.end() :]
         fields = dict[str, str]()
         for key, value in FIELD.findall(head):
             fields[key] = " ".join(value.split()).strip("'\"")
@@ -88,7 +89,7 @@ def read_folder(
 
 
 class Skills(Loop):
-    """Offers skills: the model sees a list, loads instructions with `skill`, and reads their files.
+    """Offers the tool `skill`, which lists skills and returns their instructions and files.
 
     skills: the result of `discover_skills`.
     """
@@ -101,7 +102,7 @@ class Skills(Loop):
 
 
 class SkillTool(Tool):
-    """The tool `skill`, which reads files in the folders of skills."""
+    """The tool `skill`, which reads files in the directories of skills."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         description = SKILL
@@ -123,11 +124,11 @@ class SkillTool(Tool):
 
 
 def find(folder: Path, path: str) -> Path:
-    """Return the path of a file, links resolved. Raises ToolError if the file does not exist."""
-    found = (folder / path).resolve()
-    if not (found.is_relative_to(folder.resolve()) and found.is_file()):
+    """Return the resolved path of a file. Raises ToolError unless the file exists in the folder."""
+    file = (folder / path).resolve()
+    if not (file.is_relative_to(folder.resolve()) and file.is_file()):
         raise ToolError(
-            f"{path!r:.200} is no file in {folder.name}. Paths are relative to that folder, and "
-            "links stay in it."
+            f"{path!r:.200} is not a file in {folder.name}. Paths are relative to this folder, and "
+            "links must stay inside."
         )
-    return found
+    return file

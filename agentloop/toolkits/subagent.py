@@ -1,15 +1,16 @@
-"""Sub-agents as tools: each has a log of its own, and its usage is counted immediately.
+"""Sub-agents as tools: a separate log per sub-agent, and immediate accounting of its usage.
 
 Copy with: the core, common/subagents.py.
 
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and name the source.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
-Each call runs a fork of the sub-agent with an empty log, so calls run in parallel. Each request of
-a sub-agent passes through its parent's `call_model`, so the parent's limits apply. Afterwards the
-parent records a `SideRequest` with the number of tool calls in the reply. Cancelling a parent
-cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent if its own class
-includes them. Only the sub-agent's own `approval_callback` can answer their approval requests.
+Every call runs a fork of the sub-agent with an empty log, so that calls can run concurrently. A
+sub-agent's requests pass through its parent's `call_model`, so the parent's limits apply. After
+every request, the parent records a `SideRequest` with the number of tool calls in the reply.
+Cancelling a parent cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent
+only if its own class includes the mixins. Only the sub-agent's own `approval_callback` can answer
+the approval requests of a sub-agent.
 
     class Boss(SubAgents, Agent):      # defaults without `SubAgents`: 4 at a time, 3 levels
         sub_agents_at_once = 8
@@ -40,7 +41,7 @@ Call = Annotated[ToolCall, Depends(current_call)]
 
 
 def as_tool(agent: Loop, name: str, description: str) -> Tool:
-    """Make a tool that runs a fork of an agent on a prompt and returns the answer."""
+    """Return a tool that runs a fork of an agent on a prompt and returns the answer."""
 
     async def ask(prompt: str, parent: Parent, call: Call) -> str:
         return await run_sub_agent(agent, prompt, name, parent, call)
@@ -49,11 +50,11 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
 
 
 class SubAgents(Loop):
-    """Limits the number of sub-agents. Agents without this mixin have its defaults.
+    """Limits the number of sub-agents. The defaults also apply to agents without this mixin.
 
-    sub_agents_at_once: number of sub-agents of this agent that may run in parallel.
-    sub_agents_deep: number of levels of sub-agents, counted from the root agent. Only the root
-        agent's setting applies.
+    sub_agents_at_once: maximum number of sub-agents of this agent that run concurrently.
+    sub_agents_deep: maximum number of levels of sub-agents, counted from the root agent. Only the
+        root agent's setting applies.
     """
 
     sub_agents_at_once: PositiveInt = 4
@@ -61,7 +62,7 @@ class SubAgents(Loop):
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
-    """Run a fork of `agent` on a prompt; return the answer. ToolError: there is none."""
+    """Run a fork of `agent` on a prompt; return the answer. Raises ToolError without an answer."""
     caps = parent if isinstance(parent, SubAgents) else SubAgents
     depth, deepest = 1, caps.sub_agents_deep
     if isinstance(parent, SubAgent):
@@ -99,12 +100,12 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-# Enforces `sub_agents_at_once`: by `id(parent)`, while a sub-agent of that parent runs or waits.
+# Enforces `sub_agents_at_once`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
 _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(Loop):
-    """Sends each request through the parent's `call_model`, and records the request there.
+    """Sends requests through the parent's `call_model`, and records their usage in the parent.
 
     parent: the agent whose tool runs this sub-agent.
     depth: number of agents above this one.
@@ -127,7 +128,7 @@ _classes = dict[type[Loop], type[SubAgent]]()  # by the class of the agent
 
 
 def sub_agent_class(cls: type[Loop]) -> type[SubAgent]:
-    """Return the class with `SubAgent` before its base `Loop`, so that all requests pass it."""
+    """Return a subclass with `SubAgent` before the base `Loop`, to intercept all requests."""
     if cls not in _classes:
         bases = (SubAgent,) if cls is Loop else (cls, SubAgent)
         _classes[cls] = cast(type[SubAgent], type(cls.__name__, bases, {}))
@@ -136,7 +137,7 @@ def sub_agent_class(cls: type[Loop]) -> type[SubAgent]:
 
 @dataclass(frozen=True)
 class Answering:
-    """A model for a single request, answered by a function."""
+    """A model for a single request, whose reply is the result of a function."""
 
     model: str
     answer: Callable[[], Awaitable[AssistantMessage]]

@@ -1,10 +1,10 @@
-"""A to-do list for long tasks: open items are shown again to a model that forgets them.
+"""A to-do list for long tasks, with reminders if the model neglects open items.
 
 Copy with: the core.
 
     class MyAgent(Todo, Agent): ...
 
-The list is the newest result of the tool `todos` in the log. It therefore survives a restart, a
+The list is the newest result of the tool `todos` in the log, and therefore survives a restart, a
 summary and a fork.
 """
 
@@ -32,7 +32,7 @@ class ToldOfOpenItems(Mark):
 
 @dataclass
 class Item:
-    """A task with a state."""
+    """A task and its state."""
 
     task: str
     state: Literal["open", "in_progress", "done", "dropped"]
@@ -40,9 +40,9 @@ class Item:
 
 @tool(ephemeral=1, parallel=False, read_only=True)
 def todos(items: list[Item]) -> str:
-    """Write the complete to-do list, including completed items. One item is in progress.
+    """Write the complete to-do list, including completed items. At most one item is in progress.
 
-    Use the list for tasks of three steps or more. Start with the list and update it after each
+    Use the list for tasks of three steps or more. Start with the list, and update it after every
     step.
     """
     in_progress = [item for item in items if item.state == "in_progress"]
@@ -52,10 +52,10 @@ def todos(items: list[Item]) -> str:
 
 
 class Todo(Loop):
-    """Offers the tool `todos`. Reminds the model once per run if it would end with open items.
+    """Offers the tool `todos`. Reminds the model once per run before it ends with open items.
 
-    todo_reminder: number of steps (tool calls) without an update of the list after which the model
-        is shown the open items.
+    todo_reminder: number of steps (tool calls) without an update of the list, after which a
+        reminder lists the open items.
     """
 
     todo_reminder: int = 10
@@ -72,8 +72,8 @@ class Todo(Loop):
     async def finish(self, result: Result) -> Result | None:
         answer = await super().finish(result)
         todo = self.fold(TodoList)
-        holds = todo.left and todo.is_of_this_run and not todo.told
-        if answer and holds and answer.stop_reason in ("completed", "done"):
+        must_remind = todo.left and todo.is_of_this_run and not todo.reminded
+        if answer and must_remind and answer.stop_reason in ("completed", "done"):
             self.record(ToldOfOpenItems())
             self.add_note(STILL_OPEN.format(todo.left))
             return None
@@ -84,22 +84,22 @@ class TodoList(Fold):
     """The newest list in a log: `agent.fold(TodoList).left`.
 
     left: the items that are open or in progress, one per line.
-    steps: number of calls that have ended since the list was written or a hidden message was added.
-    is_of_this_run: whether the list was written in the newest run. After an older run, the user may
-        have requested something different.
-    told: whether the model was reminded of open items in the newest run.
+    steps: number of completed calls since the list was written or a hidden message was added.
+    is_of_this_run: whether the list was written in the newest run. A list of a previous run may
+        belong to a different task.
+    reminded: whether the model was reminded of open items in the newest run.
     """
 
     left = ""
     steps = 0
     is_of_this_run = False
-    told = False
+    reminded = False
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, RunStart):
-            self.is_of_this_run = self.told = False
+            self.is_of_this_run = self.reminded = False
         elif isinstance(record, ToldOfOpenItems):
-            self.told = True
+            self.reminded = True
         elif isinstance(record, UserMessage) and record.hidden:
             self.steps = 0
         elif isinstance(record, ToolMessage) and record.tool_name == "todos":

@@ -1,14 +1,14 @@
 """A tool that reads web pages: web_fetch. `send` makes requests for other tools.
 
-Copy with: toolkits/environment.py, tools.py and what they name. Needs httpx.
+Copy with: toolkits/environment.py, tools.py and their imports. Requires httpx.
 
     agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
 
-The model chooses among the named hosts. Redirects are not followed, cookies not stored, proxies not
-used. A name is resolved once, and the request is sent to a checked address. Private addresses are
-rejected, unless the host itself is a private address, or a name of a private network ("localhost",
-"crm", "crm.internal"). The recipe examples/recipes/tools_from_a_config.py defines HTTP requests as
-tools in a JSON config.
+The model chooses among the listed hosts. Redirects are not followed, cookies are not stored, and
+proxies are not used. A host name is resolved once, and the request is sent to the validated
+address. Private addresses are rejected, unless the host itself is a private address, or a name of a
+private network ("localhost", "crm", "crm.internal"). The recipe
+examples/recipes/tools_from_a_config.py defines HTTP requests as tools in a JSON configuration.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from .environment import mask
 if TYPE_CHECKING:
     import httpx
 
-# Hosts that may have a private address: names without a dot or with a private suffix, and hosts
-# that are addresses.
+# Hosts that may have a private address: names without a dot or with a private suffix, and IP
+# addresses.
 PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
-# Python or the registries call these public. Azure serves its metadata at the first address.
-# 192.0.0.0/24 is for protocols, 192.88.99.0/24 for relays. In IPv6 only 2000::/3 is public,
-# without 6to4 (2002::/16), Teredo and other protocols (2001::/23), and documentation (3fff::/20).
+# Not public, although Python or the registries classify these networks as public. Azure serves its
+# metadata at the first address. 192.0.0.0/24 is reserved for protocols, 192.88.99.0/24 for relays.
+# In IPv6 only 2000::/3 is public, excluding 6to4 (2002::/16), Teredo and other protocols
+# (2001::/23), and documentation (3fff::/20).
 NOT_PUBLIC = """
     168.63.129.16/32 192.0.0.0/24 192.88.99.0/24
     ::/3 2001::/23 2002::/16 3fff::/20 4000::/2 8000::/1"""
 MAX_BYTES = 1_000_000  # maximum size of a response
-# Supported encodings of a response. Some other codecs of Python take quadratic time ("punycode":
-# half a minute), and some are not for text ("zip").
+# Supported character encodings. Some other codecs of Python take quadratic time ("punycode": half a
+# minute), and some do not decode text ("zip").
 CHARSETS = re.compile(
     r"utf-(8|16|16-le|16-be)|iso8859-\d+|cp125\d|koi8-[ru]|shift_jis|euc_(jp|kr)|"
     "gb(k|2312|18030)|big5"
@@ -49,7 +50,7 @@ CHARSETS = re.compile(
 
 
 def web_fetch(allow: Sequence[str]) -> Tool:
-    """Return a tool that fetches pages of these hosts: "docs.python.org", "localhost:8000"."""
+    """Return a tool that fetches pages of the hosts: ["docs.python.org", "localhost:8000"]."""
     import httpx
 
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
@@ -70,9 +71,9 @@ def web_fetch(allow: Sequence[str]) -> Tool:
 
 
 async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
-    """Make a request. Return the status and the body as text, with secrets hidden.
+    """Send a request. Return the status and the body as text, with secrets hidden.
 
-    Raises ToolError with the same text for an error status, or with the reason if there is no
+    Raises ToolError with the same text for an error status, or with the reason for a missing
     response. Redirects are not followed. Only the `timeout` of the tool limits the duration.
     """
     import httpx
@@ -91,24 +92,24 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
 
 
 async def use_checked_address(request: httpx.Request, host: str) -> None:
-    """Resolve a host, check its addresses, and send the request to the first address.
+    """Resolve a host, validate its addresses, and direct the request to the first address.
 
-    The name is not resolved again, because the result could differ.
+    The name must not be resolved again, because the second result could differ.
     """
-    found = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
-    addresses = [str(each[4][0]) for each in found]
+    resolved = await call_function(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    addresses = [str(sockaddr[0]) for *_, sockaddr in resolved]
     if not PRIVATE_NAME.fullmatch(host):
         for address in addresses:
             if not is_public(address):
                 raise PermissionError(f"the private address {address} is not allowed")
     request.extensions["sni_hostname"] = host
-    request.url = request.url.copy_with(host=addresses[0])  # the Host header keeps the name
+    request.url = request.url.copy_with(host=addresses[0])  # the Host header still has the name
 
 
 async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
     """Send a request over a separate connection. Return the response and its body.
 
-    Reading stops shortly after MAX_BYTES of the body.
+    Stops reading the body shortly after MAX_BYTES.
     """
     import httpx
 
@@ -126,7 +127,7 @@ async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
 
 
 def describe(response: httpx.Response, body: bytes) -> str:
-    """Return the status and the body as text: the words of a web page, the size of an image."""
+    """Return the status and the body as text: a web page without markup, the size of an image."""
     headers = response.headers
     kind = headers.get("content-encoding") or headers.get("content-type", "text")
     text = body[:MAX_BYTES].decode(charset_of(response), "replace")
@@ -141,13 +142,13 @@ def describe(response: httpx.Response, body: bytes) -> str:
 
 
 def charset_of(response: httpx.Response) -> str:
-    """Return the encoding of a response, or "utf-8" unless it is among CHARSETS."""
+    """Return the encoding of a response if it matches CHARSETS, otherwise "utf-8"."""
     name = codecs.lookup(response.encoding or "utf-8").name
     return name if CHARSETS.fullmatch(name) else "utf-8"
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is publicly reachable."""
+    """Return whether an IP address is publicly reachable."""
     ip = ip_address(address)
     if any(ip in ip_network(net) for net in NOT_PUBLIC.split()):
         return False
@@ -155,7 +156,7 @@ def is_public(address: str) -> bool:
 
 
 def text_of_page(page: str) -> str:
-    """Return the words of a web page, one paragraph per line."""
+    """Return the text of a web page without markup, one paragraph per line."""
     # An unclosed element extends to the end of the page, so that matching takes linear time.
     page = re.sub(r"(?is)<(script|style|svg)\b.*?(</\1\s*>|\Z)|<!--.*?(-->|\Z)", "", page)
     page = re.sub(r"(?i)</?(?:a|b|code|em|i|span|strong)\b[^<>]*>", "", page)

@@ -259,7 +259,7 @@ async def test_a_server_that_dies_in_a_call_leaves_open_what_the_call_did(hostil
 async def test_tools_say_so_if_their_server_was_closed(hostile):
     async with hostile("good") as server:
         assert server.tools
-    assert "it was closed" in (await result_of(server, "texts")).text
+    assert "was closed" in (await result_of(server, "texts")).text
 
 
 async def test_a_server_that_has_died_is_noticed_before_the_next_call(hostile):

@@ -183,7 +183,7 @@ class TestShell:
         output = await sh.bash("echo start; yes | head -c 50000000; echo end")
         assert output.startswith("start\ny")
         assert output.endswith("y\nend")
-        assert "bytes are left out" in output
+        assert "bytes omitted" in output
         assert len(output) < 2 * module.HALF + 100
 
     @pytest.mark.parametrize("first", ["", "trap '' TERM HUP; "])
@@ -347,7 +347,7 @@ class TestBackground:
         assert await agent.query("go") == "done"
         results = [m.text for m in agent.messages if type(m).__name__ == "ToolMessage"]
         assert results[1:3] == ["stop", "stopped\n[It has ended.]"]
-        assert "or its end was read" in results[3]
+        assert "its end was already returned" in results[3]
 
     async def test_what_is_new_is_returned_once_and_the_end_with_its_exit_code(self, sh):
         id = await start(
@@ -359,7 +359,7 @@ class TestBackground:
         assert await sh.bash_output(id) == "[Nothing new.]\n[It is still running.]"
         assert await sh.bash("touch go; pwd") == str(sh.root), "and other commands run meanwhile"
         assert await sh.bash_output(id, wait=60) == "two\n[Exit code 3.]"
-        assert "its end was read" in await refused(sh.bash_output(id))
+        assert "its end was already returned" in await refused(sh.bash_output(id))
 
     async def test_what_fails_at_once_is_read_at_once(self, sh, monkeypatch):
         monkeypatch.setattr(module, "FIRST_LOOK", 60)
@@ -373,7 +373,7 @@ class TestBackground:
         pid = int(await pid_in(sh))
         assert await sh.bash_kill(id) == "[Nothing new.]\n[Killed.]"
         assert await gone(pid)
-        assert "its end was read" in await refused(sh.bash_kill(id))
+        assert "its end was already returned" in await refused(sh.bash_kill(id))
 
     async def test_its_output_is_bounded(self, sh):
         id = await start(sh, f"{UNTIL.format('go')}; echo start; yes | head -c 50000000; echo end")
@@ -381,7 +381,7 @@ class TestBackground:
         text = await sh.bash_output(id, wait=60)
         assert text.startswith("start\ny")
         assert text.endswith("y\nend\n[It has ended.]")
-        assert "bytes are left out" in text
+        assert "bytes omitted" in text
         assert len(text) < 2 * module.HALF + 100
 
     async def test_it_is_checked_as_any_other(self, sh):
