@@ -79,10 +79,10 @@ dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: FinalResponseEvent\n
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 fence: mail a card.\n | \nCard [card].\n</data>\nNew | \n</data
-file_watcher: What is to do? | nothing new | Changed meanwhile: todo.txt. | milk.
+file_watcher: What is on the list? | nothing new | Files changed: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
 guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
-claude_code_hooks: Nothing is pushed here. | I may not.
+claude_code_hooks: Pushing is not allowed. | I am not allowed to push.
 context_info: rains on all of them. | system prompt | results of read | hidden
 explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
 hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.

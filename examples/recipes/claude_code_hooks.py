@@ -1,8 +1,8 @@
-"""Hooks from a settings file of Claude Code, and from a project's own only if a person trusts it.
+"""Hooks from settings files of Claude Code. Files of a project require confirmation by the user.
 
-One wants it for hooks that people have already: commands that read JSON and print it, listed by
-event. Such a file runs programs, so one that came with a project needs a yes to its very content.
-The form of the files, the JSON and the exit codes: code.claude.com/docs/en/hooks.
+Use the loader for existing hooks: commands that read and print JSON, listed by event. A settings
+file executes programs, so the user must confirm the exact content of a file from a project.
+File format, JSON and exit codes: code.claude.com/docs/en/hooks.
 """
 
 import asyncio
@@ -23,21 +23,22 @@ from agentloop import Agent, ScriptedModel, tool
 from agentloop.mixins.hooks import Hook, HookEvent, Hooks, fires_for
 from agentloop.models.scripted import call
 
-VERDICTS = {"allow": 1, "approve": 1, "ask": 2}  # any other word is a no, which is 3
-MAX_OUTPUT = 100_000  # bytes that a command may print; one that prints more is killed
+VERDICTS = {"allow": 1, "approve": 1, "ask": 2}  # any other word is a denial: 3
+MAX_OUTPUT = 100_000  # bytes of output, after which a command is killed
 TOOL_EVENTS = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
 
 
 def command(
     program: str | list[str], matcher: str = "", timeout: float = 10
 ) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """Make a hook's function of a command, which reads the data as JSON and prints its answer.
+    """Return a hook function for a command that reads the data as JSON and prints a JSON answer.
 
-    program: a list of arguments, or a line for the shell.
-    matcher: of the tool's name as Claude Code has it, or as it is here.
+    program: a list of arguments, or a shell command line.
+    matcher: a pattern for the tool's name in Claude Code or in agentloop.
 
-    Exit code 2 is a "deny" with the error output as its reason; another code but 0 is a failure, so
-    a gate denies. If your commands use CLAUDE_PROJECT_DIR, put it into the environment.
+    Exit code 2 is a "deny" whose reason is the error output. Any other nonzero exit code is a
+    failure, and a failing gate denies. If commands use CLAUDE_PROJECT_DIR, set this environment
+    variable.
     """
 
     def run(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -50,8 +51,8 @@ def command(
         text = done.stdout.strip()
         if text[:1] != "{" and data["hook_event_name"] in ("SessionStart", "UserPromptSubmit"):
             return {"additionalContext": text}
-        said = json.loads(text or "null")
-        return None if said is None else flatten(said)
+        answer = json.loads(text or "null")
+        return None if answer is None else flatten(answer)
 
     return run
 
@@ -59,7 +60,7 @@ def command(
 def run_bounded(
     program: str | list[str], data: bytes, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command on `data`. It is killed after `timeout` seconds, or after MAX_OUTPUT bytes."""
+    """Run a command on `data`; kill the process after `timeout` seconds or MAX_OUTPUT bytes."""
     with TemporaryFile() as file:
         file.write(data)
         file.seek(0)
@@ -84,74 +85,78 @@ def run_bounded(
 
 
 def names_of(data: dict[str, Any]) -> list[str]:
-    """Return a tool's name, and the one that it has in Claude Code: "bash" is "Bash" there.
+    """Return a tool's name and the equivalent in Claude Code: "Bash" for "bash".
 
-    "web_fetch" is "WebFetch", and "memory__create" of a server is "mcp__memory__create".
+    Further examples: "WebFetch" for "web_fetch", "mcp__memory__create" for "memory__create" of an
+    MCP server.
     """
     name = data["tool_name"]
     names = [name, name.title().replace("_", "")]
     return [*names, f"mcp__{name}"] if "__" in name else names
 
 
-def flatten(said: dict[str, Any]) -> dict[str, Any]:
-    """Return what a command printed in the four keys of `Hook`. The strictest verdict counts."""
-    found = dict[str, Any]()
+def flatten(output: dict[str, Any]) -> dict[str, Any]:
+    """Convert the output of a command to the four keys of `Hook`. The strictest verdict counts."""
+    flat = dict[str, Any]()
     strictest = 0
-    for part in (said, said.get("hookSpecificOutput") or {}):
+    for part in (output, output.get("hookSpecificOutput") or {}):
         words = [part[key] for key in ("decision", "permissionDecision") if part.get(key)]
         if not part.get("continue", True):
             words.append("deny")
         verdict = max((VERDICTS.get(word, 3) for word in words), default=0)
         if verdict > strictest:
             strictest = verdict
-            found["decision"] = ("", "allow", "ask", "deny")[verdict]
-            reasons = part.get("permissionDecisionReason"), part.get("reason"), said.get("reason")
-            found["reason"] = next(filter(None, reasons), "")
+            flat["decision"] = ("", "allow", "ask", "deny")[verdict]
+            reasons = part.get("permissionDecisionReason"), part.get("reason"), output.get("reason")
+            flat["reason"] = next(filter(None, reasons), "")
         for key in ("updatedInput", "additionalContext"):
             if part.get(key) is not None:
-                found[key] = part[key]
-    return found
+                flat[key] = part[key]
+    return flat
 
 
 def load_hooks(path: Path, trusted: Collection[str] | None = None) -> list[Hook]:
-    """Return the hooks in a file. One warning names the events that never come here.
+    """Return the hooks of a file. A warning names the events that agentloop does not support.
 
-    trusted: the hashes of the files that a person has said yes to; None takes any file.
+    trusted: hashes of the files that the user has confirmed; None accepts any file. Raises
+    PermissionError for other files, and ValueError for an invalid file.
     """
     digest = sha256(data := path.read_bytes()).hexdigest()
     if trusted is not None and digest not in trusted:
-        raise PermissionError(f"{path} runs commands: ask a person, then trust its hash {digest}")
-    hooks, never = list[Hook](), list[str]()
+        raise PermissionError(
+            f"{path} runs commands: have it confirmed, then trust its hash {digest}"
+        )
+    hooks, unsupported = list[Hook](), list[str]()
     try:
         for event, groups in json.loads(data)["hooks"].items():
             if event not in get_args(HookEvent):
-                never.append(event)
+                unsupported.append(event)
                 continue
             for group in groups:
-                for each in group["hooks"]:
-                    program = each["command"]
-                    if "args" in each:
-                        program = [program, *each["args"]]
-                    matcher, timeout = group.get("matcher", ""), each.get("timeout", 10.0)
+                for hook in group["hooks"]:
+                    program = hook["command"]
+                    if "args" in hook:
+                        program = [program, *hook["args"]]
+                    matcher, timeout = group.get("matcher", ""), hook.get("timeout", 10.0)
                     of_tools = event in TOOL_EVENTS
                     run = command(program, matcher if of_tools else "", timeout)
                     hooks.append(Hook(event, run, "" if of_tools else matcher, timeout))
     except Exception as error:
-        raise ValueError(f"{path} is broken: {error!r}") from error
-    if never:
-        logging.warning("%s has hooks at events that never come: %s", path, ", ".join(never))
+        raise ValueError(f"invalid hooks in {path}: {error!r}") from error
+    if unsupported:
+        logging.warning("%s has hooks for unsupported events: %s", path, ", ".join(unsupported))
     return hooks
 
 
 async def main() -> None:
-    print_no = 'print(\'{"decision": "deny", "reason": "Nothing is pushed here."}\')'
-    no = {"type": "command", "command": sys.executable, "args": ["-c", print_no]}
+    deny = 'print(\'{"decision": "deny", "reason": "Pushing is not allowed."}\')'
+    no = {"type": "command", "command": sys.executable, "args": ["-c", deny]}
     with TemporaryDirectory() as folder:
         path = Path(folder, "settings.json")
         path.write_text(json.dumps({"hooks": {"PreToolUse": [{"matcher": "Push", "hooks": [no]}]}}))
         hooks = load_hooks(path)
     push = tool("Push", name="push")(lambda: "pushed")
-    llm = ScriptedModel(call("push"), "I may not.")
+    llm = ScriptedModel(call("push"), "I am not allowed to push.")
     developer = type("Developer", (Hooks, Agent), {})(llm=llm, tools=[push], hooks=hooks)
     await developer.run("Push it.")
     print(*[message.text for message in developer.messages if message.text], sep="\n")

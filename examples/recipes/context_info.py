@@ -16,21 +16,21 @@ from agentloop.toolkits.recall import hidden
 
 async def context_info(agent: Loop) -> dict[str, int]:
     """Count the tokens of the next request by kind. "hidden": log content omitted from it."""
-    shown = await agent.context()
+    messages = await agent.context()
     sizes = Counter({"system prompt": 0, "tools": tool_tokens(agent.toolset())})
-    for message in shown:
+    for message in messages:
         size = message_tokens(message)
         if isinstance(message, AssistantMessage):
-            said = count_tokens(message.text) if message.tool_calls else size
-            sizes["replies"] += said
-            sizes["calls"] += size - said
+            text_size = count_tokens(message.text) if message.tool_calls else size
+            sizes["replies"] += text_size
+            sizes["calls"] += size - text_size
         elif isinstance(message, ToolMessage):
             sizes[f"results of {message.tool_name}"] += size
         elif isinstance(message, UserMessage):
             sizes[message.origin] += size
         else:
             sizes["system prompt"] += size
-    sizes["hidden"] = sum(map(count_tokens, hidden(agent.log, shown)))
+    sizes["hidden"] = sum(map(count_tokens, hidden(agent.log, messages)))
     return sizes
 
 

@@ -1,13 +1,13 @@
-"""The size of a model's context window, as its server says it.
+"""The size of a model's context window, as reported by the server.
 
-One wants it for servers of one's own: the window is what they were started with, whatever the model
-could do, and Ollama cuts off what is longer without a word. vLLM, SGLang, llama.cpp, Ollama, LM
-Studio, OpenRouter, Groq, Mistral and Together say it; OpenAI does not.
+Use the request for self-hosted servers: the window is a start option of the server, regardless of
+the model's maximum, and Ollama silently truncates longer requests. vLLM, SGLang, llama.cpp, Ollama,
+LM Studio, OpenRouter, Groq, Mistral and Together report the window; OpenAI does not.
 
     window = await server_window(llm.base_url, llm.model, llm.headers())
     agent = Agent(llm=llm, compaction=CompactionConfig(context_window=window))
 
-Ollama says it of models that are loaded: ask it something first.
+Ollama reports the window of loaded models only: send a first request before.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ NAMES = (
 
 
 def read_window(data: Any, model: str) -> int | None:
-    """Return the window in what a server says of its models, or of its only one."""
+    """Return a model's window from the server's list of models, or the window of the only model."""
     models = data
     if isinstance(data, dict):
         models = data.get("data") or data.get("models") or [data]
-    for each in models:
-        if model in (each.get("id", model), each.get("name"), each.get("model")):
-            settings = each.get("default_generation_settings") or {}
+    for info in models:
+        if model in (info.get("id", model), info.get("name"), info.get("model")):
+            settings = info.get("default_generation_settings") or {}
             for name in NAMES:
-                if each.get(name) or settings.get(name):
-                    return int(each.get(name) or settings[name])
+                if info.get(name) or settings.get(name):
+                    return int(info.get(name) or settings[name])
     return None
 
 
 async def server_window(
     url: str, model: str, headers: Mapping[str, str] | None = None, **client: Any
 ) -> int | None:
-    """Ask the server at a base URL; None if it does not say, or is not there."""
+    """Request the window from the server at a base URL; None if unreachable or not reported."""
     root = url.removesuffix("/v1")
     async with httpx.AsyncClient(headers=headers, timeout=5, **client) as http:
         for path in PATHS:

@@ -1,11 +1,11 @@
-"""The bodies of a model's requests and answers, as they went, in files.
+"""Request and response bodies of a model, saved unchanged to files.
 
-One wants it to see what a server was really sent and what it really said, to report a bug of it, or
-to keep a stream for a test. The model hides its key in them. Only the owner can read the files.
+Use the files to inspect the actual traffic with a server, to report a server's bug, or to record a
+stream for a test. The model masks its API key in the bodies. Only the owner can read the files.
 
     llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))
 
-They are 0001-request.json, 0001-response.json (.sse if it was a stream), and so on.
+File names are 0001-request.json, 0001-response.json (.sse for a stream), and so on.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from agentloop import Agent, ChatOpenAI
 
 
 def dump_to(folder: str | Path) -> Callable[[str, str], None]:
-    """Make a function for the `dump=` of a model, which writes each body into a file."""
+    """Return a function for the setting `dump` of a model. The function saves bodies to files."""
     root = Path(folder)
 
     def dump(request: str, response: str) -> None:

@@ -1,8 +1,8 @@
-"""A run that goes on after its process has died, in one process, on SQLite.
+"""A run that continues after its process has died: one process, SQLite.
 
-One wants it for a run that takes long or costs much: the process may be killed at any moment, and
-the next one takes the run up at its last step. A reply that has come is not paid again. fleet.py is
-the same on many machines. It needs dbos.
+Use durable runs for long or expensive work: the process may be killed at any moment, and the next
+process resumes the run at the last step. Completed replies are not paid twice. fleet.py extends the
+idea to many machines. Requires dbos.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from agentloop.mixins.durable import Durable
 
 
 class MyAgent(Agent, Durable):
-    """Each model request is a step; each tool call is two."""
+    """A model request is one step in DBOS; a tool call is two steps."""
 
 
 @tool("Book a room")
@@ -29,7 +29,7 @@ async def answer(prompt: str) -> str:
 
 
 async def main():
-    for word in ("first", "again"):  # the same run once more: its steps are not run again
+    for word in ("first", "again"):  # the same run a second time: no step is repeated
         with SetWorkflowID("booking-1"):
             print(f"{word}: {await answer('I need a room.')}")
 
@@ -37,6 +37,6 @@ async def main():
 if __name__ == "__main__":
     where = "sqlite:///desk.sqlite"
     DBOS(config={"name": "desk", "system_database_url": where, "log_level": "ERROR"})
-    DBOS.launch()  # takes up the runs that were killed
+    DBOS.launch()  # resumes the runs that were killed
     asyncio.run(main())
     DBOS.destroy()

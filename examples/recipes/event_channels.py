@@ -1,9 +1,9 @@
 """Event channels over HTTP: server-sent events that a browser continues after a lost connection.
 
-One wants it between an agent and a web page. Each event's id is its number in channels.py, which is
-copied with this file. A browser's `EventSource` sends the last id when it reconnects, so it misses
-nothing across a lost connection or a restart of the server: a page that was disconnected in the
-middle of a run still shows "done". `uvicorn event_channels:app` serves it at localhost:8000.
+Use the endpoint between an agent and a web page; copy channels.py with this file. Event ids are the
+entry numbers of channels.py. A browser's `EventSource` sends the last id when reconnecting, and so
+misses nothing after a lost connection or a server restart: a page that was disconnected in the
+middle of a run still shows "done". `uvicorn event_channels:app` serves the page at localhost:8000.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ fetch("/runs", {method: "POST", body: JSON.stringify("How were sales?"),
 
 
 class Served(Channels, Session, Agent):
-    """An agent for one conversation; with `session="name"`, for longer than the server runs."""
+    """An agent for one conversation. With `session="name"` the conversation survives restarts."""
 
 
 @tool("Sales by month")
@@ -62,7 +62,7 @@ async def events(
 
 
 async def lines(channel: Channel, since: int) -> AsyncGenerator[bytes]:
-    """Yield the entries after a number, then new entries, until the client disconnects."""
+    """Yield the entries after number `since`, then new entries, until the client disconnects."""
     with closing(agent.follow(channel, since=since)) as entries:
         async for entry in entries:
             data = to_json(entry.item, fallback=repr)
@@ -73,7 +73,7 @@ async def main() -> None:
     before = lines("progress", since=-1)
     running = asyncio.create_task(run("How were sales?"))
     seen = -1
-    while seen < 3:  # then the connection is lost
+    while seen < 3:  # simulates a lost connection
         event = (await anext(before)).decode()
         seen = int(event.split()[1])
         print(event, end="")

@@ -1,8 +1,8 @@
-"""Which class of an agent handles what, and where it stands.
+"""The classes of an agent that override each seam, with their source positions.
 
-One wants this once an agent has several mixins. A mixin wraps a method of the classes at its right.
-So what an agent does in a seam is the methods of that name, from left to right: this names them,
-with the lines where they are.
+Use the listing when an agent combines several mixins. A mixin wraps the methods of the classes
+after it in the method resolution order. An agent's behavior at a seam therefore consists of the
+listed methods, in order.
 """
 
 from agentloop import Agent, AssistantMessage, Loop, Request, ScriptedModel, Session
@@ -11,8 +11,8 @@ SEAMS = ["run", "context", "toolset", "call_model", "call_tools", "call_tool", "
 
 
 def explain(agent: type[Loop]) -> None:
-    """Print the classes of an agent, and which of them handle each seam."""
-    print("From left to right:", *(cls.__name__ for cls in agent.__mro__))
+    """Print the classes of an agent, and the methods of every seam with file and line."""
+    print("Method resolution order:", *(cls.__name__ for cls in agent.__mro__))
     for seam in SEAMS:
         for cls in agent.__mro__:
             if method := vars(cls).get(seam):
@@ -22,7 +22,7 @@ def explain(agent: type[Loop]) -> None:
 
 class Loud(Loop):
     async def call_model(self, request: Request) -> AssistantMessage:
-        print("the model is asked")
+        print("calling the model")
         return await super().call_model(request)
 
 

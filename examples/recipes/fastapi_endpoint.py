@@ -1,8 +1,8 @@
 """A FastAPI endpoint: an agent's run as server-sent events.
 
-One wants it to put an agent behind HTTP. Each request runs a fork of one template, so requests run
-side by side; a client that goes away cancels its run. `uvicorn fastapi_endpoint:app` serves it;
-without a server, `python fastapi_endpoint.py` asks it once. For conversations: session_pool.py.
+Use the endpoint to offer an agent over HTTP. Requests run concurrently, in forks of one template. A
+client that disconnects cancels its run. `uvicorn fastapi_endpoint:app` starts a server; `python
+fastapi_endpoint.py` sends one request without a server. For conversations see session_pool.py.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from agentloop import Agent, ModelError, ScriptedModel, events
 
-TOLD = (events.TextDeltaEvent, events.StepStartEvent, events.FinalResponseEvent)
+PUBLIC = (events.TextDeltaEvent, events.StepStartEvent, events.FinalResponseEvent)
 TEMPLATE = Agent(llm=ScriptedModel(lambda messages, tools: f"You said: {messages[-1].text}"))
 app = FastAPI()
 
@@ -27,21 +27,21 @@ class Question(BaseModel):
 
 
 def template() -> Agent:
-    """The agent to fork; tests override it with `app.dependency_overrides`."""
+    """Return the agent to fork. Tests override this dependency in `app.dependency_overrides`."""
     return TEMPLATE
 
 
 async def lines(agent: Agent, prompt: str) -> AsyncIterator[bytes]:
-    """The events of a run that a client may see. What ends the generator cancels the run."""
+    """Yield the public events of a run. Closing the generator cancels the run."""
     async with agent.query_stream(prompt) as stream:
         try:
             async for event in stream:
-                if isinstance(event, TOLD):
+                if isinstance(event, PUBLIC):
                     name = type(event).__name__.removesuffix("Event")
                     yield b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(event))
-            if end := stream.result:  # the Result; an `output_type` makes its value
+            if end := stream.result:  # `value` is set if the agent has an `output_type`
                 yield b"event: Result\ndata: %s\n\n" % to_json([end.stop_reason, end.value])
-        except ModelError as error:  # status 200 is sent already
+        except ModelError as error:  # too late for another status: 200 was sent
             yield b"event: Error\ndata: %s\n\n" % to_json({"error": type(error).__name__})
 
 

@@ -1,7 +1,8 @@
-"""A file watcher: the model is told which files somebody else changes while it works.
+"""A file watcher: the model is notified about files that change during its work.
 
-One wants it where a person edits along. The note stands before the next request, whatever the agent
-is doing. Its own writes are told too; leave those out by their paths if that is too much.
+Use the watcher where a user edits the same files. The notification is part of the next request,
+regardless of the agent's current work. Writes of the agent are reported, too; exclude their paths
+if necessary.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from agentloop.models.scripted import call
 
 
 class Steered(MessageQueue, Agent):
-    """Takes messages while it runs."""
+    """Accepts messages during a run."""
 
 
 def times(folder: Path) -> dict[Path, int]:
@@ -26,20 +27,20 @@ async def watch(agent: MessageQueue, folder: Path, seconds: float = 1.0) -> None
         await asyncio.sleep(seconds)
         now = times(folder)
         if changed := sorted({path.name for path, _ in before.items() ^ now.items()}):
-            agent.send(f"Changed meanwhile: {', '.join(changed)}. Read them again.", hidden=True)
+            agent.send(f"Files changed: {', '.join(changed)}. Read them again.", hidden=True)
         before = now
 
 
 async def main(folder: Path) -> None:
     @tool("Look around for a while")
     async def look() -> str:
-        (folder / "todo.txt").write_text("buy milk")  # a person does this
+        (folder / "todo.txt").write_text("buy milk")  # simulates a user's edit
         await asyncio.sleep(0.2)
         return "nothing new"
 
     agent = Steered(llm=ScriptedModel(call("look"), "I see: milk."), tools=[look])
     watcher = asyncio.create_task(watch(agent, folder, 0.01))
-    await agent.query("What is to do?")
+    await agent.query("What is on the list?")
     watcher.cancel()
     print(*[message.text for message in agent.messages if message.text], sep="\n")
 
