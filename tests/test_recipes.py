@@ -81,14 +81,14 @@ fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 fence: mail a card.\n | \nCard [card].\n</data>\nNew | \n</data
 file_watcher: What is on the list? | nothing new | Files changed: todo.txt. | milk.
 from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
-guard_rails: Yes. I cannot help | Nothing is dropped here. | [card number]
+guard_rails: Yes. I cannot help | Dropping tables | [card number]
 claude_code_hooks: Pushing is not allowed. | I am not allowed to push.
 context_info: rains on all of them. | system prompt | results of read | hidden
 explain: MyAgent Loud Session Agent | Loud.call_model | Session.call_model | Hello.
-hooks: word: Fetched. | $ git fetch --quiet | run. Nothing is pushed here.
+hooks: answer: Fetched. | $ git fetch --quiet | run. Pushing is not allowed.
 intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
-killed: outcome is unknown | the ledger says so. | The ledger: paid 6\n
-llm_levels: Nothing divides by zero. | ['small', 'other', 'small']
+killed: outcome is unknown | according to the ledger. | The ledger: paid 6\n
+llm_levels: Division by zero | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I may only look. | Mended. | Available tools: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
@@ -422,7 +422,7 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
     dropping = clerk([hidden, call("sql", query="select 1")], "Done.", tools=[sql])
     await dropping.query("Drop it")
     assert ran == ["select 1"]
-    assert seen(dropping.llm)[-2].endswith("did not run. Nothing is dropped here.")
+    assert seen(dropping.llm)[-2].endswith("did not run. Dropping tables is not allowed.")
 
     leak, safe, told = f"It is {CARD}.", "She has one.", "It is [card number]."
     done, short = {"require_done_tool": True}, {"max_iterations": 1}

@@ -1,11 +1,12 @@
-"""A fleet: runs that survive their process, on many machines, with limits for each model.
+"""A fleet: runs that survive their process, on many machines, with limits per model.
 
-One wants it when runs take long, cost much, or are too many for one machine. This is the side of
-the workers: `python fleet.py work NAME` is one, which under the same NAME goes on with its runs;
-`python fleet.py lost NAME` gives the runs of a worker that never comes back to the others. All is
-in the database: SQLite, or with DATABASE_URL=postgresql+psycopg://... Postgres, for many machines.
-fleet_api.py is the front, and starts all of it. Without an argument, this is one run in one
-process. It needs dbos, and psycopg for Postgres.
+Use a fleet when runs are long, expensive, or too many for one machine. This file is the worker.
+`python fleet.py work NAME` starts a worker; after a restart with the same NAME the worker resumes
+its runs. `python fleet.py lost NAME` reassigns the runs of a permanently lost worker to the others.
+The database contains the entire state: SQLite by default; for many machines Postgres, with
+DATABASE_URL=postgresql+psycopg://... fleet_api.py is the HTTP API, and starts the complete fleet.
+Without arguments, this program executes a single run in one process. Requires dbos, and psycopg for
+Postgres.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from agentloop.waiting import cancel_and_wait
 Reply = TypeVar("Reply")
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
-QUEUES: dict[str, Any] = {  # of each model: runs at once, and how many start in how many seconds
+QUEUES: dict[str, Any] = {  # per model: concurrent runs, and starts per period (seconds)
     "small": {"global_concurrency": 200, "worker_concurrency": 20},
     "large": {"global_concurrency": 20, "limiter": {"limit": 60, "period": 60}},
 }
@@ -49,22 +50,22 @@ async def book(room: str) -> str:
 
 
 def think(messages: Sequence[Message], tools: object) -> ToolCall | str:
-    """Stand in for a model; keep nothing in mind, for it may be asked in another process."""
+    """Simulate a model. Keep no state, because the next request may come from another process."""
     seen = messages[-1].text
     return call("book", room=seen) if len(messages) == 1 else seen
 
 
 class Live(Loop):
-    """Writes its events to its workflow's stream, also while a request or a call is under way.
+    """Writes events to the stream of the workflow, also during a request or a tool call.
 
-    An entry of the stream holds the events of a fifth of a second, each as [name, JSON].
+    A stream entry is a list of the events of a fifth of a second, in the form [name, JSON].
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.told = list[Any]()
-        self.listeners = [*self.listeners, self.told.append]
-        self.writing = asyncio.Lock()  # calls run side by side, and their events keep their order
+        self.unwritten = list[Any]()
+        self.listeners = [*self.listeners, self.unwritten.append]
+        self.writing = asyncio.Lock()  # keeps the order of events of concurrent calls
 
     async def call_model(self, request: Request) -> AssistantMessage:
         return await self.write_during(super().call_model(request))
@@ -73,7 +74,7 @@ class Live(Loop):
         return await self.write_during(super().call_tool(call))
 
     async def write_during(self, work: Awaitable[Reply]) -> Reply:
-        """Wait for a reply or a result, and write the events that come meanwhile."""
+        """Wait for a reply or a result, and write the events that arrive in the meantime."""
         going = asyncio.ensure_future(work)
         try:
             while not going.done():
@@ -85,26 +86,26 @@ class Live(Loop):
 
     async def write(self) -> None:
         async with self.writing:
-            told = [[type(event).__name__, to_json(event).decode()] for event in self.told]
-            self.told.clear()
-            if told:
-                await DBOS.write_stream_async("events", told)
+            entry = [[type(event).__name__, to_json(event).decode()] for event in self.unwritten]
+            self.unwritten.clear()
+            if entry:
+                await DBOS.write_stream_async("events", entry)
 
 
-class Worker(Agent, Durable, Live):  # after Durable, Live runs inside the steps
+class Worker(Agent, Durable, Live):  # after Durable, so that Live runs inside the steps
     tools = (book,)
 
 
 @DBOS.workflow()
 async def answer(model: str, prompt: str) -> str:
-    agent = Worker(llm=ScriptedModel(think, think, model=model))  # ChatOpenAI(model), say
+    agent = Worker(llm=ScriptedModel(think, think, model=model))  # or ChatOpenAI(model)
     text = await agent.query(prompt)
     await agent.write()
     return text
 
 
 def work(name: str) -> None:
-    """Make this process a worker. It takes runs of its own version of the program only."""
+    """Make this process a worker. Workers accept only runs of the same application version."""
     DBOS(config={"name": "fleet", "system_database_url": URL, "executor_id": name,
                  "application_version": "1", "log_level": "WARNING"})  # fmt: skip
     DBOS.launch()
@@ -113,7 +114,7 @@ def work(name: str) -> None:
 
 
 def take_over(client: DBOSClient, name: str) -> list[str]:
-    """Give the runs of a lost worker to the others. If it lives after all, it loses them."""
+    """Reassign the runs of a lost worker. A worker that is still alive loses its runs, too."""
     runs = client.list_workflows(status="PENDING", executor_id=name)
     for run in runs:
         client.resume_workflow(run.workflow_id, queue_name=run.queue_name)
@@ -121,10 +122,10 @@ def take_over(client: DBOSClient, name: str) -> list[str]:
 
 
 def demo() -> None:
-    """Do one run, and print its events and its answer."""
+    """Execute one run; print the events and the answer."""
     work("demo")
     client = DBOSClient(system_database_url=URL)
-    name = f"small-{uuid4()}"  # fleet_api.py lists runs by the model in their names
+    name = f"small-{uuid4()}"  # fleet_api.py filters runs by this prefix, the model
     queued: Any = {"queue_name": "small", "workflow_name": "answer", "workflow_id": name}
     run = client.enqueue(queued, "small", "A1")
     for entry in client.read_stream(name, "events"):
@@ -144,8 +145,8 @@ if __name__ == "__main__":
         case ["work", name, "below"]:
             work(name)
             print("ready", flush=True)
-            sys.stdin.read()  # ends with the process that started this one, however that ends
-            os._exit(1)  # its runs go on when a worker of this name is back
+            sys.stdin.read()  # until the parent process ends, for any reason
+            os._exit(1)  # a new worker of this name resumes the runs
         case ["lost", name]:
             print(*take_over(DBOSClient(system_database_url=URL), name), sep="\n")
         case _:

@@ -1,17 +1,17 @@
-"""A fleet over HTTP, and one command that starts all of it: database, workers and this front.
+"""A fleet over HTTP, and one command that starts the database, the workers and this server.
 
-One wants it to begin runs from elsewhere, to watch them and to stop them. `python fleet_api.py` is
-all of it on this machine, with SQLite in this folder; `python fleet_api.py postgres` is the same on
-a Postgres that it starts here; with DATABASE_URL it is on that one. Then
-http://127.0.0.1:8000/docs shows what can be asked, such as
+Use the API to start, watch and cancel runs remotely. `python fleet_api.py` starts the complete
+fleet on this machine, with SQLite in the current folder. `python fleet_api.py postgres` also starts
+a local Postgres as its database; DATABASE_URL selects an existing database. The page
+http://127.0.0.1:8000/docs documents the requests, for example
 
     curl 127.0.0.1:8000/runs --json '{"model": "small", "prompt": "A1"}'
     curl -N 127.0.0.1:8000/runs/ID/events
     curl -X DELETE 127.0.0.1:8000/runs/ID
 
-Nobody has to log in: put it behind what asks for a login. It only talks to the database, so
-`uvicorn fleet_api:app` may run many times. It needs dbos, fastapi and uvicorn, and psycopg for
-Postgres; fleet.py has the workers.
+The API does not authenticate clients: put a proxy with a login in front. The server accesses only
+the database, so `uvicorn fleet_api:app` may run in many processes. Requires dbos, fastapi and
+uvicorn, and psycopg for Postgres. fleet.py contains the workers.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 HERE = Path(__file__).parent
-Model = Literal["small", "large"]  # each has a queue of its name
+Model = Literal["small", "large"]  # every model has a queue of the same name
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 STATUS: dict[str, Status] = {
     "DELAYED": "waiting",
@@ -44,7 +44,7 @@ STATUS: dict[str, Status] = {
     "PENDING": "running",
     "SUCCESS": "done",
     "ERROR": "failed",
-    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",  # its worker died of it again and again
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",  # repeatedly killed its worker
     "CANCELLED": "cancelled",
 }
 app = FastAPI(title="fleet")
@@ -56,7 +56,7 @@ class Question(BaseModel):
 
 
 class Run(BaseModel):
-    """A run as its user sees it. `error` is the kind of what went wrong."""
+    """A run, as returned to clients. `error` is the class name of the exception."""
 
     id: str
     model: str
@@ -74,9 +74,9 @@ def client() -> DBOSClient:
 
 
 async def runs(**filters: Any) -> list[Run]:
-    """Read runs from the database, the newest first."""
-    found = await client().list_workflows_async(name="answer", sort_desc=True, **filters)
-    return [as_run(each) for each in found]
+    """Return runs from the database, newest first."""
+    workflows = await client().list_workflows_async(name="answer", sort_desc=True, **filters)
+    return [as_run(workflow) for workflow in workflows]
 
 
 def as_run(workflow: Any) -> Run:
@@ -92,7 +92,7 @@ def as_run(workflow: Any) -> Run:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events. If the front ends before them, the client asks again for the rest."""
+    """Server-sent events. If the server stops before the end, clients reconnect for the rest."""
 
     media_type = "text/event-stream"
 
@@ -102,20 +102,20 @@ class EventStream(StreamingResponse):
 
 
 async def find(run_id: str) -> Run:
-    """Return a run. 404: there is none with this id; 410: it was cancelled."""
-    found = await runs(workflow_ids=[run_id])
-    if not found:
-        raise HTTPException(404, "there is no such run")
-    if found[0].status == "cancelled":
+    """Return a run. 404: unknown id; 410: the run was cancelled."""
+    matches = await runs(workflow_ids=[run_id])
+    if not matches:
+        raise HTTPException(404, "unknown run")
+    if matches[0].status == "cancelled":
         raise HTTPException(410, "the run was cancelled")
-    return found[0]
+    return matches[0]
 
 
 @app.post("/runs", status_code=202)
 async def begin(question: Question) -> Run:
-    """Begin a run. It is in the database when this returns, and survives all processes."""
+    """Start a run. The returned run is stored in the database and survives every process."""
     model = question.model
-    run_id = f"{model}-{uuid4()}"  # by which it is listed: a cancelled run is in no queue any more
+    run_id = f"{model}-{uuid4()}"  # the prefix to filter by: cancelled runs leave their queue
     queued: Any = {"queue_name": model, "workflow_name": "answer", "workflow_id": run_id}
     await client().enqueue_async(queued, model, question.prompt)
     return await find(run_id)
@@ -128,7 +128,7 @@ async def list_runs(
     limit: Annotated[int, Field(ge=1, le=1000)] = 100,
     offset: Annotated[int, Field(ge=0)] = 0,
 ) -> list[Run]:
-    """List runs, the newest first, without their answers."""
+    """List runs without their answers, newest first."""
     states = [theirs for theirs, ours in STATUS.items() if status in (None, ours)]
     page: Any = {"limit": limit, "offset": offset, "load_input": False, "load_output": False}
     prefix = f"{model}-" if model else None
@@ -137,13 +137,13 @@ async def list_runs(
 
 @app.get("/runs/{run_id}")
 async def show(run_id: str) -> Run:
-    """Say how a run stands now. This never waits for it."""
+    """Return the present state of a run, without waiting."""
     return await find(run_id)
 
 
 @app.delete("/runs/{run_id}")
 async def cancel(run_id: str) -> None:
-    """Cancel a run: no further step of it starts. 409: it has ended."""
+    """Cancel a run: no further step starts. 409: the run has already ended."""
     run = await find(run_id)
     if run.ended:
         raise HTTPException(409, f"the run is {run.status}")
@@ -154,10 +154,10 @@ async def cancel(run_id: str) -> None:
 async def events(
     run_id: str, last_event_id: Annotated[str, Header(pattern=r"^\d{1,9}-\d{1,9}$")] = "0-0"
 ) -> EventStream:
-    """Tell the events of a run, from its beginning or from the last one that the client got.
+    """Stream the events of a run from the beginning, or after the client's last event.
 
-    A browser's EventSource sends the last id by itself after a lost connection. The last event is
-    `End`, with the run's status: then close the EventSource, or it asks again.
+    A browser's EventSource sends the last id automatically after a lost connection. The final event
+    is `End`, with the run's status: close the EventSource then, otherwise it reconnects.
     """
     await find(run_id)
     entry, place = map(int, last_event_id.split("-"))
@@ -165,10 +165,10 @@ async def events(
 
 
 async def lines(run_id: str, entry: int, place: int) -> AsyncGenerator[str]:
-    """Write events behind the one at a place in an entry of the stream; places begin at 1."""
+    """Yield the events after position `place` (counted from 1) of a stream entry."""
     stream = client().read_stream_async(run_id, "events", offset=entry)
-    async for told in stream:
-        for number, (name, data) in enumerate(told, 1):
+    async for batch in stream:
+        for number, (name, data) in enumerate(batch, 1):
             if number > place:
                 yield f"id: {entry}-{number}\nevent: {name}\ndata: {data}\n\n"
         entry, place = entry + 1, 0
@@ -178,13 +178,13 @@ async def lines(run_id: str, entry: int, place: int) -> AsyncGenerator[str]:
 
 @app.get("/metrics")
 async def metrics() -> PlainTextResponse:
-    """Count the runs of the last day, as Prometheus reads it."""
+    """Return statistics on the runs of the last 24 hours in the Prometheus format."""
     since = datetime.now(UTC) - timedelta(days=1)
-    found = await runs(start_time=since.isoformat(), load_input=False, load_output=False)
-    counts = Counter((run.model, run.status) for run in found)
-    waiting = [run.begun for run in found if run.status == "waiting"]
+    recent = await runs(start_time=since.isoformat(), load_input=False, load_output=False)
+    counts = Counter((run.model, run.status) for run in recent)
+    waiting = [run.begun for run in recent if run.status == "waiting"]
     oldest = (datetime.now(UTC) - min(waiting)).total_seconds() if waiting else 0
-    took = [(run.ended - run.begun).total_seconds() for run in found if run.ended]
+    took = [(run.ended - run.begun).total_seconds() for run in recent if run.ended]
     page = ["# TYPE fleet_runs gauge"]
     for (model, status), count in sorted(counts.items()):
         page.append(f'fleet_runs{{model="{model}",status="{status}"}} {count}')
@@ -194,49 +194,50 @@ async def metrics() -> PlainTextResponse:
     return PlainTextResponse("\n".join(page) + "\n", media_type="text/plain; version=0.0.4")
 
 
-# ---- the one command
+# ---- the command that starts the fleet
 
 
 @contextmanager
 def worker(name: str) -> Generator[None]:
-    """Start a worker, and wait until it takes runs: the first one makes the tables.
+    """Start a worker, and wait until it is ready: the first worker creates the tables.
 
-    It ends with this process, even if that is killed: two of one name would do the same runs.
+    The worker ends with this process, even after a kill, because two workers with the same name
+    would execute the same runs.
     """
     command = [sys.executable, str(HERE / "fleet.py"), "work", name, "below"]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    # Ctrl-C is for this process, which then ends its workers
+    # a new session: Ctrl-C reaches only this process, which then ends its workers
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         try:
             if process.stdout and process.stdout.readline() != "ready\n":
                 raise SystemExit(f"the worker {name} did not start")
             yield
         finally:
-            process.kill()  # when it comes back under its name, it goes on with its runs
+            process.kill()  # a new worker of this name resumes the runs
 
 
 @contextmanager
 def postgres(folder: Path) -> Generator[str]:
-    """Start a Postgres that keeps its data in a folder; give its URL."""
+    """Start a Postgres server with its data in a folder; yield the URL."""
     port = os.environ.get("PGPORT", "54321")
     places = [str(path.parent) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
     search = os.pathsep.join([os.environ.get("PATH", ""), *places[::-1]])
     user = "postgres" if os.getuid() == 0 else None  # Postgres refuses to run as root
 
     def run(program: str, *arguments: str) -> None:
-        found = shutil.which(program, path=search)
-        if not found:
-            raise SystemExit(f"there is no {program}: install postgresql")
-        command = [found, "-D", str(folder), *arguments]
+        path = shutil.which(program, path=search)
+        if not path:
+            raise SystemExit(f"{program} not found: install postgresql")
+        command = [path, "-D", str(folder), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, user=user)
 
     if not folder.exists():
         folder.mkdir(0o700)
         if user:
             shutil.chown(folder, user)
-        run("initdb", "-U", "fleet", "-A", "trust")  # whoever is on this machine may connect
+        run("initdb", "-U", "fleet", "-A", "trust")  # any local user may connect
     options = f"-h 127.0.0.1 -p {port} -k {folder}"
-    # one that a killed command has left behind is started again
+    # restarts a server that a killed command has left running
     run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "restart")
     try:
         yield f"postgresql+psycopg://fleet@127.0.0.1:{port}/fleet"
@@ -245,12 +246,12 @@ def postgres(folder: Path) -> Generator[str]:
 
 
 def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
-    """Start the database, the workers and the front, until Ctrl-C or SIGTERM ends them all."""
+    """Run the database, the workers and the HTTP server until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     port = int(os.environ.get("PORT", "8000"))
-    # who follows a run does not keep the command from ending
+    # bounded, because clients that follow a run keep connections open
     config = uvicorn.Config(app, host="127.0.0.1", port=port, timeout_graceful_shutdown=2)
-    door = config.bind_socket()  # first: where the command runs already, this one ends here
+    door = config.bind_socket()  # first, so that a second instance of the command fails here
     with ExitStack() as parts:
         if database == "postgres":
             server = postgres(Path("fleet-postgres").resolve())
@@ -261,5 +262,5 @@ def up(database: str, names: tuple[str, ...] = ("a", "b")) -> None:
 
 
 if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):  # Ctrl-C, once all is closed
+    with suppress(KeyboardInterrupt):  # Ctrl-C, after an orderly shutdown
         up(*sys.argv[1:2] or ["sqlite"])

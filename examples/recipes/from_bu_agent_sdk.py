@@ -1,7 +1,7 @@
-"""Names and habits of bu_agent_sdk, for a program that was written for it.
+"""Names and behavior of bu_agent_sdk, for programs written for bu_agent_sdk.
 
-One wants it to move such a program at once, and to change it afterwards: only its imports change,
-all of them to `from from_bu_agent_sdk import ...`. README.md lists what differs nevertheless.
+Use the shim to migrate a program immediately and adapt the code later: only the imports change, to
+`from from_bu_agent_sdk import ...`. README.md lists the remaining differences.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ def ToolCall(id, function, type="function"):
 
 
 def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None, **_):
-    """What a model of one's own answers with."""
+    """Return the reply of a custom model."""
     if usage is not None:
         usage = agentloop.Usage(
             usage.prompt_tokens,
@@ -79,7 +79,7 @@ def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None,
     return agentloop.AssistantMessage(content, tool_calls, thinking, usage)
 
 
-# Programs read these from the calls and replies of any model, so they are set in the classes.
+# Set in the classes, because programs read these attributes from the replies of any model.
 agentloop.ToolCall.function = property(lambda call: Function(call.arguments, call.name))
 agentloop.AssistantMessage.has_tool_calls = property(lambda reply: bool(reply.tool_calls))
 ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
@@ -107,7 +107,7 @@ def ToolDefinition(name, description, parameters, strict=True):
 
 
 class Tool(FunctionTool):
-    """A tool that one calls by hand as well: `await tools[0].execute(path="notes.txt")`.
+    """A tool that programs can also call directly: `await tools[0].execute(path="notes.txt")`.
 
     A subclass may override `execute(self, _overrides=None, **arguments)`.
     """
@@ -115,9 +115,9 @@ class Tool(FunctionTool):
     def __init_subclass__(cls):
         own = vars(cls).get("execute")
 
-        async def execute(self, *given, **arguments):
-            if given:
-                values, overrides = given
+        async def execute(self, *positional, **arguments):
+            if positional:
+                values, overrides = positional
                 arguments = {**values, "_overrides": overrides}
             return await own(self, **arguments)
 
@@ -135,9 +135,9 @@ class Tool(FunctionTool):
     def definition(self):
         return ToolDefinition(self.name, self.description, self.parameters)
 
-    async def execute(self, *given, _overrides=None, **arguments):
-        if given:  # the loop passes (arguments, overrides), and wants the value as it is
-            return await super().execute(*given)
+    async def execute(self, *positional, _overrides=None, **arguments):
+        if positional:  # the loop passes (arguments, overrides), and expects the unconverted value
+            return await super().execute(*positional)
         checked = self.validate(to_json(arguments).decode())
         value = await super().execute(checked, _overrides or {})
         return to_content(value, limit=sys.maxsize)
@@ -161,7 +161,7 @@ class ToolResultEvent(agentloop.ToolResultEvent):
 
 
 def first_image(message):
-    """The first image in a message, in base64; None if it has none."""
+    """Return the first image of a message in base64, or None."""
     for part in message.content:
         if isinstance(part, ImagePart) and part.data:
             return b64encode(part.data).decode()
@@ -170,7 +170,7 @@ def first_image(message):
     return None
 
 
-# ---- what was used
+# ---- usage
 
 
 class ModelUsageStats(NamedTuple):
@@ -202,15 +202,17 @@ class CompactionConfig(agentloop.CompactionConfig):
 
 @frozen
 class AskedForTodos(Mark):
-    """The model was asked about its to-do list in this run."""
+    """Marks a run whose model was reminded of incomplete to-dos."""
 
 
 class Agent(Cost, agentloop.Agent):
-    """Runs calls one by one, hides old results each turn, and takes the settings of the other.
+    """Runs calls sequentially, prunes old results in each turn, and accepts the original settings.
 
-    system_prompt, compaction: None is no prompt, and the usual compaction.
-    The others are accepted and not needed: costs are always counted, the log keeps all results,
-    and the models themselves repeat requests.
+    system_prompt: None means an empty prompt.
+    compaction: None means the default compaction.
+
+    The remaining settings are accepted and ignored: costs are always counted, the log keeps every
+    result, and models retry requests themselves.
     """
 
     max_parallel = 1
@@ -236,14 +238,14 @@ class Agent(Cost, agentloop.Agent):
 
     @property
     def tool_definitions(self):
-        return [ToolDefinition(each.name, each.description, each.parameters) for each in self.tools]
+        return [ToolDefinition(tool.name, tool.description, tool.parameters) for tool in self.tools]
 
     async def query(self, message):
-        """The text, however the run has ended."""
+        """Return the text, regardless of how the run has ended."""
         return (await self.run(message)).text
 
     async def _get_incomplete_todos_prompt(self):
-        """What the model is asked before it stops, once a run; None lets it stop."""
+        """Return a prompt that keeps the model working, at most once per run; None ends the run."""
 
     async def finish(self, result):
         answer = await super().finish(result)
@@ -259,7 +261,7 @@ class Agent(Cost, agentloop.Agent):
         return None
 
     def emit(self, event):
-        if isinstance(event, Delta):  # programs print the whole texts
+        if isinstance(event, Delta):  # programs print the complete texts
             return
         if type(event) is agentloop.ToolCallEvent:
             event = ToolCallEvent(**vars(event))
@@ -294,7 +296,7 @@ class Agent(Cost, agentloop.Agent):
 
 
 def observe(*_, **__):
-    """Observe nothing: mixins/tracing.py does that here."""
+    """Return the function unchanged: use mixins/tracing.py for traces."""
     return lambda function: function
 
 

@@ -1,6 +1,6 @@
 """Hooks: functions that observe the actions of an agent and may change or deny them.
 
-Use hooks to enforce organization rules that cannot be entrusted to a prompt.
+Use hooks to enforce rules of an organization independently of the prompt.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from agentloop.models.scripted import call
 def no_push(data: dict[str, Any]) -> dict[str, Any] | None:
     if "push" not in data["tool_input"]["command"]:
         return None
-    return {"decision": "deny", "reason": "Nothing is pushed here."}
+    return {"decision": "deny", "reason": "Pushing is not allowed."}
 
 
 def quietly(data: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ class Developer(Hooks, Agent):
     hooks = (
         Hook("PreToolUse", quietly, "bash"),
         Hook("PreToolUse", no_push, "bash"),
-        Hook("Stop", lambda data: print("The last word:", data["last_assistant_message"])),
+        Hook("Stop", lambda data: print("Final answer:", data["last_assistant_message"])),
         Hook("SessionEnd", lambda data: print("Good bye.")),
     )
 

@@ -1,8 +1,8 @@
-"""An intent router: what a pattern catches reaches no model, and the rest goes to an agent.
+"""An intent router: patterns handle simple requests without a model; an agent handles the rest.
 
-One wants it for a support desk, where half of what people write is one of ten sentences. A flow is
-a tool that ends the run; a pattern calls it in the model's place. The agent may take the same flow,
-use tools, read a skill (instructions for one subject), or just answer.
+Use a router for customer support, where half of the messages are variations of ten sentences. A
+flow is a tool that ends the run; a pattern calls the flow in place of the model. The agent can call
+the same flows, use tools, read a skill (instructions for one subject), or answer directly.
 """
 
 import json
@@ -18,21 +18,21 @@ SKILLS = {"returns": "Unopened: 30 days. Opened: a voucher.", "tone": "Brief. No
 
 
 class Router(Loop):
-    """routes: a flow's name by its pattern, whose named groups are the flow's arguments."""
+    """routes: flow names by pattern; the named groups of a pattern are the flow's arguments."""
 
     routes: Mapping[str, str] = {}
 
     async def call_model(self, request: Request) -> AssistantMessage:
         last = request.messages[-1]
-        said = last.text.strip() if isinstance(last, UserMessage) and not last.hidden else ""
+        text = last.text.strip() if isinstance(last, UserMessage) and not last.hidden else ""
         for pattern, flow in self.routes.items():
-            if found := re.fullmatch(pattern, said, re.IGNORECASE):
-                asked = ToolCall("", flow, json.dumps(found.groupdict()))
-                return AssistantMessage(tool_calls=(asked,))
+            if match := re.fullmatch(pattern, text, re.IGNORECASE):
+                call = ToolCall("", flow, json.dumps(match.groupdict()))
+                return AssistantMessage(tool_calls=(call,))
         return await super().call_model(request)
 
 
-@tool("Flow: cancel an order, and tell the customer so")
+@tool("Flow: cancel an order and inform the customer")
 def cancel(order: int) -> None:
     raise TaskComplete(f"Order {order} is cancelled.")
 
@@ -55,5 +55,5 @@ class Desk(Router, Agent):
 if __name__ == "__main__":
     looks = [call("skill", name="returns"), call("look_up", order=7)]
     desk = Desk(llm=ScriptedModel(looks, "A voucher, then.", call("cancel", order=8), "Bye."))
-    for said in "Cancel order #5!", "I opened the kettle of order 7.", "No 8 either.", "Thanks":
-        print(f"{said} -> {desk.run_sync(said)}")
+    for text in "Cancel order #5!", "I opened the kettle of order 7.", "Cancel 8, too.", "Thanks":
+        print(f"{text} -> {desk.run_sync(text)}")

@@ -1,9 +1,9 @@
-"""An agent is killed while its tool pays a bill, and another goes on and pays nothing twice.
+"""An agent is killed during a payment; another agent continues and does not pay twice.
 
-One wants it before money moves. The first runs in a process of its own, which SIGKILL ends once the
-bill is paid, before the tool returns. What it did is in the session's file, so the second, in this
-process, reads that the outcome of the payment is unknown. It looks at the ledger, and does not pay
-again.
+Use this program to test recovery before an agent handles money. The first agent runs in a separate
+process, which receives SIGKILL after the payment and before the tool returns. The session file
+contains the started call, so the second agent, in this process, is informed that the outcome of the
+payment is unknown. The second agent checks the ledger and does not repeat the payment.
 """
 
 import os
@@ -14,26 +14,26 @@ from pathlib import Path
 
 from agentloop import Agent, AssistantMessage, ScriptedModel, Session, call, tool
 
-SIGKILL = 9  # Windows has no such signal, and ends a process for any number
+SIGKILL = 9  # on Windows, any number terminates a process
 PAYS = AssistantMessage("I pay the bill.", (call("pay", amount=6),))
-LOOKS = AssistantMessage("Whether that paid is unknown, so I look.", (call("ledger"),))
-GOES_ON = [LOOKS, "The bill is paid: the ledger says so."]
+LOOKS = AssistantMessage("The outcome is unknown, so I check the ledger.", (call("ledger"),))
+CONTINUES = [LOOKS, "The bill is paid, according to the ledger."]
 
 
 def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
-    """Build the agent of both processes. Its session and its ledger are in the folder."""
+    """Create the agent of either process, with its session and its ledger in the folder."""
     paid = folder / "ledger.txt"
 
     @tool
     def pay(amount: int) -> None:
-        """Pay an amount. Each call pays again."""
+        """Pay an amount. Every call is another payment."""
         with paid.open("a", encoding="utf-8") as file:
             file.write(f"paid {amount}\n")
         os.kill(os.getpid(), SIGKILL)  # the process ends here
 
     @tool
     def ledger() -> str:
-        """Read what was paid."""
+        """Return the recorded payments."""
         return paid.read_text("utf-8")
 
     class Payer(Session, Agent):
@@ -44,9 +44,9 @@ def paying_agent(llm: ScriptedModel, folder: Path) -> Agent:
 
 def main(folder: Path) -> None:
     first = subprocess.run([sys.executable, __file__, str(folder)], timeout=60)
-    print("The first agent pays, and ends with", first.returncode)
-    agent = paying_agent(ScriptedModel(*GOES_ON), folder)
-    print("A second agent reads:", agent.messages[-1].text)
+    print("The first agent pays; exit code:", first.returncode)
+    agent = paying_agent(ScriptedModel(*CONTINUES), folder)
+    print("Shown to the second agent:", agent.messages[-1].text)
     print(agent.run_sync().text)
     print("The ledger:", (folder / "ledger.txt").read_text("utf-8").strip())
 

@@ -1,9 +1,9 @@
-"""LLM levels: a cheap model works, and a strong one takes over when it gets difficult.
+"""LLM levels: a cheap model starts, and a strong model takes over difficult tasks.
 
-One wants it when most turns are easy. An error result raises the level for the rest of the run, and
-so does a call of `think_harder`; the level is counted in the log, so a restart keeps it. The strong
-level is a `Fallback`, which asks another provider when the first is down. Each change of models
-costs what the new one's cache does not hold, so levels only rise.
+Use levels when most turns are easy. Error results and calls of `think_harder` raise the level for
+the rest of the run. The level is computed from the log and therefore survives a restart. The strong
+level is a `Fallback`, which switches to another provider during an outage of the first. Within
+a run levels only rise, because the cache of the previous model does not help the next model.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from agentloop.transcript import Records
 
 
 def difficulty(run: Records) -> int:
-    """How often a run met an error, or asked for a stronger model."""
+    """Count the errors of a run and its requests for a stronger model."""
     results = [record for record in run if isinstance(record, m.ToolMessage)]
     return sum(result.is_error or result.tool_name == "think_harder" for result in results)
 
 
 class Levels(Loop):
-    """levels: the models above `llm`, each stronger than the one before it."""
+    """levels: the models above `llm`, in order of strength."""
 
     levels: Sequence[ChatModel] = ()
 
@@ -34,15 +34,15 @@ class Levels(Loop):
         return await super().call_model(request)
 
 
-@tool("Hand over to a stronger model, if this is too difficult")
+@tool("Hand over a task that is too difficult to a stronger model")
 def think_harder(why: str) -> str:
-    return "You are the stronger model: go on."
+    return "You are the stronger model: continue."
 
 
 @tool("Divide")
 def divide(a: int, b: int) -> float:
     if b == 0:
-        raise ToolError("Nothing divides by zero.")
+        raise ToolError("Division by zero is undefined.")
     return a / b
 
 
@@ -53,8 +53,8 @@ class Thinker(Levels, Agent):
 if __name__ == "__main__":
     small = ScriptedModel(call("divide", a=1, b=0), "4 is half of 8.", model="small")
     down = ScriptedModel(Overloaded("529"), model="strong")
-    other = ScriptedModel("Nothing divides by zero.", model="other")
+    other = ScriptedModel("Division by zero is undefined.", model="other")
     thinker = Thinker(llm=small, levels=[Fallback(down, other)])
-    for said in "What is 1 / 0?", "What is half of 8?":
-        print(thinker.run_sync(said))
-    print([each.model for each in thinker.messages if isinstance(each, m.AssistantMessage)])
+    for prompt in "What is 1 / 0?", "What is half of 8?":
+        print(thinker.run_sync(prompt))
+    print([reply.model for reply in thinker.messages if isinstance(reply, m.AssistantMessage)])
