@@ -90,7 +90,7 @@ intent_router: Order 5 is cancelled. | A voucher | Order 8 is cancelled. | Bye.
 killed: outcome is unknown | according to the ledger. | The ledger: paid 6\n
 llm_levels: Division by zero | ['small', 'other', 'small']
 many_agents_at_once: 100
-one_run: I may only look. | Mended. | Available tools: look.
+one_run: I can only look. | Fixed. | Available tools: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
 old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
@@ -388,7 +388,7 @@ async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done
 async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends():
     recipe = load("one_run")
     llm = ScriptedModel(call("look", name="a"), Overloaded("529"), "ok", "ok")
-    agent = Agent(llm=llm, tools=[recipe.look, recipe.mend])
+    agent = Agent(llm=llm, tools=[recipe.look, recipe.fix])
     usual = [*agent.tools]
     with pytest.raises(Overloaded), recipe.settings(agent, tools=[recipe.look], max_iterations=5):
         await agent.run("x")
@@ -398,7 +398,7 @@ async def test_settings_for_one_run_are_checked_and_over_with_it_however_it_ends
         with pytest.raises(ValueError), recipe.settings(agent, **wrong):
             raise AssertionError("it is not to begin")
     await agent.run()
-    assert [tool.name for tool in llm.requests[-1].tools] == ["look", "mend"]
+    assert [tool.name for tool in llm.requests[-1].tools] == ["look", "fix"]
 
 
 async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
@@ -636,7 +636,7 @@ async def test_the_notebook_s_cells_run_in_a_running_loop(capsys):
         prompts = [each for each in names[name].messages if isinstance(each, UserMessage)]
         assert [prompt.text for prompt in prompts[1:]] == [asked]
     out = capsys.readouterr().out
-    told = "> add {'numbers': [1, 2, 3.5]}\n  6.5\n6.5 in all.\n13 then.\n3.25 then.\n"
+    told = "> add {'numbers': [1, 2, 3.5]}\n  6.5\n6.5 in total.\nThat is 13.\n3.25.\n"
     assert out.startswith(told)
     assert "await agent.run(" in out
 
@@ -968,8 +968,8 @@ def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
     assert old.read_bytes() == (DATA / path.name).read_bytes()
     (tmp_path / "notes.jsonl").write_text("mine")
     old_sessions.convert_folder(tmp_path)
-    said = ["session_v1.jsonl: converted", "notes.jsonl: left as it is"]
-    assert capsys.readouterr().out.splitlines() == [*said, "session_v1.jsonl: left as it is"]
+    said = ["session_v1.jsonl: converted", "notes.jsonl: unchanged"]
+    assert capsys.readouterr().out.splitlines() == [*said, "session_v1.jsonl: unchanged"]
     assert old.read_bytes() == (DATA / path.name).read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["before_0.6", "notes.jsonl", "session_v1.jsonl"]
 
@@ -991,7 +991,7 @@ def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path
     path.write_text("\n".join([*lines, '{"type":"us']))
     old_sessions.convert_folder(tmp_path)
     assert path.read_text().splitlines()[1:] == lines[1:]
-    assert "the last line was cut off, 11 bytes" in capsys.readouterr().out
+    assert "last line dropped, 11 bytes" in capsys.readouterr().out
 
 
 async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):

@@ -1,8 +1,8 @@
-"""Many agents, one provider: few requests at once, and no more tokens a minute than it allows.
+"""Many agents, one provider: limits on concurrent requests and on tokens per minute.
 
-One wants it where a provider counts tokens a minute. The limits stand around the model, so all
-agents that use it share them. A request waits until the tokens of the last minute leave room for
-its own, which are an estimate until its reply is there.
+Use the wrapper for providers with a limit of tokens per minute. The limits belong to the model, so
+every agent that uses the model shares the limits. A request waits until the tokens of the last
+minute leave room for its own tokens, which are an estimate until the reply has arrived.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ MINUTE = 60.0
 
 
 class Paced:
-    """A model that has `at_once` requests under way at most, and `per_minute` tokens."""
+    """A model with at most `at_once` concurrent requests, and `per_minute` tokens."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Paced:
         self.llm, self.model, self.per_minute = llm, llm.model, per_minute
         self.slots, self.turn = asyncio.Semaphore(at_once), asyncio.Lock()
         self.clock, self.sleep = clock, sleep
-        self.spent: deque[list[float]] = deque()  # of the last minute: when, and how many tokens
+        self.spent: deque[list[float]] = deque()  # the last minute: times and numbers of tokens
 
     async def ainvoke(self, messages: Any, tools: Any = (), **options: Any) -> AssistantMessage:
         async with self.slots:
@@ -42,7 +42,7 @@ class Paced:
             return reply
 
     async def wait_for_room(self, tokens: float) -> list[float]:
-        async with self.turn:  # one after the other, in the order in which they came
+        async with self.turn:  # requests wait in the order of their arrival
             while self.spent and sum(used for _, used in self.spent) + tokens > self.per_minute:
                 await self.sleep(max(0.0, self.spent[0][0] + MINUTE - self.clock()))
                 while self.spent and self.spent[0][0] + MINUTE <= self.clock():

@@ -1,8 +1,8 @@
-"""Resources and prompts of an MCP server as tools, for a model that may look around in them.
+"""Resources and prompts of an MCP server as tools that the model can browse.
 
-One wants it where a server offers files, tables or ready texts beside its tools. Resources are what
-the server lets one read, prompts are texts that it has written for a task. Here this file is the
-server, too (with the word `serve`). Needs `pip install 'mcp>=2,<3'`.
+Use these tools where a server offers files, tables or templates in addition to its tools. Resources
+are readable data; prompts are text templates for particular tasks. With the argument `serve`, this
+file is also the example server. Requires `pip install 'mcp>=2,<3'`.
 """
 
 import asyncio
@@ -18,32 +18,32 @@ from agentloop.toolkits.mcp import MCPServer, as_part, mcp_servers
 
 
 def resource_tools(server: MCPServer) -> list[Tool]:
-    """Return tools that list and read what a server offers. They only read."""
+    """Return read-only tools that list and read the resources and prompts of a server."""
 
     @tool(name=f"{server.name}__list", read_only=True)
     async def look() -> list[dict[str, Any]]:
-        """List the resources, each with its uri, and the prompts, each with its arguments."""
-        found: list[Any] = (await server.client.list_resources()).resources
+        """List the resources with their URIs, and the prompts with their arguments."""
+        items: list[Any] = (await server.client.list_resources()).resources
         if server.client.server_capabilities.prompts:
-            found += (await server.client.list_prompts()).prompts
-        return [each.model_dump(mode="json", exclude_none=True) for each in found]
+            items += (await server.client.list_prompts()).prompts
+        return [item.model_dump(mode="json", exclude_none=True) for item in items]
 
     @tool(name=f"{server.name}__read", read_only=True)
     async def read(uri: str) -> list[Part]:
         """Read a resource."""
-        return [as_part(each) for each in (await server.client.read_resource(uri)).contents]
+        return [as_part(item) for item in (await server.client.read_resource(uri)).contents]
 
     @tool(name=f"{server.name}__prompt", read_only=True)
     async def prompt(name: str, arguments: dict[str, str]) -> list[Part]:
-        """Get the text of a prompt, filled in."""
-        found = await server.client.get_prompt(name, arguments)
-        return [as_part(message.content) for message in found.messages]
+        """Return the text of a prompt with its arguments filled in."""
+        result = await server.client.get_prompt(name, arguments)
+        return [as_part(message.content) for message in result.messages]
 
     return [look, read, prompt]
 
 
 def serve() -> None:
-    """Offer a resource and a prompt, over stdin and stdout."""
+    """Serve a resource and a prompt over stdin and stdout."""
     server = Server("shop")
 
     @server.resource("shop://prices", mime_type="application/json")
@@ -52,7 +52,7 @@ def serve() -> None:
 
     @server.prompt(description="How to write an offer.")
     def offer(customer: str) -> str:
-        return f"Write to {customer} in two sentences, and name each price once."
+        return f"Write to {customer} in two sentences, and state each price once."
 
     server.run()
 
@@ -66,7 +66,7 @@ async def main() -> None:
             call("shop__read", uri="shop://prices"),
             call("shop__prompt", name="offer", arguments={"customer": "Ada"}),
         ],
-        "Dear Ada, tea is 3 and coffee is 4. Both are here today.",
+        "Dear Ada, tea is 3 and coffee is 4. Both are in stock.",
     )
     async with mcp_servers("", text=config) as [server]:
         if server.error:

@@ -1,8 +1,8 @@
-"""Tools over MCP, both ways: this file serves its tools, and an agent uses them.
+"""Tools over MCP in both directions: this file serves tools, and an agent uses the tools.
 
-One wants it where tools run in a process of their own, or are somebody else's. With the word
-`serve` this is a server for any client of the protocol; without it, an agent starts that server and
-asks it. Needs `pip install 'mcp>=2,<3'`.
+Use MCP for tools that run in a separate process or come from a third party. With the argument
+`serve`, this program is a server for any MCP client; without arguments, an agent starts the server
+and calls its tools. Requires `pip install 'mcp>=2,<3'`.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ MAX_RESULT = 5_000_000  # characters
 
 
 def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> None:
-    """Offer tools over stdin and stdout; they may not print. Text and images are sent.
+    """Serve tools over stdin and stdout. The tools must not print. Results are text and images.
 
-    `options` are those of `MCPServer.run`, such as `transport="streamable-http", port=8000`.
+    options: arguments of `MCPServer.run`, for example `transport="streamable-http", port=8000`.
     """
 
     class Served(server.MCPServer[object]):
@@ -61,17 +61,17 @@ def serve(tools: Sequence[Tool], name: str = "agentloop", **options: Any) -> Non
 
 @tool(read_only=True)
 def stock(item: str) -> int:
-    """How many there are."""
+    """Return the number of items in stock."""
     return STOCK[item]
 
 
 async def main() -> None:
-    # `trust_hints`: this server may say which of its tools only read
+    # `trust_hints`: trust this server's statement that a tool is read-only
     this = mcp_tools(sys.executable, __file__, "serve", name="shop", trust_hints=True)
     async with this as tools:
         llm = ScriptedModel(call("shop__stock", item="tea"), "There are 12.")  # or ChatOpenAI(...)
         agent = Agent(llm=llm, tools=tools)
-        print([each.name for each in tools if each.read_only])
+        print([tool.name for tool in tools if tool.read_only])
         print(await agent.query("How much tea is there?"), "|", agent.messages[2].text)
 
 

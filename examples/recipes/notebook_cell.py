@@ -2,12 +2,12 @@
 """
 # An agent in a notebook
 
-One wants it to try an agent out by hand. These are a notebook's cells in the percent format, which
-VS Code, PyCharm and Jupytext open as one. A notebook runs an event loop already, so its cells may
-`await` by themselves; a plain `python notebook_cell.py` may not.
+Use a notebook to experiment with an agent interactively. This file contains notebook cells in the
+percent format of VS Code, PyCharm and Jupytext. Notebooks run an event loop already, so cells may
+use `await` at the top level; a plain `python notebook_cell.py` may not.
 """
 
-# %% An agent, as anywhere else
+# %% An agent, defined as in a program
 # ruff: noqa: F704
 from agentloop import Agent, ScriptedModel, TextDeltaEvent, ToolCallEvent, ToolResultEvent, tool
 from agentloop.models.scripted import call
@@ -18,10 +18,10 @@ def add(numbers: list[float]) -> float:
     return sum(numbers)
 
 
-llm = ScriptedModel(call("add", numbers=[1, 2, 3.5]), "6.5 in all.", "13 then.", "3.25 then.")
+llm = ScriptedModel(call("add", numbers=[1, 2, 3.5]), "6.5 in total.", "That is 13.", "3.25.")
 agent = Agent(llm=llm, tools=[add])
 
-# %% Ask, and watch
+# %% A question, with live events
 async for event in agent.query_stream("What is 1 + 2 + 3.5?"):
     match event:
         case ToolCallEvent(tool=name, args=args):
@@ -31,15 +31,15 @@ async for event in agent.query_stream("What is 1 + 2 + 3.5?"):
         case TextDeltaEvent(content=text):
             print(text, end="", flush=True)
 
-# %% Ask further: the agent goes on with the same conversation
+# %% A second question continues the conversation
 place = len(agent.log)
 print("\n" + await agent.query("And twice that?"))
 
-# %% Ask something else instead: a fork goes on from that place, and the first stays as it is
+# %% A fork continues from an earlier position; the original conversation remains unchanged
 other = agent.fork(at=place)
 print(await other.query("And half of that?"))
 
-# %% What is for scripts says what to do here
+# %% Methods for scripts raise an error that names the alternative
 try:
     agent.run_sync("And half of that?")
 except RuntimeError as error:

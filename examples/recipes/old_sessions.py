@@ -1,13 +1,13 @@
-"""Old session files become ones of the present format: a folder at a time, with a backup.
+"""Conversion of old session files to the present format: one folder per call, with a backup.
 
-One wants it once, after an upgrade from a version up to 0.5.0: a session that such a version wrote
-is refused since then. Close the programs that use the sessions first.
+Use the converter once, after an upgrade from version 0.5.0 or older: newer versions reject sessions
+of those versions. First close the programs that use the sessions.
 
     python old_sessions.py ~/.agentloop/sessions
 
-converts each old session in the folder. The old files are kept in its folder `before_0.6`. Up to
-version 0.4 the parts of agentloop agreed through keys beside a record's fields, or through the
-wording of a text. These are fields of their own now.
+converts every old session in the folder, and keeps the original files in the subfolder
+`before_0.6`. Up to version 0.4, components of agentloop exchanged data in additional keys of a
+record or in the wording of a text. The present format has separate fields for the same data.
 """
 
 import json
@@ -28,21 +28,21 @@ from agentloop.errors import SessionLocked
 
 BACKUP = "before_0.6"
 IS_OLD = re.compile(rb'{"type": ?"session", ?"schema": ?1[,}]')
-USER_ORIGINS = {  # by a key of a hidden user message
+USER_ORIGINS = {  # keys: additional keys of hidden user messages
     "sent": "program",
     "nudge": "nudge",
     "reminder": "reminder",
     "pinned": "memory",
 }
-DENIED = "Denied: this call was not allowed and did not run."  # a reason follows
-TOOL_ORIGINS = {  # by the text of an error result
+DENIED = "Denied: this call was not allowed and did not run."  # followed by a reason
+TOOL_ORIGINS = {  # keys: texts of error results
     "Not run: the run ended before this call started. It had no effects.": "sealed",
     "Interrupted: this call had started and its outcome is unknown. It may have had effects: "
     "check before you repeat it.": "sealed",
     "Not run: the reply ended before it was complete. Do it in smaller pieces.": "cut_off",
     DENIED: "denied",
 }
-MARKS = {  # the new types of marks that had no time
+MARKS = {  # new types of the log entries without a time
     "always": "always_allow",
     "hook": "hook_verdict",
     "plan approved": "plan_approved",
@@ -57,14 +57,14 @@ EXAMPLE = """\
 
 
 def modernize(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a record's JSON data as version 0.5 wrote it. Newer data comes back as it is."""
+    """Convert a record's JSON data to the format of version 0.5. Newer data stays unchanged."""
     if "origin" in data:
         return data
     new = dict[str, Any]()
     match data:
         case {"type": "user", "hidden": True}:
-            found = [origin for key, origin in USER_ORIGINS.items() if key in data]
-            new = {"origin": [*found, "note"][0], "sent_id": data.get("sent", "")}
+            origins = [origin for key, origin in USER_ORIGINS.items() if key in data]
+            new = {"origin": [*origins, "note"][0], "sent_id": data.get("sent", "")}
         case {"type": "user", "sent": sent_id}:
             new = {"origin": "sent", "sent_id": sent_id}
         case {"type": "sent", "id": sent_id, "message": message}:
@@ -77,7 +77,7 @@ def modernize(data: dict[str, Any]) -> dict[str, Any]:
         case {"type": "hook", "said": [word, reason]}:
             new = {"verdict": word or "none", "reason": reason}
         case {"type": "always", "arguments": {"command": str(command)}}:
-            # "rm *.pyc" was kept as a glob, too, but only such as "git *" was meant as one
+            # "rm *.pyc" was stored as a glob, although only commands like "git *" are globs
             if re.fullmatch(r"[^*?\[]+ \*", command) is None:
                 new = {"arguments": {"command": escape(command)}}
         case {"type": "always_allow", "exact": True, "arguments": {**texts}}:
@@ -90,7 +90,7 @@ def modernize(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_line(line: bytes) -> bytes:
-    """Return a line in the present format. A line that cannot be read stays as it is."""
+    """Return a line in the present format. Unreadable lines are returned unchanged."""
     try:
         return dump_record(load_record(json.dumps(modernize(json.loads(line)))))
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -98,10 +98,10 @@ def convert_line(line: bytes) -> bytes:
 
 
 def convert(path: Path) -> bool:
-    """Convert a session file if it is an old one, and return whether it was.
+    """Convert a session file in the old format. Return whether the file was converted.
 
-    The new file takes the place of the old one at once, so a kill leaves one of the two. Raises
-    SessionLocked if a program has the session open.
+    The new file replaces the old file atomically, so a kill leaves either file complete. Raises
+    SessionLocked if another program has opened the session.
     """
     if path.is_symlink() or not path.is_file():
         return False
@@ -112,18 +112,18 @@ def convert(path: Path) -> bool:
         SessionFile(path).close()
     except SessionLocked:
         raise
-    except ValueError:  # it is free, and an old one
+    except ValueError:  # not locked, and in the old format
         pass
     backup = path.parent / BACKUP / path.name
     backup.parent.mkdir(0o700, exist_ok=True)
     if not backup.exists():
-        part = backup.with_suffix(".part")  # a kill leaves no half of a backup
+        part = backup.with_suffix(".part")  # so that a kill leaves no partial backup
         os.replace(shutil.copy2(path, part), backup)
     header, *lines = path.read_bytes().split(b"\n")
-    torn = lines.pop() if lines else header  # a whole line has its end
+    torn = lines.pop() if lines else header  # a complete line ends with a line break
     new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)  # of a conversion that was killed
-    new.touch(0o600)  # a session is for its owner's eyes only
+    new.unlink(missing_ok=True)  # from a conversion that was killed
+    new.touch(0o600)  # only the owner may read a session
     with new.open("wb") as file:
         file.write(HEADER + b"\n")
         for line in lines:
@@ -131,21 +131,21 @@ def convert(path: Path) -> bool:
         file.flush()
         os.fsync(file.fileno())
     if torn:
-        print(f"{path.name}: the last line was cut off, {len(torn)} bytes")
+        print(f"{path.name}: incomplete last line dropped, {len(torn)} bytes")
     shutil.copystat(path, new)
     os.replace(new, path)
     return True
 
 
 def convert_folder(folder: Path) -> None:
-    """Convert the old sessions in a folder, and say what became of each file."""
+    """Convert the old sessions in a folder, and print the outcome for each file."""
     for path in sorted(folder.glob("*.jsonl")):
         try:
             done = convert(path)
         except (OSError, SessionLocked) as error:
             print(f"{path.name}: not converted: {error}")
         else:
-            print(f"{path.name}: {'converted' if done else 'left as it is'}")
+            print(f"{path.name}: {'converted' if done else 'unchanged'}")
 
 
 if __name__ == "__main__":
@@ -157,4 +157,4 @@ if __name__ == "__main__":
             path.write_text(EXAMPLE, encoding="utf-8")
             convert_folder(path.parent)
             print(path.read_text(encoding="utf-8"))
-            print(f"{len(read_log(path))} records are read")
+            print(f"{len(read_log(path))} records are readable")

@@ -1,8 +1,8 @@
-"""Settings for one run: other tools, fewer turns, a smaller model; then it is as it was.
+"""Temporary settings for one run: other tools, fewer turns, a smaller model.
 
-One wants it in a conversation that has phases: look first, write later. A fork would leave the
-conversation; these settings are checked as those of a new agent are, and end with the block,
-however the run ends.
+Use temporary settings in conversations with phases, for example first read, then write. A fork
+would leave the conversation. The settings are validated like the settings of a new agent, and are
+restored at the end of the block, regardless of how the run ends.
 """
 
 from collections.abc import Iterator
@@ -15,41 +15,42 @@ from agentloop.tools import by_name
 
 
 @contextmanager
-def settings(agent: Loop, **for_now: Any) -> Iterator[None]:
-    """Have these settings until the block ends. Raises what a new agent with them would raise.
+def settings(agent: Loop, **temporary: Any) -> Iterator[None]:
+    """Apply settings until the block ends. Invalid settings raise the errors of a new agent.
 
-    What is read when an agent is made, as `session` and `memory` are, is not read again.
+    Settings that only the construction of an agent reads, such as `session` and `memory`, are not
+    applied.
     """
     agent.refuse_if_busy()
     cls = type(agent)
     usual = settings_of(agent)
-    checked = check_settings(cls, usual | for_now)
+    checked = check_settings(cls, usual | temporary)
     by_name(checked["tools"])
     try:
-        for name in for_now:
+        for name in temporary:
             setattr(agent, name, checked[name])
         yield
     finally:
-        for name in for_now:
+        for name in temporary:
             setattr(agent, name, usual[name])
 
 
 @tool("Look at a file", read_only=True)
 def look(name: str) -> str:
-    return f"{name}: 3 faults"
+    return f"{name}: 3 errors"
 
 
-@tool("Mend a file")
-def mend(name: str) -> str:
-    return f"mended {name}"
+@tool("Fix a file")
+def fix(name: str) -> str:
+    return f"fixed {name}"
 
 
 def main() -> None:
-    script = call("look", name="a.py"), call("mend", name="a.py"), "I may only look.", "Mended."
-    agent = Agent(llm=ScriptedModel(*script), tools=[look, mend])
+    script = call("look", name="a.py"), call("fix", name="a.py"), "I can only look.", "Fixed."
+    agent = Agent(llm=ScriptedModel(*script), tools=[look, fix])
     with settings(agent, tools=[look], max_iterations=5):
         print(agent.run_sync("What is wrong?"))
-    print(agent.run_sync("Mend it."))
+    print(agent.run_sync("Fix it."))
     print(*[message.text for message in agent.messages if "no tool named" in message.text])
 
 
