@@ -241,7 +241,7 @@ class Tool:
         self.model = create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
         parameters = self.model.model_json_schema()
         schema = {"name": self.name, "description": self.description, "parameters": parameters}
-        self.declaration = {"type": "function", "function": schema}
+        self.declaration: Message = {"type": "function", "function": schema}
 
     async def execute(self, arguments: str, overrides: dict[Function, Function]) -> Any:
         """Validate the arguments, open dependencies on the event loop, run the tool, close them."""
