@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|channels|claude|context_w|event|fence|fleet|from_bu|many|mcp|old_|openai|"
+    "agents_f|approve_l|azure|background|channels|claude|context_w|event|fence|fleet|from_bu|many|mcp|old_|openai|"
     "prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
@@ -72,6 +72,7 @@ approve_later: Pending approval | Your boss | Noon. | has run: paid 700 to bert 
 ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
+background_agents: answer: Also far. | Started in the | \n5\n | has answered: 384,400 km.
 browser_state: Loop: | Agent:
 channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
 context_window: the window is 4096 | hello
