@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from .messages import (
     JSON,
     AssistantMessage,
+    InnerResult,
     Record,
     RequestRecord,
     RunEnd,
@@ -88,12 +89,14 @@ class StepCompleteEvent:
 class ToolCallEvent:
     """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
 
-    `args` are the arguments of the model, or {} unless they are a JSON object.
+    `args` are the arguments of the model, or {} unless they are a JSON object. `parent_id` is the
+    id of the call whose tool made this call, or "": see `Loop.call`.
     """
 
     tool: str
     args: JSON
     tool_call_id: str
+    parent_id: str = ""
 
 
 @dataclass
@@ -214,7 +217,9 @@ def events_of(record: Record) -> Iterator[Event]:
     """Yield the events for a new record of the log."""
     if isinstance(record, RequestRecord) and record.usage is not None:
         yield UsageEvent(record.usage, record.model)
-    if isinstance(record, AssistantMessage):
+    if isinstance(record, InnerResult):
+        yield from events_of(record.result)
+    elif isinstance(record, AssistantMessage):
         if record.thinking:
             yield ThinkingEvent(record.thinking)
         if record.text.strip():

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any, NoReturn, Protocol, TypeVar, cast, overload
 from weakref import ref
 
-from .messages import HistoryChange, Mark, Record, Reset, ToolMessage, ToolStart
+from .messages import HistoryChange, Mark, Record, Reset, ToolStart
 from .transcript import CallState, Conversation, Fold, placeholder_result
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
@@ -145,16 +145,35 @@ def adapted(record: Record, change: HistoryChange) -> Record | None:
     return record.after_change(change) if isinstance(record, Mark) else record
 
 
-def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[ToolMessage]:
-    """Return placeholder results for calls that were closed or started in the old records only."""
+def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
+    """Return placeholder results for calls that were closed or started in the old records only.
+
+    Also for a call if an inner call was closed or started in the old records only.
+    """
     states = Conversation(old).catch_up().states
-    results = list[ToolMessage]()
-    for state in Conversation(new).catch_up().open_calls:
+    conversation = Conversation(new).catch_up()
+    results = list[Record]()
+    for state in conversation.open_calls:
         before = states.get(state.call.id)
-        if before is None or before.waits or not state.waits:
+        if before is None or may_stay_open(state, before):
             continue
         start = before.start
         if before.result and before.result.origin == "tool":
             start = start or ToolStart(state.call.id)
         results.append(placeholder_result(CallState(state.call, start=start)))
     return results
+
+
+def may_stay_open(state: CallState, before: CallState) -> bool:
+    """Return whether an open call, and the calls inside, may run again as far as before."""
+    if state.waits and not before.waits:
+        return False
+    inner = {inner.call.id: inner for inner in state.inner}
+    for earlier in before.inner:
+        now = inner.get(earlier.call.id)
+        if now is None:
+            if not earlier.waits:
+                return False
+        elif now.result != earlier.result or not may_stay_open(now, earlier):
+            return False
+    return True

@@ -16,12 +16,15 @@ from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
+from pydantic_core import to_json
 
 from .content import describe_error, safe_str, to_content
 from .depends import Overrides, current_agent, current_call
 from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
+from .inner_calls import Caller, current_caller
 from .messages import (
+    JSON,
     AssistantMessage,
     Extra,
     Message,
@@ -38,7 +41,7 @@ from .messages import (
 from .run import ANSWERED, BaseAgent, Prompt, Run
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
-from .transcript import is_complete, is_own, placeholder_result, with_unique_ids
+from .transcript import CallState, is_complete, is_own, placeholder_result, with_unique_ids
 from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
 
 OUT_OF_TURNS = (
@@ -198,7 +201,8 @@ class Loop(BaseAgent):
         if waiting.state == "awaiting_approval":
             raise ValueError(f"call {call_id!r} requires approval: use agent.decide()")
         result = to_content(content, self.max_result_chars)
-        self.add(waiting.call.answer(result))
+        is_json = not isinstance(content, str)
+        self.add(self.conversation.record_of(waiting.call.answer(result, is_json=is_json)))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
@@ -275,13 +279,10 @@ class Loop(BaseAgent):
             if tool.external:
                 raise Stop("needs_answer")
             self.record(ToolStart(call.id))
-            work = tool.execute(arguments, overrides)
-            timeout = tool.timeout or self.tool_timeout
-            if timeout:
-                work = wait_for(timeout, work, grace=self.cancel_timeout)
-            value = await work
+            value = await self._execute(tool, call, arguments, overrides)
             content = to_content(value, self.max_result_chars)
-            return call.answer(content, ephemeral=tool.ephemeral)
+            is_json = not isinstance(value, str)
+            return call.answer(content, ephemeral=tool.ephemeral, is_json=is_json)
         except ToolError as error:
             text = safe_str(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
@@ -306,7 +307,32 @@ class Loop(BaseAgent):
             return None
         return result
 
-    # ---- what mixins use
+    # ---- what tools and mixins use
+
+    async def call(self, tool_or_name: Tool | str, /, **arguments: Any) -> Any:
+        """Call another tool of this agent from a tool, and return its result.
+
+            @tool(idempotent=True)
+            async def report(city: str, agent: Annotated[Loop, Depends(current_agent)]) -> str:
+                return f"In {city}: {await agent.call(get_weather, city=city)}"
+
+        The call passes the same gates, limits and dependencies as the model's calls, and the log
+        contains it, but the model does not see it. The result is text or parts, or the JSON data of
+        another value. `asyncio.gather` runs calls in parallel.
+
+        If the call requires approval or an external answer, the run ends and `pending` lists the
+        call. After the decision, `run()` executes the calling tool again if it is idempotent: its
+        earlier calls return their results and do not run again. Otherwise `run()` executes only the
+        approved call, and the model is told that the outcome of the calling tool is unknown.
+
+        Raises ToolError if the call fails, is denied or does not run, and RuntimeError outside of a
+        tool of this agent.
+        """
+        caller = current_caller.get()
+        if caller is None or caller.agent is not self:
+            raise RuntimeError("agent.call() is only available in a tool that this agent runs")
+        name = tool_or_name if isinstance(tool_or_name, str) else tool_or_name.name
+        return await caller.call(name, to_json(arguments).decode())
 
     def system_text(self) -> str:
         """Return the text of the system prompt. During a run the text is constant."""
@@ -328,13 +354,19 @@ class Loop(BaseAgent):
         A call that had started may have had effects: it runs again only if its tool is idempotent.
         """
         runnable: list[ToolCall] = []
+        ended: list[CallState] = []  # must not run again
         may_repeat = {tool.name for tool in self._snapshot_tools() if tool.idempotent}
         for state in self.conversation.open_calls:
             if state.waits or (state.state == "running" and state.call.name in may_repeat):
                 runnable.append(state.call)
             else:
+                ended.append(state)
+                runnable += [inner.call for inner in state.waiting_inside if inner.ask]
+        done = await self.call_tools(runnable) if runnable else None
+        for state in self.conversation.open_calls:
+            if state in ended:
                 self.record(placeholder_result(state))
-        if runnable and (done := await self.call_tools(runnable)):
+        if done:
             raise TaskComplete(done.text, done.value)
 
     def _snapshot_tools(self) -> Sequence[Tool]:
@@ -399,23 +431,39 @@ class Loop(BaseAgent):
             return False
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
-        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id))
+        parent_id = self.conversation.state_of(call).parent_id
+        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, parent_id))
         if run.events:
             await run.events.join()
         return run.state == "running"
+
+    async def _execute(
+        self, tool: Tool, call: ToolCall, arguments: JSON, overrides: Overrides
+    ) -> object:
+        """Run the function of a tool within its timeout."""
+        caller = Caller(self, call, self._turn_tools, self.call_tools, self.max_parallel)
+        work = tool.execute(arguments, overrides)
+        timeout = tool.timeout or self.tool_timeout
+        if timeout:
+            work = wait_for(timeout, work, grace=self.cancel_timeout)
+        async with caller:
+            return await work
 
     def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
         """Return the result of a call that ends the run, or None if the call stays open."""
         if not isinstance(error, Stop):
             return call.answer(describe_error(error), is_error=True)
-        if isinstance(error, TaskComplete) or not self.conversation.states[call.id].waits:
-            return call.answer(error.text)
-        return None
+        state = self.conversation.state_of(call)
+        stays_open = state.waits or state.waiting_inside
+        if stays_open and not isinstance(error, TaskComplete):
+            return None
+        return call.answer(error.text)
 
     def _record_result(self, result: ToolMessage, run: Run, start: float) -> None:
         """Record a result, unless its tool ignored a cancellation and outlived the run."""
         if self.active_run is run:
-            self.add(replace(result, seconds=round(time.perf_counter() - start, 3)))
+            result = replace(result, seconds=round(time.perf_counter() - start, 3))
+            self.add(self.conversation.record_of(result))
 
     def _may_overlap(self, call: ToolCall) -> bool:
         """Return whether a call may run concurrently with its neighbours."""

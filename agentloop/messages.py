@@ -314,6 +314,7 @@ class ToolMessage(_Content):
 
     ephemeral: number of the newest results of this tool to keep visible; 0 keeps all.
     offloaded: name of the file with the complete text, if `content` is an excerpt.
+    is_json: whether `content` is the JSON text of a value that the tool returned.
     """
 
     tool_call_id: str
@@ -324,6 +325,7 @@ class ToolMessage(_Content):
     seconds: float | None = field(default=None, compare=False, repr=False)
     origin: ToolOrigin = "tool"
     offloaded: str = ""
+    is_json: bool = field(default=False, compare=False, repr=False)
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
@@ -406,6 +408,29 @@ class ToolStart(Mark):
 
     def after_change(self, change: HistoryChange) -> Mark | None:
         return None if self.call_id in change.deleted_calls else self
+
+
+@frozen
+class InnerCall(Mark):
+    """A tool calls another tool of its agent, during the call `parent_id`: see `Loop.call`."""
+
+    parent_id: str
+    call_id: str
+    name: str
+    arguments: str
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.parent_id in change.deleted_calls else self
+
+
+@frozen
+class InnerResult(Mark):
+    """The result of an InnerCall: returned to the calling tool, and never sent to the model."""
+
+    result: ToolMessage
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.result.tool_call_id in change.deleted_calls else self
 
 
 @frozen
@@ -514,8 +539,13 @@ class HistoryChange:
 
 def call_ids(records: Iterable[Record]) -> set[str]:
     """Return the ids of all tool calls among the records."""
-    replies = [record for record in records if isinstance(record, AssistantMessage)]
-    return {call.id for reply in replies for call in reply.tool_calls}
+    ids = set[str]()
+    for record in records:
+        if isinstance(record, AssistantMessage):
+            ids.update(call.id for call in record.tool_calls)
+        elif isinstance(record, InnerCall):
+            ids.add(record.call_id)
+    return ids
 
 
 def texts_of(records: Iterable[Record]) -> set[str]:

@@ -257,8 +257,8 @@ class BaseAgent(Settings):
         states = ["awaiting_approval"]
         if self.conversation.stop_reason == "needs_answer":
             states.append("pending")
-        open_calls = self.conversation.open_calls
-        return tuple(call.asked for call in open_calls if call.state in states)
+        calls = self.conversation.states.values()
+        return tuple(call.asked for call in calls if call.state in states)
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that awaits approval, an external result, or `run()`.

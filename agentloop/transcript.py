@@ -1,6 +1,6 @@
 """Folds and functions over a log: the rendered messages (the view), and the state of each call.
 
-Copy with: messages.py.
+Copy with: content.py, messages.py.
 
 The log is append-only. It may contain calls without a result, after an interrupted run or while a
 call awaits approval. The view is computed from the log, and is always valid for every provider.
@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Literal, Self, TypeGuard, cast
 
+from .content import clip
 from .messages import (
     Ask,
     AssistantMessage,
     Decision,
     Fork,
+    InnerCall,
+    InnerResult,
     Message,
     Record,
     RequestRecord,
@@ -46,6 +49,7 @@ OUTCOME_UNKNOWN = (
 DENIED = "Denied: this call was not allowed and did not run."
 CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
+MAX_INNER = 4_000  # characters about the inner calls of a call whose outcome is unknown
 SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 
@@ -77,7 +81,7 @@ class Fold:
 class Conversation(Fold):
     """The messages that a log renders to, the state of each call, and the requests.
 
-    states: a CallState for each call, by call id.
+    states: a CallState for each call, by call id, including calls that tools made.
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
     withheld: `id(message)` of each message that a gate refused; the view omits them.
@@ -106,8 +110,18 @@ class Conversation(Fold):
 
     @property
     def open_calls(self) -> list[CallState]:
-        """Return the calls without a result, in call order."""
-        return [state for state in self.states.values() if state.result is None]
+        """Return the model's calls without a result, in call order."""
+        states = self.states.values()
+        return [state for state in states if state.result is None and not state.parent_id]
+
+    def state_of(self, call: ToolCall) -> CallState:
+        """Return the state of a call. A call that a mixin has added is not in the log."""
+        return self.states.get(call.id) or CallState(call)
+
+    def record_of(self, result: ToolMessage) -> ToolMessage | InnerResult:
+        """Return the record of a result, which the model does not see if a tool made the call."""
+        state = self.states.get(result.tool_call_id)
+        return InnerResult(result) if state and state.parent_id else result
 
     def take(self, at: int, record: Record | Message) -> None:
         self._note(record)
@@ -129,9 +143,16 @@ class Conversation(Fold):
                 self.states[call.id] = CallState(
                     call, "pending" if is_complete(record) else "cut_off"
                 )
-        elif isinstance(record, ToolMessage):
-            if state := self.states.get(record.tool_call_id):
-                state.end(record)
+        elif isinstance(record, ToolMessage | InnerResult):
+            result = record.result if isinstance(record, InnerResult) else record
+            if state := self.states.get(result.tool_call_id):
+                state.end(result)
+        elif isinstance(record, InnerCall):
+            call = ToolCall(record.call_id, record.name, record.arguments)
+            inner = CallState(call, parent_id=record.parent_id)
+            self.states[call.id] = inner
+            if state := self.states.get(record.parent_id):
+                state.inner += (inner,)
         elif isinstance(record, Ask | Decision | ToolStart):
             if state := self.states.get(record.call_id):
                 state.note(record)
@@ -279,6 +300,8 @@ class CallState:
         if the run ended before the call, or if the call had started and may not start again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
+    parent_id, inner: for `Loop.call`: the id of the call whose tool made this call, and the calls
+        that this call made. Those without a result are closed together with this call.
     decision: `decision.by` identifies the reviewer. A call denied without a decision was denied by
         a rule.
     """
@@ -289,6 +312,8 @@ class CallState:
     decision: Decision | None = None
     start: ToolStart | None = None
     result: ToolMessage | None = None
+    parent_id: str = ""
+    inner: tuple[CallState, ...] = ()
 
     @property
     def asked(self) -> ToolCall:
@@ -301,6 +326,14 @@ class CallState:
     def waits(self) -> bool:
         """Return whether the call may still start."""
         return self.state in ("pending", "awaiting_approval")
+
+    @property
+    def waiting_inside(self) -> list[CallState]:
+        """Return the calls inside this call, at any depth, that may still start."""
+        waiting = list[CallState]()
+        for inner in self.inner:
+            waiting += [inner] if inner.waits else inner.waiting_inside
+        return waiting
 
     def note(self, mark: Ask | Decision | ToolStart) -> None:
         """Update the state from a log entry about this call."""
@@ -324,6 +357,9 @@ class CallState:
             self.state = "failed" if result.is_error else "completed"
         else:
             self.state = result.origin
+        for inner in self.inner:
+            if inner.result is None:
+                inner.end(placeholder_result(inner))
 
 
 def placeholder_result(state: CallState) -> ToolMessage:
@@ -333,7 +369,16 @@ def placeholder_result(state: CallState) -> ToolMessage:
     if state.state == "cut_off":
         return state.call.answer(CUT_OFF, is_error=True, origin="cut_off")
     text = OUTCOME_UNKNOWN if state.start else NEVER_STARTED
+    if state.inner:
+        made = "\n".join(map(describe_inner, state.inner))
+        text = f"{text} It made these calls:\n{clip(made, MAX_INNER)}"
     return state.call.answer(text, is_error=True, origin="sealed")
+
+
+def describe_inner(state: CallState) -> str:
+    """Return an inner call and its result as text."""
+    result = state.result or placeholder_result(state)
+    return f"{state.call.name}({state.call.arguments}): {result.text}"
 
 
 def denied(state: CallState, reason: str) -> ToolMessage:

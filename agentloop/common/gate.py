@@ -29,7 +29,7 @@ from ..arguments import parse_arguments
 from ..errors import ToolError
 from ..loop import Loop
 from ..messages import Result, Stop, ToolCall, ToolMessage, frozen
-from ..transcript import CallState, denied
+from ..transcript import denied
 from ..waiting import logger, was_cancelled
 
 CHANGED = "The call was changed after it had been judged."
@@ -103,14 +103,16 @@ class Gate(Loop):
                 logger.exception("a gate failed; the call %s is denied", call.id)
                 judgment = judgment.or_stricter(Verdict.BROKEN, FAILED)
             judgments[call.id] = judgment
-        self._judgments = judgments
         judged = judgments.values()
+        if any(self.conversation.state_of(call).parent_id for call in calls):
+            judgments = {**self._judgments, **judgments}  # the turn is still running
+        self._judgments = judgments
         if any(judgment.waits for judgment in judged):
             raise Stop("needs_approval")
         return await super().call_tools([judgment.call for judgment in judged])
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        state = self.conversation.states.get(call.id, CallState(call))  # a mixin may add calls
+        state = self.conversation.state_of(call)
         judgment = self._judgments.get(call.id)
         if judgment is None or judgment.call != call:
             return denied(state, CHANGED)

@@ -26,7 +26,6 @@ from ..messages import (
     ToolCall,
     Unknown,
     Usage,
-    UserMessage,
     tag_of,
 )
 
@@ -91,7 +90,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
         return base64.b64decode(value)
     if cls in get_args(Message) and name == "content" and not isinstance(value, str):
         return [from_dict(part) for part in value]
-    if hint is UserMessage:
+    if hint in get_args(Message):
         return from_dict(value)
     if hint == Usage | None and value is not None:
         return from_dict(value, Usage)

@@ -194,7 +194,7 @@ class Approval(Gate):
         If none applies, the returned judgment is waiting.
         """
         call = judgment.call
-        state = self.conversation.states[call.id]
+        state = self.conversation.state_of(call)
         if state.decision and state.asked == call and state.state in ("pending", "denied"):
             return decided(judgment, state.decision)  # not requested again, and not started, since
         for mark in self.fold(Consent).always:
@@ -202,7 +202,7 @@ class Approval(Gate):
                 return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
         if self.approval_callback is None:
-            return replace(judgment, waits=True)
+            return replace(judgment, waits=call.id in self.conversation.states)
         work = call_function(self.approval_callback, call, judgment.reason)
         answer = await wait_for(self.approval_timeout, work, grace=1)
         note = answer if isinstance(answer, str) else ""

@@ -120,7 +120,6 @@ class Durable(Loop):
         return reply
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        self._reserved.clear()
         for call in calls:  # in call order, independent of the order of execution
             if call.name in self.workflow_tools:
                 self._reserved[call.id] = None, None

@@ -239,7 +239,7 @@ class Hooks(Gate, FiresHooks):
         """Run the hooks after a tool, for each call that has run."""
         for call in calls:
             judgment = self._judgments.get(call.id)
-            message = self.conversation.states[call.id].result
+            message = self.conversation.state_of(call).result
             if judgment is None or message is None or judgment.denies:
                 continue
             event: HookEvent = "PostToolUseFailure" if message.is_error else "PostToolUse"

@@ -27,6 +27,8 @@ from ..loop import Request
 from ..messages import (
     AssistantMessage,
     Fork,
+    InnerCall,
+    InnerResult,
     Message,
     Record,
     RequestRecord,
@@ -99,7 +101,7 @@ class Limits(Priced):
             used = self._usage()["tool_calls"] - len(counted)  # the log has this turn's
             refused = counted[max(self.max_tool_calls - used, 0) :]
         for call in refused:
-            self.record(not_run(call, "tool_calls"))
+            self.record(self.conversation.record_of(not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
         if refused or (counted and self._exceeded_limit() in IN_A_TURN):
             return None  # the model called done before it knew which calls did not run
@@ -115,7 +117,7 @@ class Limits(Priced):
             if is_cancelled():
                 raise
             result = None  # the call cancelled itself
-        return result or placeholder_result(self.conversation.states[call.id])
+        return result or placeholder_result(self.conversation.state_of(call))
 
     def record(self, record: Record) -> None:
         super().record(record)
@@ -195,14 +197,17 @@ class RunUsage(Fold):
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, RunStart | Fork):
             self._begin(record.at)
-        elif isinstance(record, ToolMessage):
-            if record.is_error:
-                self._failures[record.tool_name] += 1
+        elif isinstance(record, ToolMessage | InnerResult):
+            result = record.result if isinstance(record, InnerResult) else record
+            if result.is_error:
+                self._failures[result.tool_name] += 1
             else:
-                del self._failures[record.tool_name]  # a Counter returns 0 for missing names
+                del self._failures[result.tool_name]  # a Counter returns 0 for missing names
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)
+        elif isinstance(record, InnerCall):
+            self._calls += record.name not in self._exempt
         elif isinstance(record, SideRequest):  # the calls of a sub-agent
             self._calls += record.tool_calls
         if is_request(record):

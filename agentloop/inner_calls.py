@@ -1,0 +1,127 @@
+"""Calls inside calls: how a tool calls other tools of its agent, by `Loop.call`.
+
+Copy with: run.py and its imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any
+
+from pydantic_core import from_json
+
+from .errors import ToolError
+from .messages import InnerCall, Result, TaskComplete, ToolCall, ToolMessage
+from .run import BaseAgent
+from .tools import Tool, by_name
+from .transcript import placeholder_result
+from .waiting import cancel_and_wait, capture, was_cancelled
+
+MAX_DEPTH = 8  # levels of calls inside calls
+
+
+class Caller:
+    """One execution of a tool, and the calls that the tool makes.
+
+    If the tool is executed again, each of its calls is matched with the first unmatched call of the
+    earlier executions that has the same name and arguments. A call with a result returns this
+    result, and a call that had started runs again only if its tool is idempotent.
+
+    tools: the tools of this turn. run_calls: `Loop.call_tools`.
+    """
+
+    def __init__(
+        self,
+        agent: BaseAgent,
+        call: ToolCall,
+        tools: Sequence[Tool],
+        run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]],
+        max_parallel: int,
+    ) -> None:
+        self.agent = agent
+        self._call_id = call.id
+        self._tools = tools
+        self._run_calls = run_calls
+        self._slots = asyncio.Semaphore(max_parallel)
+        self._single_slot = asyncio.Semaphore(1)  # for tools without parallel calls
+        self._earlier = [inner.call for inner in agent.conversation.state_of(call).inner]
+        self._tasks = set[asyncio.Task[ToolMessage | BaseException]]()
+        self._error: BaseException | None = None
+
+    async def call(self, name: str, arguments: str) -> Any:
+        """Run a call, and return its result. Raises ToolError for an error, and Stop."""
+        call = self._earlier_call(name, arguments) or self._new_call(name, arguments)
+        task = asyncio.create_task(self._run(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        result = await task
+        if isinstance(result, BaseException):
+            while self._tasks:  # a request for approval, for example, stops no other call
+                await asyncio.wait(self._tasks)
+            raise result
+        if result.is_error:
+            raise ToolError(result.text)
+        if result.is_json:
+            with suppress(ValueError):  # such as a date, or a truncated text
+                return from_json(result.text or "null")
+        return result.content
+
+    async def __aenter__(self) -> None:
+        current_caller.set(self)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Cancel the calls that the tool has not awaited. Raise the exception of a call.
+
+        Such an exception, for example a Stop, ends the run even if the tool caught it.
+        """
+        if self._tasks and await cancel_and_wait(self._tasks, self.agent.cancel_timeout):
+            raise asyncio.CancelledError
+        if self._error and not (error and was_cancelled(error)):
+            raise self._error
+
+    def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
+        """Return the matching call of an earlier execution, and remove it from the list."""
+        for call in self._earlier:
+            if (call.name, call.arguments) == (name, arguments):
+                self._earlier.remove(call)
+                return call
+        return None
+
+    def _new_call(self, name: str, arguments: str) -> ToolCall:
+        """Record a call. Raises ToolError at a recursion that is too deep."""
+        states = self.agent.conversation.states
+        parent = states.get(self._call_id)
+        if parent is None or parent.result:
+            raise ToolError(f"{name} cannot be called: the call {self._call_id!r} is not running.")
+        depth, outer = 1, parent
+        while outer.parent_id:
+            depth, outer = depth + 1, states[outer.parent_id]
+        if depth > MAX_DEPTH:
+            raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} nested calls.")
+        call_id = f"{self._call_id}.{len(parent.inner) + 1}"
+        while call_id in states:
+            call_id += "_"
+        self.agent.record(InnerCall(self._call_id, call_id, name, arguments))
+        return ToolCall(call_id, name, arguments)
+
+    async def _run(self, call: ToolCall) -> ToolMessage | BaseException:
+        """Run a call if it may start. Return its result, or the exception that ends the run."""
+        state = self.agent.conversation.states[call.id]
+        tool = by_name(self._tools).get(call.name)
+        may_repeat = tool is not None and tool.idempotent and state.result is None
+        async with self._slots if tool is None or tool.parallel else self._single_slot:
+            if state.waits or may_repeat:
+                ended = await capture(self._run_calls([call]))
+                if isinstance(ended, Result):
+                    ended = TaskComplete(ended.text, ended.value)
+                if ended:
+                    self._error = self._error or ended
+                    return ended
+        state = self.agent.conversation.states[call.id]
+        return state.result or placeholder_result(state)
+
+
+current_caller = ContextVar[Caller | None]("current_caller", default=None)
