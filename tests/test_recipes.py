@@ -42,7 +42,7 @@ from agentloop.common.store import read_log
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
-from agentloop.mixins.approval import Approval
+from agentloop.mixins.approval import DEFERRED, Approval
 from agentloop.mixins.hooks import Hooks, HookVerdict
 from agentloop.mixins.message_queue import MessageQueue
 from agentloop.mixins.session import Session
@@ -68,7 +68,7 @@ POINTS = dict(
     for line in r"""
 agents_from_files: The letter is about tea. | summarize its subject
 approval: needs_approval | Bert has to wait. | paid 5 | Not before | casino gets
-approve_later: Pending approval | Your boss | Noon. | has run: paid 700 to bert | It is paid.
+approve_later: awaits approval | your boss | Noon. | outcome | paid 700 to bert | It is paid.
 ask_user: > A table | For how many people?\n1. two\n2. four | > six | p.m., six.
 ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN_FINISHED"
 anthropic_stream: event: message_start\n | event: message_stop\n
@@ -282,15 +282,13 @@ async def test_a_call_waits_while_the_conversation_goes_on(wire, allowed):
         llm = wire.model(server, max_retries=0)
         clerk = recipe.Patient(llm=llm, tools=[recipe.pay, look])
         assert await clerk.query("Pay Bert 700.") == "It waits."
-        assert [m.text for m in clerk.messages[2:4]] == [recipe.PENDING, "seen"]
+        assert [m.text for m in clerk.messages[2:4]] == [DEFERRED, "seen"]
         assert await clerk.query("What time is it?") == "Noon."
-        [waiting] = clerk.undecided()
-        await clerk.settle(waiting.id, allowed=allowed, note="Not today.")
-        with pytest.raises(ValueError, match="already decided"):
-            await clerk.settle(waiting.id, allowed=True)
+        [waiting] = clerk.deferred
+        clerk.decide(waiting.id, "allow" if allowed else "deny", "Not today.")
         assert (await clerk.run()).text == "I see.", "the model may say something to it"
         assert server.refusals == []
-        outcome = "paid 700 to bert" if allowed else "was denied. Not today."
+        outcome = "paid 700 to bert" if allowed else "did not run. Not today."
         assert clerk.messages[-2].text.endswith(outcome)
         assert sum("paid 700" in message.text for message in clerk.messages) == allowed
 
@@ -307,19 +305,27 @@ async def test_a_call_that_runs_later_runs_as_in_a_run_and_the_model_reads_of_it
             raise OSError("the bank is closed")
         return {"left": left - amount}
 
-    script = [call("refund", amount=5), "It waits.", call("refund", amount=900), "It waits, too."]
+    script = [
+        call("refund", amount=5),
+        "It waits.",
+        call("refund", amount=900),
+        "It waits, too.",
+        "a",
+        "b",
+    ]
     clerk = recipe.Patient(
         llm=ScriptedModel(*script), tools=[refund], dependency_overrides={purse: lambda: 100}
     )
     for prompt in ("Refund 5.", "Refund 900."):
         await clerk.query(prompt)
-    first, second = clerk.undecided()
-    await clerk.settle(first.id, allowed=True)
-    assert clerk.messages[-1].text.endswith('has run: {"left":95}')
-    assert clerk.undecided() == [second]
-    await clerk.settle(second.id, allowed=True)
-    assert "failed" in clerk.messages[-1].text
-    assert clerk.messages[-1].text.endswith("the bank is closed")
+    first, second = clerk.deferred
+    clerk.decide(first.id, "allow")
+    await clerk.run()
+    assert clerk.messages[-2].text.endswith('{"left":95}')
+    assert clerk.deferred == (second,)
+    clerk.decide(second.id, "allow")
+    await clerk.run()
+    assert clerk.messages[-2].text.endswith("the bank is closed")
 
 
 NEEDED = {  # what the events of AG-UI need beside their type: https://docs.ag-ui.com/concepts/events

@@ -11,9 +11,9 @@ Copy with: the core, common/gate.py.
 
 Every call in a turn is evaluated, and every approval request answered, before any call runs. A call
 that is not explicitly allowed does not run, and the model is given the reason. `agent.pending`
-lists calls awaiting a decision and survives a restart; a new prompt cancels them. Approval requests
-and decisions are recorded in the log. A decision applies once, to one call id, name and argument
-list.
+lists calls awaiting a decision and survives a restart; a new prompt cancels them, unless
+`defer_approval` is set. Approval requests and decisions are recorded in the log. A decision applies
+once, to one call id, name and argument list.
 """
 
 import re
@@ -29,14 +29,34 @@ from pydantic_core import to_jsonable_python
 from ..common.gate import Gate, Judgment, Verdict
 from ..errors import ToolError
 from ..loop import Request
-from ..messages import JSON, Ask, AssistantMessage, Decision, Mark, ToolCall, frozen
+from ..messages import (
+    JSON,
+    Ask,
+    AssistantMessage,
+    Decision,
+    Fork,
+    HistoryChange,
+    Mark,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    frozen,
+)
+from ..run import can_continue
 from ..tools import FunctionTool, Tool, find_tool
-from ..transcript import Fold
+from ..transcript import CallState, Fold, Records, placeholder_result
 from ..waiting import call_function, logger, wait_for
 
 # Text that "*" may match in an "allow" rule: no shell metacharacters (which could start a second
 # command) and no ".." path segments.
 PLAIN = re.compile(r"(?!.*(?<![\w.])\.\.(?![\w.]))[\w ./,:=@+~'\"-]*")
+
+
+DEFERRED = (
+    "Not run: this call awaits approval. The outcome will be in a later message. Do not repeat it."
+)
+DECIDED = "A call that awaited approval was decided."
+OUTCOME = "The outcome of a call that awaited approval:"
 
 
 class Rule(NamedTuple):
@@ -87,6 +107,40 @@ class PlanApproved(Mark):
     """The plan of this conversation was approved."""
 
 
+@frozen
+class Deferred(Mark):
+    """A call awaits approval while the conversation continues."""
+
+    call_id: str
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
+
+
+class Deferrals(Fold):
+    """The deferred calls, until a note with the outcome follows in the log.
+
+    decided: by call id, whether the call was allowed or denied.
+    """
+
+    def __init__(self, log: Records) -> None:
+        super().__init__(log)
+        self.decided = dict[str, bool]()
+
+    def take(self, at: int, record: object) -> None:
+        if isinstance(record, Deferred):
+            self.decided[record.call_id] = False
+        elif isinstance(record, Decision) and record.call_id in self.decided:
+            self.decided[record.call_id] = True
+        elif isinstance(record, UserMessage):
+            self.decided.pop(record.sent_id, None)
+        elif isinstance(record, ToolMessage) and record.origin != "tool":
+            if not self.decided.get(record.tool_call_id):  # closed or denied instead of deferred
+                self.decided.pop(record.tool_call_id, None)
+        elif isinstance(record, Fork):  # the calls belong to the original agent
+            self.decided.clear()
+
+
 class Consent(Fold):
     """Standing approvals: of tools, and of the plan."""
 
@@ -113,12 +167,26 @@ class Approval(Gate):
         required. Return True to allow the call, or a string to deny it with a message for the
         model; any other value denies it. Without a callback the run ends with "needs_approval".
     approval_timeout: seconds to wait for the callback before denying the call.
+    defer_approval: whether the conversation continues while a call awaits approval. The result of
+        the call says so, and `agent.deferred` lists the call. After `decide`, the next run executes
+        an allowed call, and a note returns the outcome to the model.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
     approval_rules: Sequence[Rule] = ()
     approval_callback: Callable[[ToolCall, str], object] | None = None
     approval_timeout: PositiveFloat = 300.0
+    defer_approval: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.log:
+            self._announce_decision()  # a kill may have followed the decision
+
+    @property
+    def deferred(self) -> tuple[ToolCall, ...]:
+        """Return the deferred calls without a decision. They survive a restart, but no fork."""
+        return tuple(state.asked for state in self._deferrals(decided=False))
 
     def decide(
         self, call_id: str, verdict: Literal["allow", "deny"], note: str = "", *, by: str = "user"
@@ -130,7 +198,9 @@ class Approval(Gate):
 
         Raises ValueError if the call does not await approval, and AgentBusy during a run.
         """
-        if self.waiting_call(call_id).ask is None:
+        self.refuse_if_busy()
+        deferred = [call.id for call in self.deferred]
+        if call_id not in deferred and self.waiting_call(call_id).ask is None:
             raise ValueError(
                 f"call {call_id!r} does not require approval: use agent.answer() or run()"
             )
@@ -139,6 +209,7 @@ class Approval(Gate):
                 f"invalid verdict {verdict!r} for call {call_id!r}: use 'allow' or 'deny'"
             )
         self.record(Decision(call_id, verdict == "allow", note, by))
+        self._announce_decision()
 
     def allow_always(self, tool: str, arguments: Mapping[str, str] | None = None) -> None:
         """Approve this tool's calls from now on, until its definition changes.
@@ -161,7 +232,37 @@ class Approval(Gate):
     async def call_model(self, request: Request) -> AssistantMessage:
         if not self.conversation.requests:
             check_rules(self.approval_rules, [*self.tools, *request.tools])
+        if request.purpose == "step":
+            for state in self._deferrals(decided=True):
+                await self._settle_deferred(state)
+                request = replace(request, messages=await self.context())
         return await super().call_model(request)
+
+    def _deferrals(self, decided: bool) -> list[CallState]:
+        """Return the deferred calls, with or without a decision, whose outcome is not noted."""
+        calls = self.fold(Deferrals).decided.items()
+        states = self.conversation.states
+        return [states[call_id] for call_id, has_decision in calls if has_decision == decided]
+
+    def _announce_decision(self) -> None:
+        """Add a note about a decided deferral if `run()` would have nothing to continue."""
+        if self._deferrals(decided=True) and not can_continue(self.messages):
+            self.add_note(DECIDED)
+
+    async def _settle_deferred(self, state: CallState) -> None:
+        """Run a deferred call if it was allowed, and return its outcome to the model in a note.
+
+        A call that has started before, in a process that was killed, does not run again.
+        """
+        if state.state == "pending":
+            await self.call_tools([state.asked])
+        state = self.conversation.states[state.call.id]
+        result = state.result
+        if state.state in ("running", "denied"):
+            result = placeholder_result(state)
+        if result and not state.waits:
+            text = f"{state.call.name}({state.asked.arguments}): {result.text}"
+            self.add(UserMessage(f"{OUTCOME} {text}", "note", state.call.id))
 
     async def judge(self, judgment: Judgment) -> Judgment:
         judgment = await super().judge(judgment)  # a hook may change the call
@@ -201,6 +302,9 @@ class Approval(Gate):
             if allows_always(mark, tool, arguments):
                 return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
+        if self.approval_callback is None and self.defer_approval:
+            self.record(Deferred(call.id))
+            return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
         if self.approval_callback is None:
             return replace(judgment, waits=call.id in self.conversation.states)
         work = call_function(self.approval_callback, call, judgment.reason)

@@ -491,3 +491,127 @@ async def test_a_rule_for_an_unknown_tool_is_a_warning_as_a_later_turn_may_offer
     await agent.run("go")
     [warning] = caplog.messages
     assert "push" in warning
+
+
+# ---- approval while the conversation continues
+
+
+class Patient(Approval, Session, Agent):
+    defer_approval = True
+    session = "s"
+    session_fsync = False
+
+
+class Killed(BaseException):
+    """The process of an agent was killed."""
+
+
+class Payments:
+    """Prompts, decisions and runs of an agent that is killed at one record, and reopened."""
+
+    def __init__(self, folder, kill_at, before, verdicts):
+        self.folder, self.kill_at, self.before = folder, kill_at, before
+        self.verdicts = verdicts
+        self.paid = Counter()
+        self.records = 0
+        self.was_killed = False
+        self.agent = self.open()
+
+    def open(self):
+        world = self
+
+        class Mortal(Patient):
+            def record(self, record):
+                if self.session_file.closed:
+                    raise Killed
+                world.records += 1
+                is_last = world.records == world.kill_at
+                if not (is_last and world.before):
+                    super().record(record)
+                if is_last:
+                    self.close()
+                    raise Killed
+
+        @tool
+        async def pay(to: str, this: ToolCall = Depends(current_call)) -> str:
+            """Pay."""
+            world.paid[this.id] += 1
+            return f"paid {to}"
+
+        def reply(messages, tools):
+            text = messages[-1].text
+            return call("pay", to=text.split()[1]) if text.startswith("Pay ") else "fine"
+
+        return Mortal(llm=ScriptedModel(reply), tools=[pay], session_dir=self.folder)
+
+    def step(self, action):
+        """Do something once; if that kills the agent, do it again after a restart."""
+        try:
+            action()
+        except Killed:
+            self.was_killed = True
+            self.agent = self.open()
+            action()
+
+    def decide(self):
+        for waiting in self.agent.deferred:
+            self.agent.decide(waiting.id, self.verdicts[waiting.parsed["to"]], "Not today.")
+
+    def live(self):
+        for prompt in ("Pay anna", "Pay bert", "What time is it?"):
+            if not any(prompt == record.text for record in self.agent.messages):
+                self.step(lambda prompt=prompt: self.agent.run_sync(prompt))
+        self.step(self.decide)
+        self.step(lambda: self.agent.run_sync("Go on."))
+        self.step(lambda: self.agent.run_sync("And now?"))
+        self.agent.close()
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("anna", ["allow", "deny"])
+def test_a_kill_at_each_record_loses_no_deferred_approval_and_pays_nothing_twice(
+    anna, before, tmp_path
+):
+    kill_at = 0
+    was_killed = True
+    while was_killed:
+        kill_at += 1
+        verdicts = {"anna": anna, "bert": "allow"}
+        world = Payments(tmp_path / str(kill_at), kill_at, before, verdicts)
+        world.live()
+        was_killed = world.was_killed
+        agent = world.agent
+        assert agent.deferred == agent.pending == ()
+        states = [state for state in agent.conversation.states.values() if state.decision]
+        assert {state.call.parsed["to"] for state in states} == {"anna", "bert"}
+        for state in states:
+            [note] = [m.text for m in agent.messages if getattr(m, "sent_id", 0) == state.call.id]
+            if verdicts[state.call.parsed["to"]] == "deny":
+                assert world.paid[state.call.id] == 0
+                assert "Denied" in note
+            elif "paid" in note:
+                assert world.paid[state.call.id] == 1
+            else:
+                assert "outcome is unknown" in note
+                assert world.paid[state.call.id] <= 1
+        assert sum(world.paid.values()) <= len(states)
+    assert kill_at > 25
+
+
+async def test_a_deferred_call_outlives_prompts_and_its_outcome_is_a_note(tmp_path):
+    llm = ScriptedModel(call("bash", command="a"), "It waits.", "Noon.", "It has run.")
+    agent, ran = acting(kind=Patient, session_dir=tmp_path)
+    agent = agent.fork(llm=llm)
+    assert (await agent.run("go")).stop_reason == "completed"
+    assert "awaits approval" in results(agent)[0]
+    await agent.run("What time is it?")
+    [waiting] = agent.deferred
+    assert agent.fork().deferred == ()
+    agent.decide(waiting.id, "allow")
+    assert agent.deferred == ()
+    assert ran == []
+    assert (await agent.run()).text == "It has run."
+    with pytest.raises(ValueError, match="pending"):
+        agent.decide(waiting.id, "allow")
+    assert ran == ["a"]
+    assert "ran a" in llm.requests[-1].messages[-1].text
