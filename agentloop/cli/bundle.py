@@ -1,8 +1,9 @@
 """`agentloop bundle`: the core and the selected parts of the package in a single file.
 
-A part is a file of the package. A bundle contains the text of each part except the imports of other
-parts, which precede it; therefore a name has the same meaning in all parts. A second file preserves
-the bundle as generated, so that git can merge a newer version into a modified bundle.
+A part is a file of the package. A bundle contains the source of its parts without their imports of
+other parts. Imported parts precede their importers; therefore a name has the same meaning in all
+parts. A second file preserves the generated bundle, so that git can merge a newer version into a
+modified bundle.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ LISTED = r"(?m)^#   (\S+\.py): "  # the parts in a header
 class Part:
     """A file of the package, such as "mixins/done.py". The file is read, but never imported.
 
-    text: the text of the file in a bundle. needs: the paths of the imported parts.
+    text: the source as contained in a bundle.
+    needs: the paths of the imported parts.
     """
 
     def __init__(self, path: str, source: str) -> None:
@@ -97,20 +99,21 @@ def choose(package: Mapping[str, Part], names: Iterable[str] = ()) -> list[Part]
 
     def add(path: str) -> None:
         if path not in chosen:
-            for each in package[path].needs:
-                add(each)
+            for dependency in package[path].needs:
+                add(dependency)
             chosen[path] = package[path]
 
     for name in ["loop", *names]:
-        found = [path for path in package if f"/{path}".endswith(f"/{name.removesuffix('.py')}.py")]
-        if len(found) != 1:
+        file = f"/{name.removesuffix('.py')}.py"
+        matches = [path for path in package if f"/{path}".endswith(file)]
+        if len(matches) != 1:
             raise ValueError(f"unknown part {name!r}: --list shows the parts")
-        add(found[0])
+        add(matches[0])
     return [*chosen.values()]
 
 
 def bundle(parts: Sequence[Part]) -> str:
-    """Return the text of a bundle: each part after a line with its name, then a line for yours."""
+    """Return the text of a bundle: the parts with their names, then the line `# ==== yours`."""
     contents = "\n".join(f"#   {part.path}: {part.sentence}" for part in parts)
     pieces = [HEADER.format(__version__, packages_of(parts), contents)]
     pieces += [f"# ==== {part.path} ====\n{part.text}" for part in parts]
@@ -119,14 +122,14 @@ def bundle(parts: Sequence[Part]) -> str:
 
 def packages_of(parts: Sequence[Part]) -> str:
     """Return the names of the third-party packages that the parts import, separated by commas."""
-    found = {name for part in parts for name in re.findall(IMPORTED, part.text)}
-    return ", ".join(sorted(found - sys.stdlib_module_names))
+    imported = {name for part in parts for name in re.findall(IMPORTED, part.text)}
+    return ", ".join(sorted(imported - sys.stdlib_module_names))
 
 
 def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
-    """Return a table of the lines of each part outside the core, and of the parts that import it.
+    """Return a table of the additional parts: number of lines, and importing parts.
 
-    A part without an importer was named by the user.
+    Parts without an importer were selected by the user.
     """
     paths = {part.path for part in core}
     rows = [(str(sum(lines_of(part) for part in core)), f"the core: {len(core)} parts", "")]
@@ -140,16 +143,16 @@ def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
 
 
 def lines_of(part: Part) -> int:
-    """Return the number of lines that a part has in a bundle."""
+    """Return the number of lines of a part in a bundle."""
     return part.text.count("\n") + 1
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the core and selected parts to a single file that you own.
+    """Write the core and selected parts to a single, editable file.
 
     parts PART...   names such as agent, session, openai: see --list
     -o FILE         the new file, such as my_agent.py; without -o, only print its size
-    --list          list the parts with their sizes; dependencies are included automatically
+    --list          list all parts with their sizes; dependencies are included automatically
     --upgrade FILE  merge a newer version into a modified bundle, and add parts
     """
     package = read_package()
@@ -165,7 +168,7 @@ def main(options: argparse.Namespace) -> int:
         size = f"{len(parts)} parts, {lines:,} lines, {count_tokens(text):,} tokens"
         if options.o:
             path = Path(options.o)
-            path.touch(exist_ok=False)  # never overwrites a file
+            path.touch(exist_ok=False)  # never overwrite an existing file
             write(path, text)
             write(path.with_suffix(SHIPPED), text)
         print(safe(f"{options.o or 'The bundle'} has {size}, and requires {packages_of(parts)}."))
@@ -178,7 +181,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Write text with the same line endings on every system."""
+    """Write text with the same line endings on all operating systems."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -190,6 +193,6 @@ def upgrade(package: Mapping[str, Part], path: Path, more: Sequence[str]) -> int
     write(newer, bundle(choose(package, [*names, *more])))
     clashes = subprocess.run(["git", "merge-file", path, base, newer]).returncode
     newer.replace(base)
-    said = "has conflicts: search for <<<<<<<" if clashes else "is up to date"
-    print(safe(f"{path} {said}."))
+    status = "has conflicts: search for <<<<<<<" if clashes else "is up to date"
+    print(safe(f"{path} {status}."))
     return 1 if clashes else 0

@@ -1,7 +1,7 @@
 """`agentloop demo`: an agent fixes a failing test in a small project.
 
-The model's replies are scripted. The tool calls, the files and the output are real. The project
-directory also contains the session, and agent.py, a bundled agent with the same tools.
+The model's replies are scripted; the tool calls, the files and the output are real. The project
+directory also contains the session and agent.py, a bundled agent with the same tools.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..mixins.approval import Approval
 from ..toolkits.files import Workspace
 from ..toolkits.shell import Shell
 from .bundle import bundle, choose, read_package, write
-from .terminal import BOLD, DIM, Shown, Terminal
+from .terminal import BOLD, DIM, EventPrinter, Terminal
 
 SYSTEM_PROMPT = (
     "You are a coding agent in a terminal. Read the relevant files before you change them, change "
@@ -107,7 +107,7 @@ def main(_: argparse.Namespace) -> int:
         approval_mode="auto",
         session="demo",
         session_dir=root,
-        listeners=[Shown(terminal)],
+        listeners=[EventPrinter(terminal)],
     )
     with agent:
         agent.run_sync(TASK)

@@ -1,9 +1,9 @@
-"""`agentloop`: commands and their options. Without a command, it starts the chat.
+"""`agentloop`: commands and their options. The default command starts the chat.
 
-The chat is a program of its own, `agentloop_chat`, which this module loads if it is installed.
+The chat is a separate program, `agentloop_chat`, which this module loads if installed.
 
-A command is a function, and its docstring is the help text. In the docstring, a line with a gap of
-two spaces defines an option: its names, its value (omitted for a switch), and its description.
+A command is implemented by a function whose docstring is the help text. In the docstring, a line
+with two consecutive spaces defines an option: names, value (omitted for a switch), description.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from .terminal import RED, Terminal
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
-CHAT = "agentloop_chat.program"  # a module with `chat`, a command, and EPILOG, the end of its help
+CHAT = "agentloop_chat.program"  # a module with the command `chat` and its help's end, EPILOG
 NO_CHAT = (
     "The chat, agentloop_chat, is not installed: run pip install -e '.[chat]' in a checkout of "
     "agentloop. (demo, bundle, replay and view work without it.)"
 )
-MISTYPED = 0.85  # similarity of a word to a command
+MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
-FORMER = {  # commands of earlier versions, and their successors
+FORMER = {  # commands of previous versions, and their replacements
     "explain": "copy the recipe examples/recipes/explain.py",
 }
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the program with the given or the command line's arguments; return the exit status."""
+    """Run a command with the arguments, by default those of the process; return the exit status."""
     if words is None:
         words = sys.argv[1:]
     name = words[0] if words and words[0] in COMMANDS else ""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for characters outside of the encoding
+            stream.reconfigure(errors="backslashreplace")  # for characters that the encoding lacks
     try:
         if not name:
             refuse_mistyped(words)
@@ -64,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def load_chat() -> Command:
-    """Return the command that starts the chat. Raises ImportError if it is not installed."""
+    """Return the command that starts the chat. Raises ImportError if the chat is not installed."""
     try:
         program = import_module(CHAT)
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def load_chat() -> Command:
 
 
 def refuse_mistyped(words: Sequence[str]) -> None:
-    """Raise ValueError for a command that is mistyped or was removed, instead of a paid prompt."""
+    """Raise ValueError for a mistyped or removed command, which would be sent as a prompt."""
     word = words[0] if words else ""
     if word in FORMER:
         raise ValueError(f"{word} is no longer a command: {FORMER[word]}. {AS_PROMPT}")
@@ -89,7 +89,7 @@ def refuse_mistyped(words: Sequence[str]) -> None:
 def parser(name: str, command: Command) -> argparse.ArgumentParser:
     """Return a parser for a command, based on its docstring. The name of the chat is empty.
 
-    In the docstring, "PART..." means any number of values, and "a|b" a choice of values.
+    In the docstring, "PART..." denotes any number of values, and "a|b" a choice of values.
     """
     description, _, options = help_of(command)
     raw = argparse.RawDescriptionHelpFormatter

@@ -11,7 +11,7 @@ from ..common.store import read_log
 from ..events import events_of
 from ..messages import Record, RunEnd
 from ..transcript import is_own
-from .terminal import BOLD, DIM, RED, Shown, Terminal, plain
+from .terminal import BOLD, DIM, RED, EventPrinter, Terminal, plain
 from .view import path_of
 
 
@@ -26,7 +26,7 @@ def main(options: argparse.Namespace) -> int:
 
 def show(terminal: Terminal, log: Sequence[Record]) -> None:
     """Print each turn in the format of the chat, with its model, tokens and duration."""
-    shown = Shown(terminal)
+    printer = EventPrinter(terminal)
     turn = 0
     for record in log:
         if is_own(record):
@@ -46,7 +46,7 @@ def show(terminal: Terminal, log: Sequence[Record]) -> None:
                 f"\nTurn {turn}: {record.model or record.stop_reason}, {tokens}, {seconds}", DIM
             )
         for event in events_of(record):
-            shown(event)
+            printer(event)
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
-                shown(ToolCallEvent(call.name, call.parsed or {}, call.id))
+                printer(ToolCallEvent(call.name, call.parsed or {}, call.id))

@@ -1,8 +1,8 @@
 """Terminal output: text with escaped control characters, and the events of a run as plain lines.
 
 Text from a model, a tool, a file or a server may contain control sequences that move the cursor,
-set the clipboard, or change the displayed order of characters in a command. Therefore `safe`
-processes all text before it is printed.
+set the clipboard, or change the displayed order of characters in a command. Therefore all text is
+escaped by `safe` before printing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .. import events
 from ..messages import JSON
 
 UNSAFE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls (C0, DEL, C1) except tab and line end
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters (C0, DEL, C1) except tab and newline
     r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that change the text direction
     r"\u00ad\u034f\u115f\u1160\u180b-\u180f\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     r"\ufff9-\ufffb\U000e0000-\U000e0fff"  # invisible characters, as in the previous line
-    r"\u2028\u2029\ud800-\udfff]"  # other line endings; surrogates
+    r"\u2028\u2029\ud800-\udfff]"  # Unicode line separators; surrogates
 )
 JOINERS = re.compile("[\u200c\u200d]")  # invisible, but required by Persian, Hindi and emoji
 
-# Parts of error messages: a broken stream, the class of the model, a server's JSON or HTML
+# Components of error messages: a broken stream, the class of the model, a server's JSON or HTML
 BROKEN = re.compile(
     r"\d+: text/event-stream.*?: \w+\(['\"](.*?)['\"]\):.*|\S+: RemoteProtocolError: ([^(]*\w).*"
 )
@@ -46,12 +46,12 @@ def safe(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """Escape text as `safe` does, including joiners: for text that requires a decision."""
+    """Escape text as `safe` does, and joiners, too: for text that the user must approve."""
     return JOINERS.sub(_spelled_out, safe(text))
 
 
 def one_line(text: str) -> str:
-    """Escape text as `safe` does, and join its lines into a single line."""
+    """Escape text as `safe` does, and join all lines into a single line."""
     return safe(text).replace("\t", " ").replace("\n", "\\n")
 
 
@@ -60,28 +60,28 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """Shorten a line to `width` characters, with "..." at the end."""
+    """Truncate a line to `width` characters, with "..." at the end."""
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
 def plain(error: object) -> str:
-    """Return the message of a provider's error in one line.
+    """Return the essential message of a provider's error in one line.
 
     'ChatOpenAI("m"): 400: {"error": {"message": "Too long."}}' -> "400: Too long."
     """
     text = " ".join(str(error).split())
-    text = BROKEN.sub(r"the answer was cut off: \1\2", text)
+    text = BROKEN.sub(r"the answer was interrupted: \1\2", text)
     text = SENDER.sub("", text)
     return BODY.sub(r"\1\2", text).replace(r"\"", '"')
 
 
 def arguments_of(args: JSON) -> str:
-    """Return the arguments of a call in one line, without names; for bash, only the command."""
+    """Return the argument values of a call in one line; for bash, only the command."""
     return one_line(str(args.get("command") or " ".join(map(str, args.values()))))
 
 
 def outline(result: str) -> str:
-    """Return the last lines of a result in one line, with the number of lines."""
+    """Return the last two lines of a result in one line, preceded by the number of lines."""
     lines = [line.strip() for line in result.split("\n") if line.strip()]
     if len(lines) > 2:
         lines[:-2] = [f"[{len(lines)} lines]"]
@@ -89,7 +89,7 @@ def outline(result: str) -> str:
 
 
 class Terminal:
-    """Writes text to a stream, in colour if the stream is a terminal."""
+    """Writes escaped text to a stream, in colour if the stream is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: TextIO | None = stream
@@ -101,7 +101,7 @@ class Terminal:
         return shutil.get_terminal_size((100, 0)).columns
 
     def say(self, text: str, style: str = "") -> None:
-        """Print lines of any length. All output passes this method, which escapes the text."""
+        """Print escaped lines of any length. All output is printed by this method."""
         text = safe(text)
         if style and self.colour:
             text = "\n".join(fill(line, self.width - 1) for line in text.split("\n"))
@@ -109,12 +109,12 @@ class Terminal:
         print(text, file=self.stream, flush=True)
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line, shortened to the width of the terminal."""
+        """Print one line, truncated to the width of the terminal."""
         self.say(cut(one_line(text), self.width - 1), style)
 
 
 class Log(logging.Handler):
-    """Prints log messages: warnings, and retries of model requests."""
+    """A logging handler that prints warnings, and retries of model requests."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__()
@@ -125,17 +125,17 @@ class Log(logging.Handler):
             self.terminal.say(f"({plain(record.getMessage())})", DIM)
 
 
-class Shown:
-    """Prints events as plain lines. `says=False` omits the text of the model."""
+class EventPrinter:
+    """Prints events as plain lines. `with_text=False` omits the text of the model."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal
-        self.says = True
+        self.with_text = True
 
     def __call__(self, event: events.Event) -> None:
         """Print an event."""
         match event:
-            case events.TextEvent() if self.says:
+            case events.TextEvent() if self.with_text:
                 self.terminal.say(event.content)
             case events.ToolCallEvent():
                 self.terminal.line(f"* {event.tool} {arguments_of(event.args)}", CYAN)
@@ -146,6 +146,6 @@ class Shown:
 
 
 def print_json(event: events.Event) -> None:
-    """Print an event as a line of JSON: the class name as "type", and the fields."""
+    """Print an event as a JSON object in one line: the class name as "type", and the fields."""
     fields = {"type": type(event).__name__} | asdict(event)
     print(json.dumps(fields, default=str), flush=True)

@@ -1,8 +1,8 @@
 """`agentloop view`: a session as a single HTML page, for inspection or to watch the loop.
 
-A page is view.html or loop.html with the session as embedded data. The data contains each message
-only once. A row represents a record, and describes how the messages sent to the model before this
-record differ from the messages of the previous request.
+A page is view.html or loop.html with the session as embedded data, in which identical messages are
+stored only once. A row represents a record, and describes the difference between the messages of
+the previous request and the messages sent to the model before this record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
     """
     path = path_of(options.file)
     output = Path(options.o or f"{path.stem}.html")
-    if output.suffix != ".html":  # the name of the session would overwrite it
+    if output.suffix != ".html":  # otherwise -o SESSION would overwrite the session
         raise ValueError(f"invalid page {output}: the name after -o must end in .html")
     beside: JSON | None = None
     if options.beside:
@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
             written = size
             logs = logs_of(path)
             page = page_of(path.name, *logs, loop=options.loop, live=options.live, beside=beside)
-            draft = output.with_suffix(".part")  # so that browsers never load an incomplete page
+            draft = output.with_suffix(".part")  # browsers must never load an incomplete page
             draft.touch(0o600)  # readable by the owner only
             draft.write_bytes(page)
             draft.replace(output)
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def path_of(name: str) -> Path:
-    """Return the file of a session, given its path or its name.
+    """Return the file of a session, specified by path or by name.
 
     Raises FileNotFoundError if the session does not exist.
     """
@@ -82,16 +82,18 @@ def path_of(name: str) -> Path:
 
 
 def logs_of(path: Path) -> list[list[Record]]:
-    """Return the log of a session, preceded by each earlier log that was replaced."""
+    """Return the log of a session, preceded by all previous logs that a Reset has replaced."""
     text = b"".join(read_lines(path))
     return [load_log(part.splitlines()) for part in RESET.split(text)]
 
 
 def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: object) -> bytes:
-    """Return a page of a session, as UTF-8.
+    """Return a page of a session, encoded as UTF-8.
 
-    logs: the result of `logs_of`. loop: return the page that shows the loop, for the last log.
-    live: reload the page periodically. beside: title and data of a second session.
+    logs: the result of `logs_of`.
+    loop: return the page that shows the loop, for the last log.
+    live: reload the page periodically.
+    beside: title and data of a second session.
     """
     data: JSON = {"title": title, "code": inspect.getsource(Loop.run)} | more
     data |= data_of(*logs[-1:], every=True) if loop else data_of(*logs)
@@ -105,14 +107,14 @@ def page_of(title: str, *logs: Sequence[Record], loop: bool = False, **more: obj
 def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
     """Return the data of a page: all messages, and rows for the records and the end of each log.
 
-    The row of a reply or of a run's end (with `every`, every row) lists the messages that a request
-    at this point contained, or would have contained: the first `same` messages of the previous such
-    row, followed by the messages in `then`. Results are pruned with the default settings of
-    `Ephemeral`, because a log does not contain the settings.
+    The row of a reply or of a run's end (with `every`, every row) describes the messages of a
+    request at this point, whether or not a request was sent: the first `same` messages of the
+    previous such row, followed by the messages in `then`. Results are pruned with the default
+    settings of `Ephemeral`, because a log does not contain the settings.
     """
     rows: list[JSON] = []
     places: dict[Message, int] = {}
-    seen: list[Message] = []  # the messages sent to the model
+    seen: list[Message] = []  # the messages of the previous described request
     for log in logs:
         so_far: list[Record] = []
         conversation = Conversation(so_far)
@@ -125,18 +127,19 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
                 before, messages = seen, conversation.catch_up().messages
                 seen = pruning.catch_up().hide(messages, placeholder)
                 row["same"] = common(before, seen)
-                row["then"] = [places.setdefault(each, len(places)) for each in seen[row["same"] :]]
+                added = seen[row["same"] :]
+                row["then"] = [places.setdefault(message, len(places)) for message in added]
             if is_request(record):
                 row["cost"] = cost_of([record], genai_price)
             rows.append(row)
             so_far.append(record)
-    return {"messages": [to_dict(each) | {"raw": None} for each in places], "rows": rows}
+    return {"messages": [to_dict(message) | {"raw": None} for message in places], "rows": rows}
 
 
 def common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return the length of the common start of two lists, or a slightly smaller number.
+    """Return the length of the common prefix of two lists, or a slightly smaller number.
 
-    Usually a list only grows at the end. Therefore the full length is compared first, followed by
+    Usually messages are only appended. Therefore the full length is compared first, followed by
     lengths that are shorter by 1, 3, 7, ...
     """
     same, step = min(len(before), len(now)), 1

@@ -30,7 +30,7 @@ from agentloop import (
     tool_tokens,
     view,
 )
-from agentloop.cli.terminal import BOLD, DIM, RED, Shown, Terminal, arguments_of, plain
+from agentloop.cli.terminal import BOLD, DIM, RED, EventPrinter, Terminal, arguments_of, plain
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.models.http import HTTPModel
@@ -99,7 +99,7 @@ class Chat:
         self.own_shell = Shell(root)  # for !COMMAND of the user
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
-        self.shown = Shown(terminal)
+        self.printer = EventPrinter(terminal)
         self.error = ""  # of the model, if it failed
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
@@ -170,7 +170,7 @@ class Chat:
 
     def show(self, event: events.Event) -> None:
         """Display an event."""
-        self.shown(event)
+        self.printer(event)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
         """Answer a prompt, and show the answer as it arrives. None continues an interrupted run.

@@ -115,9 +115,9 @@ def chat(options: argparse.Namespace) -> int:
 
     with conversation:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
-        conversation.shown.says = on_screen
+        conversation.printer.with_text = on_screen
         if options.json:
-            conversation.shown = print_json
+            conversation.printer = print_json
         result = conversation.runner.run(converse())
         if options.json and conversation.error:
             print(json.dumps({"type": "Error", "message": conversation.error}), flush=True)

@@ -379,7 +379,7 @@ def test_after_an_error_the_same_goes_on(chat):
 def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
     screen = chat(["half of it", ConnectionError()], "the rest", "done")
     shown = screen.enter("go", "Enter goes on with it.)")
-    assert re.search(r"\nhalf of it\n+some-model failed: the answer was cut off: .*\n", shown)
+    assert re.search(r"\nhalf of it\n+some-model failed: the answer was interrupted: .*\n", shown)
     assert "{" not in shown
     screen.press("Enter")
     screen.expect("the rest")

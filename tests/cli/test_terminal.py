@@ -65,12 +65,12 @@ def test_an_error_is_shown_in_the_words_of_the_provider(body, words):
 def test_the_events_of_a_stream_that_broke_are_not_shown():
     error = BadResponse("the stream ended before the reply did")
     text = f"ChatOpenAI('m'): 200: text/event-stream; charset=utf-8: {error!r}: data: {{}} data: x"
-    assert plain(text) == "the answer was cut off: the stream ended before the reply did"
+    assert plain(text) == "the answer was interrupted: the stream ended before the reply did"
 
 
 def test_a_connection_that_broke_is_no_name_of_a_class():
     text = "ChatOpenAI('m'): 127.0.0.1:80: RemoteProtocolError: peer closed connection (a hint)"
-    assert plain(text) == "the answer was cut off: peer closed connection"
+    assert plain(text) == "the answer was interrupted: peer closed connection"
 
 
 def test_the_log_says_all_of_why_a_request_failed():
