@@ -97,7 +97,7 @@ old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 record
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
-prune_by_kind: a [... 2,107 characters stood | tabs. This was | moved to found.txt, as its
+prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
 session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
 session_pool: anna: | open:

@@ -134,7 +134,7 @@ class TestARecording:
     def test_a_request_too_many_fails(self, path):
         record(path, "hi")
         agent = replay(path, "hi")
-        with pytest.raises(ReplayMismatch, match="request 2 is one more than there are in r"):
+        with pytest.raises(ReplayMismatch, match="request 2 is one more than recorded in r"):
             agent.run_sync("more")
 
     def test_a_request_that_failed_is_not_in_it(self, path):
@@ -150,7 +150,7 @@ class TestARecording:
 @pytest.mark.parametrize("content", [b"hello\n", b"\x89PNG\n", b""])
 def test_a_file_that_is_no_recording_is_a_clear_error(path, content):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="is no recording"):
+    with pytest.raises(ValueError, match="not a recording"):
         ReplayModel(path)
 
 

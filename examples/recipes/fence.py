@@ -1,9 +1,9 @@
 """A fence around tool results: text of web pages, files and mails is marked as data.
 
-Use it for tools that return text of other authors. The mark is a digest of the text and of the
-call, so that no text can contain the mark that closes its own fence. `check_result` may redact a
-result, or withhold it by raising an exception. A fence makes prompt injection rarer. Approval of
-calls with effects makes it harmless.
+Use a fence for tools that return text of other authors. The mark is a digest of the text and of the
+call, so no text can contain the mark that closes its own fence. `check_result` may redact a result,
+or raise an exception to withhold the result. A fence makes prompt injection rarer; approval of
+calls with effects makes prompt injection harmless.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -20,11 +20,11 @@ RULE = (
 
 
 class Fence(Loop):
-    """Marks the results of tools as data. Put it left of the other mixins.
+    """Marks the results of tools as data. List this class before other mixins.
 
     trusted_tools: names of the tools whose results are not marked.
     check_result: receives the call and the text of its result, and returns the text for the model.
-        The result is withheld if it raises an exception or takes longer than `check_timeout`.
+        Results are withheld after an exception, or after `check_timeout` seconds.
     """
 
     trusted_tools: Collection[str] = ()

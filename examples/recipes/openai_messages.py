@@ -1,11 +1,12 @@
-"""Import and export of conversations as dicts of Chat Completions, including images and files.
+"""Import and export of conversations as Chat Completions dicts, including images and files.
 
-Use it to continue a conversation of another program, to store conversations in a format that other
-programs read, or to create training and evaluation data. `load_history` accepts the dicts.
+Use the dicts to continue a conversation of another program, to store conversations in a widely used
+format, or to create training and evaluation data. `load_history` accepts the dicts.
 
 The system prompt is a setting: `load_history` omits system messages, and `agent.messages` contains
 none. `agent.messages` are the messages that the model receives: old turns of a long conversation
-are a summary there, and a call that awaits approval has a placeholder result. A Session keeps all.
+are replaced with a summary, and a call that awaits approval has a placeholder result. A Session
+keeps the complete log.
 """
 
 from agentloop import Agent, ScriptedModel, SystemMessage, from_openai, to_openai

@@ -1,8 +1,8 @@
-"""A value of `output_type` while the model still writes it: as much as there is, again and again.
+"""Partial values of `output_type` while the model is writing the JSON.
 
-One wants it for a form or a table that fills itself in. pydantic's partial mode reads JSON that
-ends anywhere; a field without a default keeps a value back until it is there. The last value is the
-whole one, which has been checked.
+Use partial values for a form or a table that fills in during streaming. The partial mode of
+pydantic parses incomplete JSON. A field without a default delays the value until the field has
+arrived. The final value is complete and validated.
 https://docs.pydantic.dev/latest/concepts/experimental/#partial-validation
 """
 
@@ -27,7 +27,7 @@ class Invoice(BaseModel):
 
 
 async def values(agent: Agent, prompt: str) -> AsyncIterator[Any]:
-    """What is there so far, and at last all of it, or None if the run ended without a value."""
+    """Yield partial values, then the complete value, or None if the run ended without a value."""
     partial, text, newest = TypeAdapter[Any](agent.output_type), "", None
     async with agent.query_stream(prompt) as stream:
         async for event in stream:
@@ -36,9 +36,9 @@ async def values(agent: Agent, prompt: str) -> AsyncIterator[Any]:
                     text += piece
                 case events.ToolCallDeltaEvent(tool="done", content=piece):
                     text += piece
-                case events.TextEvent() | events.StepStartEvent():  # the reply is whole
+                case events.TextEvent() | events.StepStartEvent():  # the reply is complete
                     text = ""
-            with suppress(ValidationError):  # prose, or a field without a default is missing
+            with suppress(ValidationError):  # plain text, or a required field is missing
                 value = partial.validate_json(text, experimental_allow_partial="trailing-strings")
                 if text and value != newest:
                     newest = value

@@ -1,7 +1,7 @@
-"""Prints a run so that one can read along: a line for each message, call and result.
+"""Progress of a run as printed lines: one line per message, call and result.
 
-One wants it while a program is written, or in the log of a server: pass a logger's `info` as
-`log_to`. A function that fails there does not disturb the run.
+Use the lines during development, or in a server's log: pass a logger's `info` as `log_to`.
+Exceptions of this function are logged and do not affect the run.
 """
 
 import logging
@@ -33,14 +33,14 @@ class Printed(Agent):
 
 
 def lines_of(record: Record) -> Iterator[str]:
-    """Return the lines that tell of a record; none for a record that is not of interest."""
+    """Yield the lines that describe a record. Records without relevance are skipped."""
     if isinstance(record, UserMessage):
         yield f"user: {record.text}"
     elif isinstance(record, AssistantMessage):
         if record.text:
             yield f"{record.model or 'model'}: {record.text}"
-        for made in record.tool_calls:
-            yield f"call: {made.name} {made.arguments}"
+        for tool_call in record.tool_calls:
+            yield f"call: {tool_call.name} {tool_call.arguments}"
     elif isinstance(record, ToolMessage):
         kind = "error" if record.is_error else "result"
         yield f"{kind}: {record.tool_name}: {record.text}"

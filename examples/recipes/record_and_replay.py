@@ -1,7 +1,7 @@
-"""What models are asked and what they answer, in a file, and played again at no cost.
+"""Recording of a model's requests and replies in a file, and replay without cost.
 
-One wants it for a test of a whole run: it costs nothing, says the same each time, and fails at the
-first request that is not the recorded one.
+Use recordings to test complete runs: replay is free and deterministic, and fails at the first
+request that differs from the recorded request.
 
     llm = RecordingModel(ChatOpenAI("gpt-5-mini"), "run.jsonl")
     llm = ReplayModel("run.jsonl")
@@ -38,15 +38,15 @@ from agentloop.events import OnDelta
 from agentloop.messages import ToolChoice
 from agentloop.transcript import with_unique_ids
 
-RECORDING = b'{"type":"recording","schema":1}'  # the first line of one
-SHOWN = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
+RECORDING = b'{"type":"recording","schema":1}'  # the first line of a recording
+VISIBLE = ("type", "tool_name", "tool_call_id", "is_error", "thinking", "tool_calls", "content")
 
 
 class RecordingModel:
-    """Asks `llm`, and writes each request with its reply to a new file. Only its owner can read it.
+    """Forwards requests to `llm`, and records every request and reply in a new file.
 
-    The line is written before the reply is returned. A request that failed is left out.
-    Raises FileExistsError if there is such a file.
+    Only the owner can read the file. A line is written before the reply is returned. Failed
+    requests are omitted. Raises FileExistsError if the file exists.
     """
 
     def __init__(self, llm: ChatModel, path: str | Path) -> None:
@@ -65,7 +65,7 @@ class RecordingModel:
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
         reply = await self.llm.ainvoke(messages, tools, tool_choice=tool_choice, on_delta=on_delta)
-        reply = with_unique_ids(reply, set(), new=True)  # which the agent then has, too
+        reply = with_unique_ids(reply, set(), new=True)  # the agent receives the same ids
         line = request_of(messages, tools, tool_choice)
         line["reply"] = from_json(dump_record(replace(reply, model=reply.model or self.model)))
         with self.path.open("ab") as file:
@@ -74,25 +74,25 @@ class RecordingModel:
 
 
 class ReplayMismatch(AssertionError):
-    """A request is not the recorded one, or there are too many or too few."""
+    """A request differs from the recording, or the number of requests differs."""
 
 
 class ReplayModel:
-    """Answers from a recording. A request that differs from the recorded one raises ReplayMismatch.
+    """Replays recorded replies. A request that differs from the recording raises ReplayMismatch.
 
-    ignore: a regular expression; what it matches is not compared (times, temporary folders).
+    ignore: a regular expression for text to exclude from the comparison (times, temporary folders).
 
-    Agents that share a recording have to ask in the recorded order. Raises ValueError if the file
-    is no recording.
+    Agents that share a recording must send their requests in the recorded order. Raises ValueError
+    if the file is not a recording.
     """
 
     def __init__(self, path: str | Path, *, ignore: str = "(?!)") -> None:
         self.path = Path(path)
         self.ignore = ignore
-        self.number = 0  # of requests made
+        self.number = 0  # requests so far
         first, *lines = self.path.read_bytes().split(b"\n")
         if first != RECORDING:
-            raise ValueError(f"{path} is no recording: RecordingModel(llm, path) makes one")
+            raise ValueError(f"{path} is not a recording: use RecordingModel(llm, path) first")
         self.requests = list[dict[str, Any]]()
         for line in lines:
             if b'"reply":' in line:
@@ -111,11 +111,11 @@ class ReplayModel:
         number = self.number + 1
         name = self.path.name
         if number > len(self.requests):
-            raise ReplayMismatch(f"request {number} is one more than there are in {name}")
+            raise ReplayMismatch(f"request {number} is one more than recorded in {name}")
         recorded = self.requests[self.number]
         old = self._comparable(recorded)
         new = self._comparable(request_of(messages, tools, tool_choice))
-        diff = [*difflib.unified_diff(old, new, "recorded", "asked", lineterm="", n=2)]
+        diff = [*difflib.unified_diff(old, new, "recorded", "actual", lineterm="", n=2)]
         if diff:
             raise ReplayMismatch("\n".join([f"request {number} differs from {name}", *diff[:60]]))
         self.number = number
@@ -127,11 +127,11 @@ class ReplayModel:
         return reply
 
     def _comparable(self, request: dict[str, Any]) -> list[str]:
-        """Return the lines of a request that are compared."""
+        """Return the lines of a request for the comparison."""
         return re.sub(self.ignore, "…", request_text(request), flags=re.M).split("\n")
 
     def assert_done(self) -> None:
-        """Raise ReplayMismatch if recorded requests were not made."""
+        """Raise ReplayMismatch if recorded requests remain."""
         left = len(self.requests) - self.number
         if left:
             raise ReplayMismatch(
@@ -143,7 +143,7 @@ class ReplayModel:
 def request_of(
     messages: Sequence[Message], tools: Sequence[Tool], tool_choice: ToolChoice
 ) -> dict[str, Any]:
-    """Write a request as a recording has it."""
+    """Convert a request to the format of a recording."""
     return {
         "messages": [from_json(dump_record(message)) for message in messages],
         "tools": [(tool.name, tool.description, tool.parameters) for tool in tools],
@@ -152,12 +152,12 @@ def request_of(
 
 
 def request_text(request: dict[str, Any]) -> str:
-    """Write a request for people: its tools, then what a model is shown of each message."""
+    """Format a request for people: the tools, then the parts of messages that a model receives."""
     lines = [f"tool_choice: {request['tool_choice']}"]
     for name, description, schema in request["tools"]:
         lines.append(f"{name}: {description} {json.dumps(schema, sort_keys=True)}")
     for message in request["messages"]:
-        lines += [f"{name}:\n{message[name]}" for name in SHOWN if message.get(name)]
+        lines += [f"{name}:\n{message[name]}" for name in VISIBLE if message.get(name)]
     return "\n".join(lines)
 
 

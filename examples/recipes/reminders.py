@@ -1,8 +1,9 @@
-"""Reminders: what the model is told again every few turns, and once before its turns run out.
+"""Reminders: messages to the model every few turns, and once before the turn limit.
 
-One wants them in long runs, where what was said at the beginning fades. Both are appended to the
-conversation as hidden messages, so nothing that the provider has cached changes. The first kind is
-`MessageQueue`'s; the second reads its own agent's log, so it is a mixin, which a fork takes along.
+Use reminders in long runs, where models lose sight of the original instructions. Both kinds of
+reminders are appended to the conversation as hidden messages, so the provider's cache stays valid.
+The first kind is a setting of `MessageQueue`. The second kind depends on the log of its agent and
+is therefore a mixin, which forks inherit.
 """
 
 from agentloop import (
@@ -18,19 +19,19 @@ from agentloop import (
 )
 from agentloop.models.scripted import call
 
-HURRY = "There are {} turns left in this run: come to an end."
+HURRY = "There are {} turns left in this run: finish your work."
 
 
 class LastTurns(Loop):
-    """last_turns: at how many turns before the limit the model is told of it."""
+    """last_turns: number of turns before the limit at which the reminder is sent."""
 
     last_turns: int = 3
 
     async def context(self) -> list[Message]:
         text, run = HURRY.format(self.last_turns), self.conversation.run
         turns = sum(isinstance(record, AssistantMessage) for record in run)
-        told = any(isinstance(record, UserMessage) and record.text == text for record in run)
-        if turns >= self.max_iterations - self.last_turns and not told:
+        sent = any(isinstance(record, UserMessage) and record.text == text for record in run)
+        if turns >= self.max_iterations - self.last_turns and not sent:
             self.add_note(text)
         return await super().context()
 
@@ -48,7 +49,7 @@ class Reader(LastTurns, MessageQueue, Agent):
 
 if __name__ == "__main__":
     pages = [call("read", chapter=n) for n in range(1, 9)]
-    reader = Reader(llm=ScriptedModel(*pages, "It rains in all that I have read."))
+    reader = Reader(llm=ScriptedModel(*pages, "It rains in every chapter so far."))
     print(reader.run_sync("In which chapter does it not rain?"))
     for message in reader.messages:
         if message.text:

@@ -1,11 +1,11 @@
-"""A shell in a sandbox: bwrap, docker, podman or ssh stand in front of it.
+"""A shell in a sandbox: bwrap, docker, podman or ssh.
 
-One wants it as soon as nobody looks at each command: a Shell alone is no boundary, as it does what
-your user can. Here a command sees this machine's programs, and may write in one folder only; it has
-no network, no home and no process but its own. It stays killable: its input ends, and so does it.
-A folder of a Workspace is a boundary too, so its tools may be offered beside the shell.
-
-`python sandbox.py` uses bwrap (`apt install bubblewrap`), and says so where the kernel refuses it.
+Use a sandbox for commands without individual review: a Shell alone is not a security boundary, as
+commands have the permissions of your user. In this sandbox, commands can execute the programs of
+the machine and write to one folder, without the network, the home directory or other processes.
+Commands remain killable: the shell exits when its input ends. The tools of a Workspace are limited
+to a folder, too. `python sandbox.py` uses bwrap (`apt install bubblewrap`), and prints the error of
+bwrap if the kernel does not permit a sandbox.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from agentloop.toolkits.shell import Shell
 
 
 def in_bwrap(folder: str) -> list[str]:
-    """Return what leads to a shell that may write in a folder. Linux, without any daemon."""
+    """Return a command for a shell that can write to one folder. Linux, without a daemon."""
     programs = ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc"]
     for link in ("bin", "sbin", "lib", "lib64"):
         programs += ["--symlink", f"usr/{link}", f"/{link}"]
@@ -29,7 +29,7 @@ def in_bwrap(folder: str) -> list[str]:
 
 
 def in_docker(name: str) -> list[str]:
-    """Return what leads into a container. It runs already, and has the folder as /work:
+    """Return a command for a shell in a running container with the folder mounted at /work:
 
     docker run -d --rm --init --name box --network none -v "$PWD:/work" python:3.13 sleep inf
     """
@@ -42,7 +42,7 @@ def over_ssh(host: str) -> list[str]:
 
 if __name__ == "__main__":
     if shutil.which("bwrap") is None:
-        sys.exit("This machine has no bwrap.")
+        sys.exit("bwrap is not installed.")
     with TemporaryDirectory() as project:
         folder = str(Path(project).resolve())
         shell = Shell(folder, command=in_bwrap(folder))
@@ -53,7 +53,7 @@ if __name__ == "__main__":
             call("read", path="note.txt"),
         ]
         tools = [*shell.tools, *Workspace(folder).tools]
-        agent = Agent(llm=ScriptedModel(*script, "Nothing got out."), tools=tools)
+        agent = Agent(llm=ScriptedModel(*script, "I could not get out."), tools=tools)
         print(agent.run_sync("Try to get out."))
         for message in agent.messages:
             if isinstance(message, ToolMessage):
