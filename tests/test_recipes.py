@@ -99,7 +99,7 @@ record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
 prune_by_kind: a [... of 2,107 characters] | tabs. This was | moved to found.txt, according
 reminders: Chapter 4 | does not rain. | Chapter 7 | There are 3 turns left
-session_as_test: There is bread | 2 calls gave the same | read has another result | milk\n+
+session_as_test: There is bread | 2 calls returned the same | read returned another result | milk\n+
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
 mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and
@@ -485,7 +485,7 @@ def test_slash_commands_act_on_the_conversation(capsys):
     take(cleared, "Hi")
     assert seen(llm) == ["Hi"]
     out = capsys.readouterr().out
-    assert "100 tokens\nThere is no /undoo. Did you mean /undo?\n" in out
+    assert "100 tokens\nUnknown command /undoo. Did you mean /undo?\n" in out
 
 
 def test_the_sandbox_lets_nothing_out():
@@ -752,7 +752,7 @@ def test_the_test_of_a_session_is_portable_and_passes_until_a_result_changes(tmp
     add = call("write", path="notes.txt", content="milk\nbread\n")
     llm = ScriptedModel(*look, add, "There is bread on the list now.")
     tools = recipe.make_agent(llm, project).tools
-    with recipe.Kept(llm=llm, tools=tools, session="list", session_dir=tmp_path) as agent:
+    with recipe.Recorded(llm=llm, tools=tools, session="list", session_dir=tmp_path) as agent:
         agent.run_sync("Add bread to my list.")
     done = python(FOLDER / "session_as_test.py", tmp_path / "list.jsonl", "as_test", cwd=project)
     assert (done.returncode, done.stderr) == (0, "")
@@ -769,7 +769,7 @@ def test_the_test_of_a_session_is_portable_and_passes_until_a_result_changes(tmp
     assert notes.read_text() == "milk\n", "it worked in a copy"
     notes.write_text("beer\n")
     failed = python(*options, cwd=moved)
-    assert "read has another result than in list.jsonl" in failed.stdout
+    assert "read returned another result than in list.jsonl" in failed.stdout
     assert re.search(r"\nE +- +1\tmilk\nE +\+ +1\tbeer\n", failed.stdout)
 
 

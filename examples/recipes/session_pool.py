@@ -1,8 +1,8 @@
-"""A server's open sessions: a few stay open, the one used longest ago is closed.
+"""A server's session pool: closes the least recently used sessions above a limit.
 
-One wants it in a server that talks with a thousand people, since opening a session reads its file
-and takes its lock: the last hundred stay open. Two requests for one session wait for each other;
-requests for different sessions run side by side.
+Use a pool in a server with thousands of users, because opening a session reads its file and
+acquires its lock: by default, the hundred most recent sessions stay open. Requests for the same
+session run one after another; requests for different sessions run concurrently.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from agentloop.mixins.session import Session
 
 
 class SessionPool:
-    """Agents by the name of their session. `make(name)` opens one; about `size` stay open."""
+    """Agents by session name. `make(name)` opens a session; approximately `size` stay open."""
 
     def __init__(self, make: Callable[[str], Session], size: int = 100) -> None:
         self.make, self.size = make, size
-        self.agents: dict[str, Session] = {}  # the one used longest ago comes first
+        self.agents: dict[str, Session] = {}  # least recently used first
         self.turns: dict[str, asyncio.Lock] = {}
         self.users: Counter[str] = Counter()  # requests that use a session or wait for it
 
     @asynccontextmanager
     async def agent(self, name: str) -> AsyncIterator[Session]:
-        """The agent of a session, for one request at a time."""
+        """Lend the agent of a session to one request at a time."""
         self.users[name] += 1
         try:
             async with self.turns.setdefault(name, asyncio.Lock()):
@@ -34,7 +34,7 @@ class SessionPool:
                 self.agents[name] = agent
                 try:
                     yield agent
-                except OSError:  # its file may be gone: the next request opens the session anew
+                except OSError:  # the file may be gone: the next request reopens the session
                     with suppress(OSError):
                         self.agents.pop(name).close()
                     raise
@@ -43,7 +43,7 @@ class SessionPool:
             self.close_idle(self.size)
 
     def close_idle(self, keep: int = 0) -> None:
-        """Close sessions that nobody uses until only `keep` are open."""
+        """Close unused sessions until only `keep` sessions are open."""
         for name in [name for name in self.agents if not self.users[name]]:
             if len(self.agents) > keep:
                 self.agents.pop(name).close()

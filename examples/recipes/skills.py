@@ -1,8 +1,8 @@
-"""Skills: a folder of instructions for each kind of task, loaded when a task needs them.
+"""Skills: folders with instructions for particular tasks, loaded on demand.
 
-One wants them when a system prompt grows: of a skill the model sees one line until it loads it.
-Here, while a skill is active, calls of tools that its `allowed-tools` does not name are denied. The
-tools on offer stay the same, so that the provider's cache holds.
+Use skills when a system prompt grows: until the model loads a skill, its description is a single
+line. In this recipe, the active skill restricts the tools: calls of tools missing in its
+`allowed-tools` are denied. The offered tools stay the same, to keep the provider's cache valid.
 """
 
 import re
@@ -27,16 +27,16 @@ from agentloop.toolkits.skills import Skill, Skills, discover_skills
 from agentloop.transcript import Fold, Records, denied
 
 NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
-# each name in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
-EACH_NAME = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
+# matches the names in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
+NAMES = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
 
 class StrictSkills(Skills):
-    """Denies the tools that the active skill does not allow.
+    """Denies calls of tools that the active skill does not allow.
 
-    A skill is active until another one is loaded or the next prompt comes.
+    A skill is active until another skill is loaded or the next prompt arrives.
 
-    skill_exempt: tools that are never denied, such as a done tool.
+    skill_exempt: names of tools that are never denied, such as a done tool.
     """
 
     skill_exempt: Sequence[str] = ("done",)
@@ -54,15 +54,15 @@ class StrictSkills(Skills):
 
 
 def allowed_tools(skill: Skill) -> list[str] | None:
-    """Return the names of the tools that a skill allows; None if it allows all."""
+    """Return the names of the tools that a skill allows, or None without a restriction."""
     for key in ("allowed-tools", "allowed_tools"):
         if key in skill.fields:
-            return EACH_NAME.findall(skill.fields[key])
+            return NAMES.findall(skill.fields[key])
     return None
 
 
 class ActiveSkill(Fold):
-    """The `name` of the skill that was read last since the newest prompt, or ""."""
+    """The `name` of the last skill that was read after the newest prompt, or ""."""
 
     def __init__(self, log: Records = ()) -> None:
         super().__init__(log)
@@ -70,7 +70,7 @@ class ActiveSkill(Fold):
 
     def _begin(self) -> None:
         self.name = ""
-        self._asked_for = dict[str, str]()  # arguments, by call id
+        self._arguments = dict[str, str]()  # arguments, by call id
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, UserMessage) and record.origin == "user":
@@ -78,9 +78,9 @@ class ActiveSkill(Fold):
         elif isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 if call.name == "skill":
-                    self._asked_for[call.id] = call.arguments
+                    self._arguments[call.id] = call.arguments
         elif isinstance(record, ToolMessage) and not record.is_error:
-            arguments = self._asked_for.get(record.tool_call_id)
+            arguments = self._arguments.get(record.tool_call_id)
             if arguments is not None:
                 self.name = parse_arguments(arguments).get("name", self.name)
 
@@ -88,10 +88,10 @@ class ActiveSkill(Fold):
 TEA = """\
 ---
 name: brew-tea
-description: Brews tea. Use it when somebody wants tea.
+description: Brews tea. Use this skill when the user wants tea.
 allowed-tools: kettle
 ---
-Heat the water as temperatures.md says, and let the leaves draw.
+Heat the water to the temperature in temperatures.md, then steep the leaves.
 """
 
 
@@ -114,7 +114,7 @@ if __name__ == "__main__":
         call("skill", name="brew-tea"),
         call("skill", name="brew-tea", path="temperatures.md"),
         [call("kettle", degrees=70), call("door")],
-        "Your tea, and the door stays shut.",
+        "Here is your tea. The door remains closed.",
     ]
     with TemporaryDirectory() as folder:
         home = Path(folder, "brew-tea")

@@ -1,6 +1,6 @@
-"""Slash commands: some act on the conversation, others are files that stand for a prompt.
+"""Slash commands: functions that change the conversation, and files with prompt templates.
 
-One wants them in a chat: `/undo` forks before the last question, `/review F` is review.md.
+Use commands in a chat: `/undo` forks before the last question, `/review FILE` expands review.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,21 +14,21 @@ from agentloop.messages import RunStart
 from agentloop.toolkits.skills import read_folder
 
 ARGUMENTS = "$ARGUMENTS"
-REVIEW = "---\ndescription: Reviews a file\n---\nReview $ARGUMENTS: say what is wrong, worst first."
+REVIEW = "---\ndescription: Reviews a file\n---\nReview $ARGUMENTS: list the errors, worst first."
 
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """A prompt that a user types as "/name arguments". $ARGUMENTS is the place of the arguments."""
+    """A prompt template for "/name arguments". The arguments replace $ARGUMENTS in `text`."""
 
     description: str
     text: str
 
 
 def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
-    """Read the slash commands in a folder: "review" is review.md.
+    """Return the slash commands in a folder: "review" is review.md.
 
-    Its front matter may have a `description`, which lists of commands show.
+    Front matter is optional; its `description` is meant for lists of commands.
     """
     commands = dict[str, SlashCommand]()
     for path, head, text in read_folder(folder, "*.md"):
@@ -37,9 +37,9 @@ def discover_commands(folder: str | Path) -> dict[str, SlashCommand]:
 
 
 def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
-    """Return the prompt that "/name arguments" stands for, and any other line as it is.
+    """Return the prompt for "/name arguments". Other lines are returned unchanged.
 
-    A text without $ARGUMENTS has the arguments at its end.
+    If the template does not contain $ARGUMENTS, the arguments are appended.
     """
     name, _, arguments = line.partition(" ")
     if not name.startswith("/") or name[1:] not in commands:
@@ -50,22 +50,22 @@ def expand(line: str, commands: Mapping[str, SlashCommand]) -> str:
     return text.replace(ARGUMENTS, arguments.strip()).strip()
 
 
-# ---- those that act on the conversation
+# ---- commands that change the conversation
 
 
 def undo(agent: Agent) -> Agent:
-    """Forget the last question and its answer."""
+    """Remove the last question and its answer."""
     starts = [at for at, record in enumerate(agent.log) if isinstance(record, RunStart)]
     return agent.fork(at=starts[-1]) if starts else agent
 
 
 def clear(agent: Agent) -> Agent:
-    """Begin a new conversation."""
+    """Start a new conversation."""
     return agent.fork(at=0)
 
 
 def usage(agent: Agent) -> Agent:
-    """Say how many tokens it took."""
+    """Print the number of tokens."""
     print(agent.usage.total_tokens, "tokens")
     return agent
 
@@ -74,21 +74,21 @@ COMMANDS: dict[str, Callable[[Agent], Agent]] = {f.__name__: f for f in (undo, c
 
 
 def take(agent: Agent, line: str, prompts: dict[str, SlashCommand]) -> Agent:
-    """Do what a line says; the agent to go on with."""
+    """Execute a line of input. Return the agent for the next line."""
     name = line.split()[0].removeprefix("/") if line.startswith("/") else ""
     if name in COMMANDS:
         return COMMANDS[name](agent)
     if name and name not in prompts:
         near = get_close_matches(name, [*prompts, *COMMANDS], n=1)
-        print(f"There is no /{name}.", *(f"Did you mean /{each}?" for each in near))
+        print(f"Unknown command /{name}.", *(f"Did you mean /{match}?" for match in near))
         return agent
     print(agent.run_sync(expand(line, prompts)))
     return agent
 
 
 if __name__ == "__main__":
-    said = AssistantMessage("Line 3 adds where it should multiply.", usage=Usage(90, 10))
-    agent = Agent(llm=ScriptedModel(said, "You are welcome."))
+    reply = AssistantMessage("Line 3 adds instead of multiplying.", usage=Usage(90, 10))
+    agent = Agent(llm=ScriptedModel(reply, "You are welcome."))
     with TemporaryDirectory() as folder:
         Path(folder, "review.md").write_text(REVIEW, "utf-8")
         prompts = discover_commands(folder)

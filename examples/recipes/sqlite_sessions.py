@@ -1,8 +1,9 @@
 """Sessions in one SQLite database instead of a folder of files.
 
-One wants it where a file is backed up and thousands are not. `Session` asks its subclass for two
-things: the lines of a session, and to add one. SQLite does the hard parts: a commit survives a kill
-and a power cut, and the lock goes away with its process. One process uses a database at a time.
+Use a database where backups of one file are easier than of thousands. A subclass of `Session` reads
+the lines of a session and appends a line. SQLite provides durability and locking: a commit survives
+a kill and a power failure, and the lock disappears with its process. Only one process at a time can
+use a database.
 """
 
 import sqlite3
@@ -27,7 +28,7 @@ CREATE INDEX IF NOT EXISTS of_session ON records (session, number);
 
 
 class Database:
-    """The records of all sessions, and the agent that each open session belongs to."""
+    """The records of all sessions, and the agents of the open sessions."""
 
     def __init__(self, path: str | Path) -> None:
         self.agents: WeakValueDictionary[str, SQLiteSession] = WeakValueDictionary()
@@ -40,7 +41,7 @@ class Database:
             raise SessionLocked(f"{path} is in use by another process: {error}") from error
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
-        """All rows. OSError, as a file would raise it: the disk is full."""
+        """Return all rows. Errors such as a full disk are raised as OSError, as for files."""
         try:
             with self.lock:
                 return self.db.execute(sql, values).fetchall()
@@ -49,7 +50,7 @@ class Database:
 
 
 class SQLiteSession(Session):
-    """Keeps its session in `database`. Close the database after the agents."""
+    """Stores the session in `database`. Close the database after the agents."""
 
     database: Database
 
@@ -58,7 +59,7 @@ class SQLiteSession(Session):
             sql = "SELECT line FROM records WHERE session = ? ORDER BY number"
             lines = [line for (line,) in self.database.execute(sql, name)]
             if new and (lines or name in self.database.agents):
-                raise FileExistsError(f"there is a session {name!r} already")
+                raise FileExistsError(f"the session {name!r} exists already")
             if name in self.database.agents:
                 raise SessionLocked(f"the session {name!r} is open elsewhere")
             self.database.agents[name] = self
