@@ -26,6 +26,7 @@ PLACES = [
     "agentloop/cli",
     "examples/agentloop_chat",
     "examples/lessons",
+    "examples/recipes",
 ]
 PRO_FORMS = re.compile(
     r"\b(its?|that|those|these|this|what|which|ones?|each|all|such|so|others?|else|then|there|they|"

@@ -108,7 +108,7 @@ traces: chat scripted | execute_tool add | invoke_agent adder
 stall_monitor: silent since ToolCallEvent | It is built.
 sqlite_sessions: And twice that? 10 | sums:
 skills: Green: 70. | While the skill brew-tea is active
-sub_agent: research: read( | read: 9932 | seen: 67 | billed: 2960 tokens
+sub_agent: research: read( | read: 9932 | received: 67 | billed: 2960 tokens
 todo_list: [open] clean up\nComplete them, | [dropped] clean up | Left: nothing
 tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly

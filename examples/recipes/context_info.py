@@ -1,8 +1,9 @@
 """The content of an agent's context, counted in tokens by kind.
 
-Use the counts for long or expensive conversations: which messages fill the next request, and how
-much of the log is omitted? The kinds are "system prompt", "tools", "user", "replies", "calls",
-"results of NAME", and the origin of messages in the user's place, such as "memory" or "summary".
+Use the counts to analyze long or expensive conversations: which messages dominate the next request,
+and how much of the log is omitted? The kinds are "system prompt", "tools", "user", "replies",
+"calls", "results of NAME", and the origin of messages in the user's place, such as "memory" or
+"summary".
 """
 
 import asyncio

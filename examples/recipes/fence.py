@@ -1,7 +1,7 @@
 """A fence around tool results: text of web pages, files and mails is marked as data.
 
-Use a fence for tools that return text of other authors. The mark is a digest of the text and of the
-call, so no text can contain the mark that closes its own fence. `check_result` may redact a result,
+Use a fence for tools that return text of unknown authors. The mark is a digest of the text and the
+call, so no text can contain the closing mark of its own fence. `check_result` may redact a result,
 or raise an exception to withhold the result. A fence makes prompt injection rarer; approval of
 calls with effects makes prompt injection harmless.
 """

@@ -1,7 +1,7 @@
-"""Guard rails: checks of user input, of every tool call and of the final answer.
+"""Guard rails: validation of prompts, of every tool call and of the final answer.
 
-Use guard rails where a wrong call or answer is worse than none. A refused prompt never reaches a
-model. Replies are masked on arrival, because a run that ends at a limit does not fire "Stop".
+Use guard rails where an incorrect call or answer is worse than none. Rejected prompts never reach a
+model. Replies are masked immediately, because runs that end at a limit do not fire "Stop" hooks.
 """
 
 import re

@@ -67,7 +67,7 @@ def make_agent(llm: ScriptedModel, folder: Path) -> Loop:
 
 
 def write_test(target: Path, session: Path, root: Path) -> None:
-    """Create a folder with a session, the files of `root`, and a test of the session."""
+    """Create a folder with a session, copies of the files in `root`, and a test of the session."""
     name = re.sub(r"\W", "_", session.stem)
     target.mkdir(parents=True)
     ignored = shutil.ignore_patterns(*NOT_COPIED, target.name)
@@ -111,8 +111,8 @@ async def run_again(
 ) -> int:
     """Repeat the calls of a session in a copy of its files. Return the number of calls.
 
-    Calls that were never started, were denied, or lack a result are omitted. Raises ReplayMismatch
-    if a result differs. ignore: a pattern for text that may differ.
+    Calls that were never started, were denied, or lack a result are omitted. `ignore` is a regular
+    expression for text that may differ. Raises ReplayMismatch if a result differs.
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
     lines = read_lines(session)

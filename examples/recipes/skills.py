@@ -1,8 +1,9 @@
 """Skills: folders with instructions for particular tasks, loaded on demand.
 
-Use skills when a system prompt grows: until the model loads a skill, its description is a single
-line. In this recipe, the active skill restricts the tools: calls of tools missing in its
-`allowed-tools` are denied. The offered tools stay the same, to keep the provider's cache valid.
+Use skills to shorten a long system prompt: until the model loads a skill, the model sees only a
+description of one line. In this recipe, the active skill restricts the tools: calls of tools that
+are missing in its `allowed-tools` are denied. The offered tools remain unchanged, which keeps the
+provider's cache valid.
 """
 
 import re

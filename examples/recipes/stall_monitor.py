@@ -1,7 +1,8 @@
 """A stall monitor: calls a function when a run emits no event for a number of seconds.
 
-Use a stall monitor where a user is waiting: a page can show "still working", a pager can ring. The
-monitor does not stop the run; calling `agent.interrupt()` in the function would.
+Use a stall monitor where a user is waiting: a page can display "still working", a pager can notify
+an operator. The monitor does not stop the run; to stop the run, call `agent.interrupt()` in the
+function.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Tests for an agent of your own: no network, no key, no waiting, the same result every time.
+"""Tests for your own agent: fast and deterministic, without a network or an API key.
 
-One wants them for what is yours: tools, prompts, mixins. The model is a script, and what it was
-shown is what to assert on. `dependency_overrides` puts a double in a service's place, and with
-`on_tool_error="raise"` a bug in a tool fails the test instead of being told to the model.
+Use the pattern to test your tools, prompts and mixins. The model is a script; assertions refer to
+the messages that the model received. `dependency_overrides` replaces a service with a test double.
+With `on_tool_error="raise"`, a bug in a tool fails the test instead of becoming an error result.
 """
 
 from typing import Annotated, Any
@@ -15,17 +15,17 @@ from agentloop.models.scripted import call
 
 class Stock:
     def count(self, item: str) -> int | None:
-        raise NotImplementedError("asks the warehouse over the network")
+        raise NotImplementedError("requests the number from the warehouse")
 
 
-@tool("How many of an item there are")
+@tool("Return the number of items in stock")
 def stock(item: str, service: Annotated[Stock, Depends(Stock)]) -> str:
     if (count := service.count(item)) is None:
-        raise ToolError(f"There is no item {item!r}.")
+        raise ToolError(f"Unknown item {item!r}.")
     return f"{count} in stock"
 
 
-class Clerk(Agent):  # up to here it would be in your program, and imported
+class Clerk(Agent):  # the code above belongs to your program: import it
     tools = (stock,)
 
 
@@ -35,7 +35,7 @@ class FakeStock(Stock):
 
 
 def play(*script: Any, questions: int = 1) -> ScriptedModel:
-    """The model after an agent has answered some questions."""
+    """Return the scripted model after an agent has answered questions."""
     llm = ScriptedModel(*script)
     agent = Clerk(llm=llm, dependency_overrides={Stock: FakeStock}, on_tool_error="raise")
     for number in range(questions):
@@ -43,15 +43,15 @@ def play(*script: Any, questions: int = 1) -> ScriptedModel:
     return llm
 
 
-def test_the_model_reads_what_there_is_and_what_was_wrong() -> None:
+def test_the_model_receives_results_and_errors() -> None:
     llm = play([call("stock", item="kettle"), call("stock", item="tea"), call("stock")], "Three.")
     kettles, tea, nothing = llm.requests[-1].messages[-3:]
     assert kettles.text == "3 in stock"
-    assert tea.text == "There is no item 'tea'."
+    assert tea.text == "Unknown item 'tea'."
     assert nothing.text.startswith("item: ")
 
 
-def test_each_request_begins_with_the_one_before_it() -> None:
+def test_every_request_starts_with_the_previous_request() -> None:
     llm = play(call("stock", item="kettle"), "Three.", "Yes, three.", questions=2)
     assert_prefix_stable(llm.requests)
 

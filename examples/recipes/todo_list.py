@@ -1,8 +1,9 @@
-"""A to-do list, and what comes of it when the model is about to forget half of it.
+"""A to-do list with reminders for a model that has forgotten a task.
 
-One wants it for long tasks. `Todo` offers the tool `todos`, shows what is open every few steps, and
-holds an answer back once if something is still open. The list is in the log, so it is there after a
-restart, after a summary and in a fork; this program reads it there, too.
+Use the list for long tasks. `Todo` provides the tool `todos`, displays the open tasks every few
+steps, and rejects an answer once if tasks are still open. The list is stored in the log and
+therefore available after a restart, after a summary and in a fork. This program reads the list from
+the log, too.
 """
 
 from agentloop import Agent, ScriptedModel
@@ -17,7 +18,7 @@ class Worker(Todo, Agent):
 if __name__ == "__main__":
     items = [{"task": "paint the door", "state": "done"}, {"task": "clean up", "state": "open"}]
     fewer = [items[0], {"task": "clean up", "state": "dropped"}]
-    script = call("todos", items=items), "Painted.", call("todos", items=fewer), "No broom here."
+    script = call("todos", items=items), "Painted.", call("todos", items=fewer), "I have no broom."
     worker = Worker(llm=ScriptedModel(*script))
     worker.run_sync("Paint the door and clean up.")
     for message in worker.messages:

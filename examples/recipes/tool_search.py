@@ -1,8 +1,8 @@
-"""Hundreds of tools, of which the model sees those that it has searched for.
+"""Hundreds of tools, of which the model sees only the results of its searches.
 
-One wants it with several MCP servers: their schemas may be longer than the conversation. Here they
-stand for it; with servers, `searchable_tools` is `[tool for server in servers for tool in
-server.tools]`. A search that compares meanings instead of words is a function of your own.
+Use tool search with several MCP servers, whose schemas may be longer than the conversation. This
+program simulates their tools; with real servers, `searchable_tools` is `[tool for server in servers
+for tool in server.tools]`. For a semantic search, write your own search function.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from agentloop.models.scripted import call
 from agentloop.toolkits.search import ToolSearch, bm25
 
 THINGS = "issue", "invoice", "customer", "shipment", "message", "report", "user", "file"
-ALIKE = {"parcel": "shipment", "bill": "invoice", "client": "customer"}
+SYNONYMS = {"parcel": "shipment", "bill": "invoice", "client": "customer"}
 
 
 class Remote(Tool):
@@ -29,14 +29,14 @@ HUNDREDS = [
 
 
 def search(query: str, tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Know some other words for what the tools are about."""
-    words = [ALIKE.get(word, word) for word in query.split()]
+    """Search with synonyms of the words in tool names."""
+    words = [SYNONYMS.get(word, word) for word in query.split()]
     return bm25(" ".join(words), tools)[:2]
 
 
 @tool
 def today() -> str:
-    """Say which day it is."""
+    """Return the day of the week."""
     return "Monday"
 
 
@@ -52,4 +52,4 @@ if __name__ == "__main__":
     print(clerk.run_sync("Where are my parcels?"))
     print(clerk.fork().run_sync("And which day is it?"))
     for request in llm.requests:
-        print(len(request.tools), "tools:", *(each.name for each in request.tools))
+        print(len(request.tools), "tools:", *(tool.name for tool in request.tools))

@@ -1,7 +1,7 @@
-"""Tools from a JSON file: each is an HTTP request, and the prompt comes from the same file.
+"""Tools from a JSON file: HTTP requests as tools, and a system prompt from the same file.
 
-One wants it when those who write the tools do not write Python: a desk of customer service, say.
-Copy this file beside your program:
+Use the loader where the authors of tools do not write Python, for example in customer service. Copy
+this file into your program's folder:
 
     loader = ConfigToolLoader.load_from_file("desk.json")
     agent = Agent(
@@ -10,14 +10,14 @@ Copy this file beside your program:
         system_prompt=loader.build_system_prompt(),
     )
 
-The model fills in parameters, and nothing else: not the host, not the path, not a header's name. A
-value is encoded for the place where it stands. `send` keeps to addresses that were checked, and
-follows no redirect. `${NAME}` is a variable of the environment, read when the config is loaded.
-Nothing shows its value, nor a value of `context_vars`: where a response or an error has one of six
-characters or more, the model reads ***.
+The model controls only the values of parameters: neither the host, nor the path, nor the names of
+headers. Values are encoded for their position in the request. `send` connects only to validated
+addresses, and does not follow redirects. `${NAME}` is an environment variable, read when the config
+is loaded. The values of environment variables and of `context_vars` are never displayed; in
+responses and errors, values of six or more characters are replaced with ***.
 
-It reads the files of the loaders that some forks of bu_agent_sdk have. A list `mcp_servers` in such
-a file becomes what `toolkits.mcp` reads:
+The format is compatible with the loaders in some forks of bu_agent_sdk. `mcp_json` converts a list
+`mcp_servers` in the config to the format of `toolkits.mcp`:
 
     text = mcp_json(Path("agent.json").read_text())
     async with mcp_servers("agent.json", text) as servers: ...
@@ -45,8 +45,8 @@ from agentloop.models.scripted import call
 from agentloop.toolkits.environment import Secrets, StrictConfig, fill_in
 from agentloop.toolkits.web import send
 
-PLACE = re.compile(r"\{(=?[\w.-]+)\}")  # {x} is filled in by the model, {=x} by the system
-AUTOFILL = re.compile(r'"([\w.-]+)"\s*:\s*"todo_autofill_by_system"')  # it becomes "x": "{=x}"
+PLACE = re.compile(r"\{(=?[\w.-]+)\}")  # the model provides {x}, the system {=x}
+AUTOFILL = re.compile(r'"([\w.-]+)"\s*:\s*"todo_autofill_by_system"')  # replaced with "x": "{=x}"
 
 
 # ---- the config
@@ -68,9 +68,9 @@ class ActionBook(StrictConfig):
 
 
 class Endpoint(StrictConfig):
-    """A request. Its `url` holds no {place} in the host, no `user:password@` and no `?query`.
+    """A request. `url` must not contain a {place} in the host, `user:password@` or `?query`.
 
-    method: without one, a request that has a body is a POST, and any other a GET.
+    method: by default POST for requests with a body, otherwise GET.
     """
 
     url: str = Field(pattern=r"^https?://[^/?#@{}\\\s]+(/[^?#]*)?$")
@@ -81,7 +81,7 @@ class Endpoint(StrictConfig):
     timeout: float = Field(30, gt=0)
 
     def __repr_args__(self) -> tuple[()]:
-        return ()  # there are secrets among them
+        return ()  # the values may be secret
 
 
 class ToolConfig(StrictConfig):
@@ -104,7 +104,7 @@ def export_config_schema() -> JSON:
 
 
 class ConfigToolLoader:
-    """A config, read and checked. Raises ValueError with the file, the key and what to do."""
+    """A validated config. Raises ValueError with the file, the key and the remedy."""
 
     def __init__(self, text: str, source: str | Path = "config") -> None:
         self.source = source
@@ -126,7 +126,7 @@ class ConfigToolLoader:
 
     @classmethod
     def load_from_dict(cls, config: Mapping[str, object]) -> Self:
-        """Read a config that is JSON already."""
+        """Read a config from parsed JSON."""
         return cls(json.dumps(config))
 
     @property
@@ -138,11 +138,11 @@ class ConfigToolLoader:
         return self.config.action_books
 
     def get_tools(self, context_vars: Mapping[str, object] = {}) -> list[Tool]:
-        """Return the tools. `context_vars`, which stay secret, fill what is no parameter."""
-        return [HTTPTool(each, context_vars, self) for each in self.config.tools]
+        """Return the tools. The secret `context_vars` fill places that are not parameters."""
+        return [HTTPTool(tool, context_vars, self) for tool in self.config.tools]
 
     def build_system_prompt(self) -> str:
-        """Return a prompt that says who the agent is, how it talks, and what it does when."""
+        """Return a prompt with the agent's identity, tone, and actions by condition."""
         settings = self.basic_settings.model_dump(exclude={"chatbot_id"})
         lines = [f"{key.capitalize()}: {text}" for key, text in settings.items() if text]
         for book in self.action_books:
@@ -152,7 +152,7 @@ class ConfigToolLoader:
 
 
 def mcp_json(text: str) -> str:
-    """Return the `mcp_servers` of a config, a list, as the text of an mcp.json."""
+    """Convert the list `mcp_servers` of a config to the text of an mcp.json file."""
     servers = dict[str, JSON]()
     for server in json.loads(text)["mcp_servers"]:
         name: str = server.pop("name")
@@ -166,17 +166,17 @@ def mcp_json(text: str) -> str:
 
 
 class Values(JSON):
-    """Values by their names. Printing it shows none of them."""
+    """Values by name. The repr does not show the values."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} values>"
 
 
 class HTTPTool(Tool):
-    """A tool that makes the request of its endpoint.
+    """A tool that sends the request of its endpoint.
 
-    values: what fills places that are no parameter of the tool, by their names.
-    secrets: what is hidden in results.
+    values: values by name for the places that are not parameters of the tool.
+    secrets: texts that are masked in results.
     """
 
     def __init__(
@@ -201,22 +201,22 @@ class HTTPTool(Tool):
         places = set(PLACE.findall(endpoint.model_dump_json()))
         for name in places - properties.keys() - self.values.keys():
             raise ValueError(
-                f"{loader.source}: {config.name}: {{{name}}} is no parameter: declare it, or give "
-                f"it with get_tools(context_vars={{{name.strip('=')!r}: ...}})"
+                f"{loader.source}: {config.name}: undeclared parameter {{{name}}}: declare it, or "
+                f"use get_tools(context_vars={{{name.strip('=')!r}: ...}})"
             )
 
     async def execute(self, args: JSON, overrides: object = None) -> str:
         return await send(self.request(args), self.secrets)
 
     def request(self, args: JSON) -> httpx.Request:
-        """Build the request. Raises ToolError if a value would lead to another path."""
+        """Build the request. Raises ToolError if a value would change the path."""
         values = {**self.defaults, **args, **self.values}
 
         def encode(place: re.Match[str]) -> str:
             text = as_text(values.get(place[1]))
             steps = re.split(r"[/\\]", text)
             if "" in steps or "." in steps or ".." in steps:
-                raise ToolError(f"{place[1]}: the address needs a value for it, and not a path")
+                raise ToolError(f"{place[1]}: the address requires a value that is not a path")
             return quote(text, safe="")
 
         endpoint = self.config.endpoint
@@ -233,17 +233,17 @@ class HTTPTool(Tool):
 def fill(template: Any, values: JSON) -> Any:
     """Fill the places of a template; drop keys and items whose value is missing.
 
-    A value is not searched for places: the model cannot ask for another value by naming it.
+    Places in values are not filled: otherwise the model could read secret values by their names.
     """
 
-    def is_known(each: object) -> bool:
-        return not isinstance(each, str) or values.keys() >= set(PLACE.findall(each))
+    def has_values(item: object) -> bool:
+        return not isinstance(item, str) or values.keys() >= set(PLACE.findall(item))
 
     kind = template.__class__
     if kind is dict:
-        return {key: fill(each, values) for key, each in template.items() if is_known(each)}
+        return {key: fill(item, values) for key, item in template.items() if has_values(item)}
     if kind is list:
-        return [fill(each, values) for each in template if is_known(each)]
+        return [fill(item, values) for item in template if has_values(item)]
     if kind is not str:
         return template
     if whole := PLACE.fullmatch(template):
@@ -252,7 +252,7 @@ def fill(template: Any, values: JSON) -> Any:
 
 
 def texts_in(value: Any) -> list[str]:
-    """Return the texts of which a value consists."""
+    """Return the texts that a nested value contains."""
     # {"a": ["me", 7]} -> ["me", "7"]
     if value.__class__ is dict:
         value = list(value.values())
@@ -264,7 +264,7 @@ def texts_in(value: Any) -> list[str]:
     return texts
 
 
-# ---- a desk, and the service that it calls
+# ---- an example: a desk, and the service that its tool calls
 
 CONFIG = """
 {"basic_settings": {"name": "Desk", "background": "A shop for tea.", "tone": "friendly"},
@@ -279,12 +279,12 @@ CONFIG = """
 
 
 class Contacts(BaseHTTPRequestHandler):
-    """Stands in for the service: it says what it got."""
+    """Simulates the service: the response repeats the request."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         answer = {"saved": body["email"], "for": self.path, "by": self.headers["Authorization"]}
-        print("The service got: POST", self.path)
+        print("The service received: POST", self.path)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()

@@ -158,7 +158,7 @@ class TestToolsFromAConfig:
         tool = http_tool(f"{server.url}/a/{{x}}/b", "x")
         values = ["", ".", "..", "a/..", "../a", "a//b", "..\\a", "/", "a/", None]
         for args in (*({"x": value} for value in values), {}):
-            assert "x: the address needs a value" in await failure(tool, args)
+            assert "x: the address requires a value" in await failure(tool, args)
         assert server.connections == 0
 
     async def test_a_header_takes_no_line_end_and_no_other_alphabet(self, server):
