@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from weakref import WeakSet
 
 from ..errors import SessionLocked
 from ..messages import Record, Reset, RunStart, Unknown
@@ -24,6 +25,7 @@ from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
 HEADER = b'{"type":"session","schema":2}'  # increased if old records would be misread
+HOLE = 1 << 24  # bytes; longer holes of a sparse file are not read into memory
 # CON and similar names are devices on Windows, with any suffix.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -71,11 +73,17 @@ class SessionFile(FileIO):
 
     fsync: whether `sync` waits for the disk. Otherwise a power failure may lose the newest lines.
     new: raise FileExistsError if the file exists.
+
+    A process that is forked while the file is open has it closed. Raises ValueError for a link and
+    for anything but a regular file.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
         for folder in path.parents[::-1]:  # parents=True would make only the last folder private
             folder.mkdir(0o700, exist_ok=True)
+        if path.is_symlink():  # to a file that belongs to something else
+            raise ValueError(f"{path} is a link: replace it by the file, or use another name")
+        check_is_file(path)
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
         try:
             _lock(self.fileno())
@@ -86,11 +94,16 @@ class SessionFile(FileIO):
             ) from error
         lines = read_lines(path)
         self.path, self.fsync = path, fsync
-        self._owner = os.getpid()
         self._end = sum(map(len, lines))  # of the last complete line
         self._torn = True  # an incomplete line may follow
-        if not lines:
-            self.append(HEADER)
+        try:
+            if not lines:
+                self.append(HEADER)
+        except OSError:
+            if new:
+                self.discard()
+            raise
+        _open_files.add(self)
 
     def append(self, line: bytes) -> None:
         """Append a line, which then survives a kill. An OSError means that it was not appended."""
@@ -118,9 +131,13 @@ class SessionFile(FileIO):
             new.sync()
             self._take_place(new)
         except BaseException:
-            new.close()
-            path.unlink(missing_ok=True)
+            new.discard()
             raise
+
+    def discard(self) -> None:
+        """Close and delete the file."""
+        self.close()
+        self.path.unlink(missing_ok=True)
 
     def remove_unfinished(self) -> None:
         """Delete the file of a `replace` that was killed."""
@@ -151,27 +168,27 @@ class SessionFile(FileIO):
             os.fsync(fd)
 
     def close(self) -> None:
-        """Close the file and release the lock, even if a forked child process has the file open.
-
-        In such a child, only the file is closed: the lock belongs to the process that opened it.
-        """
-        if sys.platform != "win32" and not self.closed and os.getpid() == self._owner:
+        """Close the file and release the lock."""
+        if sys.platform != "win32" and not self.closed:
             fcntl.flock(self.fileno(), fcntl.LOCK_UN)
         super().close()
 
     def _check(self) -> int:
-        """Return the file descriptor. Raises ValueError if closed, OSError if the path was
-        replaced.
+        """Return the file descriptor.
+
+        Raises ValueError if closed, and OSError if the path or the size was changed elsewhere.
         """
         if self.closed:
             raise ValueError(
                 f"the session {self.path.stem!r} is closed: create an agent with its name again"
             )
         fd = self.fileno()
-        if not os.path.samestat(os.fstat(fd), os.stat(self.path)):
+        status = os.fstat(fd)
+        is_own_size = status.st_size == self._end or (self._torn and status.st_size > self._end)
+        if not is_own_size or not os.path.samestat(status, os.stat(self.path)):
             raise OSError(
-                f"{self.path} was replaced while it was open, and further records would be lost: "
-                "close() the agent, and create one with this session again"
+                f"{self.path} was replaced or changed while it was open, and further records would "
+                "be lost: close() the agent, and create one with this session again"
             )
         return fd
 
@@ -179,11 +196,35 @@ class SessionFile(FileIO):
         super().close()  # the lock ends with the last process that has the file open
 
 
+_open_files = WeakSet[SessionFile]()
+
+
+def _close_files_of_parent() -> None:
+    """Close the sessions of the parent process without unlocking them.
+
+    Otherwise a worker would write between the lines of its parent, and keep the lock after it.
+    """
+    for file in _open_files:
+        FileIO.close(file)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_close_files_of_parent)
+
+
+def check_is_file(path: Path) -> None:
+    """Raise ValueError for a pipe, a device or a folder. Opening a pipe may block forever."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a folder, a pipe or a device, not a session")
+
+
 def read_lines(path: Path) -> list[bytes]:
     """Return the lines of a session file including the header, without a torn last line.
 
     Raises ValueError for other files, and for sessions of another schema.
     """
+    check_is_file(path)
+    lines = list[bytes]()
     with path.open("rb") as file:
         start = file.read(len(HEADER))
         if not HEADER.startswith(start):  # the header may be incomplete
@@ -193,7 +234,12 @@ def read_lines(path: Path) -> list[bytes]:
                 "old_sessions.py. Newer versions may write higher schemas"
             )
         file.seek(0)
-        lines = [*file]
+        while piece := file.readline(HOLE):
+            if not piece.strip(b"\0"):
+                raise ValueError(f"{path} contains a hole of {HOLE:,} bytes: restore a backup")
+            if lines and not lines[-1].endswith(b"\n"):
+                piece = lines.pop() + piece
+            lines.append(piece)
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("%s: the last line is truncated, %d bytes", path, len(lines.pop()))
     return lines

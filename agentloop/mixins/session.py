@@ -126,7 +126,12 @@ class Session(Loop):
         if session is not None:
             twin.session = session
             twin.open_session(session, new=True)
-            twin._save()
+            try:
+                twin._save()
+            except BaseException:
+                if twin.session_file:
+                    twin.session_file.discard()
+                raise
         return twin
 
     def close(self) -> None:

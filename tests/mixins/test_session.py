@@ -1,12 +1,14 @@
 """Session: the log is a file, which nothing that happens to it or to the process can ruin."""
 
 import errno
+import gc
 import json
 import os
 import runpy
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -53,6 +55,7 @@ BAD_NAMES = ["../x", "/etc/x", "a/b", "a\\b", "C:x", "~", "", ".", "..", "a.b", 
 BAD_NAMES += ["a" * 129, "é", "e\u0301", "-a", "_a", "CON", "nul", "Com1", "LPT9", "aux"]
 HOLDER = """
 import sys
+import tracemalloc
 from agentloop import ScriptedModel, Session
 agent = Session(llm=ScriptedModel(), session="s", session_dir=sys.argv[1])
 print("ready", flush=True)
@@ -357,7 +360,7 @@ class TestSession(test_loop.TestLoop):
         path.rename(tmp_path / "old")
         if how == "replaced":  # as an editor does
             shutil.copy(tmp_path / "old", path)
-        error = r"s\.jsonl was replaced while it was open" if how == "replaced" else r"s\.jsonl"
+        error = r"s\.jsonl was replaced" if how == "replaced" else r"s\.jsonl"
         with pytest.raises(OSError, match=error):
             await agent.run("second")
         assert (len(llm.requests), heard) == (1, [])
@@ -557,3 +560,104 @@ async def test_a_subclass_keeps_its_sessions_in_a_database(tmp_path):
     database = sqlite.Database(tmp_path / "all.db")
     assert make(name="twin").log == twin.log
     database.db.close()
+
+
+# ---- what a session file is
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_a_path_that_is_no_file_is_refused_at_once_and_listed_with_its_error(kind, tmp_path):
+    path = tmp_path / "s.jsonl"
+    other = tmp_path / "other.txt"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        shutil.copy(FROZEN, other)
+        path.symlink_to(other)
+    with pytest.raises(ValueError, match=kind):
+        open_session(tmp_path)
+    if kind != "link":  # which may be read
+        with pytest.raises(ValueError, match=kind):
+            read_log(path)
+        [info] = sessions(tmp_path)
+        assert kind in info.title
+    else:
+        assert other.read_bytes() == Path(FROZEN).read_bytes()
+
+
+@pytest.mark.parametrize("change", ["truncated", "appended"])
+def test_a_file_that_is_changed_while_open_gets_no_record(change, tmp_path):
+    agent, _ = open_session(tmp_path)
+    agent.record(UserMessage("first"))
+    path = tmp_path / "s.jsonl"
+    before = path.read_bytes()
+    changed = before[:-10] if change == "truncated" else before + b"{}\n"
+    path.write_bytes(changed)
+    with pytest.raises(OSError, match="changed while it was open"):
+        agent.record(UserMessage("second"))
+    assert path.read_bytes() == changed
+    agent.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_worker_neither_writes_to_the_session_nor_keeps_its_lock(tmp_path):
+    agent, _ = open_session(tmp_path)
+    agent.record(UserMessage("of the parent"))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(write)
+        try:
+            agent.record(UserMessage("of the worker"))
+        except ValueError:
+            os.read(read, 1)  # until the parent closes its end
+            os._exit(0)
+        os._exit(1)
+    os.close(read)
+    agent.session_file = None  # as after a kill: nothing unlocks the file
+    del agent
+    gc.collect()
+    again, _ = open_session(tmp_path)
+    assert [message.text for message in again.messages] == ["of the parent"]
+    os.close(write)
+    assert os.waitpid(child, 0)[1] == 0
+    again.close()
+
+
+@pytest.mark.parametrize("fail_at", range(1, 12))
+def test_a_fork_into_a_session_on_a_full_disk_leaves_no_file(fail_at, tmp_path, monkeypatch):
+    agent, _ = open_session(tmp_path)
+    for n in range(4):
+        agent.record(UserMessage(str(n)))
+    with monkeypatch.context() as patch:
+        faults = Faults(patch, fail_at, lasting=True)
+        try:
+            agent.fork(session="twin").close()
+        except OSError:
+            assert faults.failed
+            assert not (tmp_path / "twin.jsonl").exists()
+    agent.close()
+
+
+@posix
+def test_a_hole_in_a_sparse_file_is_not_read_into_memory(tmp_path):
+    write(tmp_path, UserMessage("hi"))
+    path = tmp_path / "s.jsonl"
+    with path.open("r+b") as file:
+        file.truncate(20_000_000_000)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="hole"):
+        open_session(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000
+
+
+def test_a_line_longer_than_a_piece_is_read(tmp_path):
+    text = "x" * 40_000_000
+    write(tmp_path, UserMessage(text), UserMessage("next"))
+    agent, _ = open_session(tmp_path)
+    assert [message.text for message in agent.messages] == [text, "next"]
