@@ -43,6 +43,7 @@ ENDED = re.compile(r"(\?|paid 0) saw 0( (\?|paid \d)){7} \(\d+ tokens\)")
 
 class TestDurable(test_loop.TestLoop):
     agent_class = Durable
+    largest_fork = 1200  # its table of steps included
 
 
 def start(target, *arguments):

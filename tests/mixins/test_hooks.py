@@ -99,6 +99,7 @@ assert (data["tool_name"], data["tool_input"]) == ("bash", {"command": "git push
 
 class TestHooks(test_loop.TestLoop):
     agent_class = type("Quiet", (Hooks,), {"hooks": [Hook("PreToolUse", lambda data: None)]})
+    largest_fork = 1200  # its list of hooks included
 
     @pytest.mark.parametrize("gate", GATES)
     async def test_a_gate_before_a_tool_that_fails_in_any_way_denies(self, gate):
