@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import log
 from typing import Annotated
@@ -32,6 +33,10 @@ from ..transcript import Fold
 from ..waiting import call_function
 
 MOST_FOUND = 5  # results of a `bm25` search
+MIN_SCORE = 1 / 3  # of the best score, for the other results
+MOST_NAMES = 500  # searchable tools whose names `search_tools` lists
+STOP_WORDS = {"a", "an", "and", "by", "for", "from", "i", "in", "is", "it", "my", "of", "on", "or"}
+STOP_WORDS |= {"at", "me", "that", "the", "this", "to", "with"}
 # one Chinese or Japanese character, or consecutive letters and digits of another script
 TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
@@ -39,11 +44,11 @@ SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequ
 
 def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
     """Return the tools whose names, descriptions and parameters match a query best (Okapi BM25)."""
-    texts = [Counter(words_of_tool(tool)) for tool in tools]
+    texts = [word_counts(text_of_tool(tool)) for tool in tools]
     holders = Counter(chain.from_iterable(texts))  # number of tools that contain a word
     average = sum(text.total() for text in texts) / (len(texts) or 1)
     scores = [0.0] * len(tools)
-    for word in dict.fromkeys(words(query)):
+    for word in word_counts(query):
         if word not in holders:
             continue
         rarity = log((len(texts) + 1) / (holders[word] + 0.5))
@@ -51,21 +56,23 @@ def bm25(query: str, tools: Sequence[Tool]) -> list[Tool]:
             often = text[word]
             length = 0.25 + 0.75 * text.total() / average
             scores[place] += rarity * often / (often + 1.2 * length)
+    least = MIN_SCORE * max(scores, default=0)
     best_first = sorted(range(len(tools)), key=lambda place: -scores[place])
-    return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > 0]
+    return [tools[place] for place in best_first[:MOST_FOUND] if scores[place] > least]
 
 
-def words_of_tool(tool: Tool) -> list[str]:
-    """Return the words of a tool's name, description and parameter names."""
-    return words(" ".join([tool.name, tool.description, *tool.parameters.get("properties", ())]))
+def text_of_tool(tool: Tool) -> str:
+    """Return a tool's name, description and parameter names."""
+    return " ".join([tool.name, tool.description, *tool.parameters.get("properties", ())])
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without a final "s"."""
+@lru_cache(4_096)
+def word_counts(text: str) -> Counter[str]:
+    """Count the words of a text in lower case, without a final "s" and without stop words."""
     # "createGitHub_issues" -> "creategithub", "issue", "create", "git", "hub", "issue"
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     matches = TOOL_WORD.findall(f"{text} {parts}".lower())
-    return [word.removesuffix("s") for word in matches]
+    return Counter(word.removesuffix("s") for word in matches if word not in STOP_WORDS)
 
 
 @frozen
@@ -79,8 +86,9 @@ class ToolSearch(Loop):
     """Offers `search_tools`, and the tools returned by previous searches.
 
     searchable_tools: tools that are offered only after a search has returned them, unlike `tools`.
-        If empty, `search_tools` is omitted. Searches never return a tool whose name a mixin's tool
-        already has, such as "done".
+        The description of `search_tools` lists their names, if there are at most 500. If empty,
+        `search_tools` is omitted. Searches never return a tool whose name a mixin's tool already
+        has, such as "done".
     tool_search: a synchronous or asynchronous function that selects tools for the model's query.
         The default ranks by keywords; a comparison of embeddings finds additional tools.
     """
@@ -96,8 +104,11 @@ class ToolSearch(Loop):
         tools = super().toolset()
         if not self.searchable_tools:
             return tools
-        offered = by_name([*tools, self.search_tools])
         searchable = by_name(self.searchable_tools)
+        search = self.search_tools  # a copy
+        if len(searchable) <= MOST_NAMES:
+            search.description += f"\n\nNames of these tools: {', '.join(searchable)}"
+        offered = by_name([*tools, search])
         for name in self.fold(FoundTools).names:
             if name in searchable:
                 offered.setdefault(name, searchable[name])
@@ -111,9 +122,12 @@ class ToolSearch(Loop):
         search.
 
         Args:
-            query: Purpose and subject of the tool: "create issue github".
+            query: Names of tools, or purpose and subject of a tool: "create issue github".
         """
-        matches = await call_function(self.tool_search, query, self.searchable_tools)
+        names = re.findall(r"[\w-]+", query)
+        matches: Sequence[Tool] = [tool for tool in self.searchable_tools if tool.name in names]
+        if not matches:
+            matches = await call_function(self.tool_search, query, self.searchable_tools)
         offered = by_name(self.toolset())
         lines = list[str]()
         for match in matches:

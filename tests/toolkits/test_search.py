@@ -75,7 +75,7 @@ class TestToolSearch(test_loop.TestLoop):
         assert offered(llm.requests[0]) == SEEN
         assert offered(llm.requests[1])[:3] == [*SEEN, CREATE]
         shown = llm.requests[1].messages[-1].text
-        assert shown.startswith(f"{CREATE}: Open a new issue in a repository.\n")
+        assert shown == f"{CREATE}: Open a new issue in a repository.", "and nothing unrelated"
         assert llm.requests[2].messages[-1].text == f"{CREATE} ran"
 
     async def test_found_tools_are_appended_and_a_search_without_news_changes_nothing(self):
@@ -112,6 +112,23 @@ class TestToolSearch(test_loop.TestLoop):
         await Searcher(llm=llm, tools=[here]).query("x")
         assert "fewer words" in llm.requests[1].messages[-1].text
         assert offered(llm.requests[1]) == SEEN
+
+    async def test_the_names_of_all_tools_are_in_the_description_and_find_their_tools(self):
+        llm = ScriptedModel(search(f"{WEATHER}, {CREATE}"), "Done.")
+        await Searcher(llm=llm, tools=[here]).query("x")
+        first, second = (list(request.tools) for request in llm.requests)
+        assert all(name in first[1].description for name in CATALOG)
+        assert offered(llm.requests[1]) == [*SEEN, CREATE, WEATHER]
+        assert first == second[:2], "the description stays the same"
+
+    async def test_the_names_of_very_many_tools_are_omitted(self):
+        many = [Found(f"tool_{n}", "Read.") for n in range(501)]
+        agent = Searcher(llm=ScriptedModel(), searchable_tools=many)
+        assert "tool_500" not in agent.toolset()[-1].description
+
+    @pytest.mark.parametrize("query", ["book a flight to Paris", "the", "", "with my"])
+    def test_a_query_without_a_word_of_any_tool_matches_nothing(self, query):
+        assert bm25(query, HUNDREDS) == []
 
     async def test_a_tool_is_called_only_after_it_was_found(self):
         llm = ScriptedModel(call(CREATE), "No.")
