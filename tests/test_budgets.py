@@ -2,9 +2,9 @@
 
 A ceiling limits ideas, not clarity: there are no ceilings per file, and each package keeps 4 % of
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
-removes a setting, a case or a part. Version 0.7.0 raised four ceilings for replaceable histories,
-cache rules, bounds of external input, and errors in other libraries' words. Forks may delete this
-file or change the numbers.
+removes a setting, a case or a part. Version 0.7.0 raised five ceilings for replaceable histories,
+cache rules, bounds of external input, errors in other libraries' words, and keys of the chat. Forks
+may delete this file or change the numbers.
 """
 
 import ast
@@ -22,7 +22,7 @@ CEILINGS = {
     "mixins": (16_500, ["agentloop/mixins/**/*.py"]),
     "toolkits": (12_200, ["agentloop/toolkits/**/*.py"]),
     "cli": (4_500, ["agentloop/cli/**/*.py"]),
-    "chat": (11_500, ["examples/agentloop_chat/**/*.py"]),
+    "chat": (12_000, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
 FREE = {

@@ -346,7 +346,10 @@ class HTTPModel(ABC):
             )
         if not self.api_key and self.client is None and self.base_url == self.default_url:
             names = " or ".join(self.key_variables)
-            raise ValueError(f"{type(self).__name__} needs api_key=, or {names} in the environment")
+            raise ValueError(
+                f"{type(self).__name__} needs an API key: set {names} in the environment, "
+                "or pass api_key"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
@@ -527,7 +530,7 @@ class HTTPModel(ABC):
         cause = cause_of(error)
         reason = f"{type(error).__name__}: {cause}"
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
-            hint = "no server at this address: start one (`ollama serve`?) or set base_url="
+            hint = "no server at this address: start one (`ollama serve`?) or correct base_url"
             return NoServer(f"{host}: {hint}")
         return ConnectionFailed(self._hide(f"{host}: {reason}")[:500])
 

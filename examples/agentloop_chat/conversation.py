@@ -44,7 +44,7 @@ from .coding_agent import CodingAgent
 from .config import config_folder
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
-from .sessions import described, free_name, sessions_of, stem
+from .sessions import described, free_names, sessions_of, stem
 from .standing_approvals import EDITS
 
 SYSTEM_PROMPT = (
@@ -140,7 +140,8 @@ class Chat:
     async def greet(self) -> None:
         """Print the session's name, its last exchange, and its interrupted calls."""
         name, messages = self.agent.session, self.agent.messages
-        self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
+        title = f"Session {name}" if name else "No session"
+        self.note(f"{title}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
             if is_prompt(message):
                 lines = typed(message).splitlines()
@@ -234,8 +235,11 @@ class Chat:
         filled = f"context {system + tools + messages:,} of {self.window:,}"
         return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
 
-    async def use_session(self, name: str) -> None:
-        """Close the current session, and continue with the session of this name."""
+    async def use_session(self, name: str | None) -> None:
+        """Close the current session, and continue with the session of this name.
+
+        None starts a conversation that is not saved.
+        """
         self.settings["session"] = name
         agent = CodingAgent(**self.settings)
         self.agent.close()
@@ -272,7 +276,7 @@ class Chat:
 
     async def do_new(self, rest: str) -> None:
         """start a new session"""
-        await self.use_session(free_name(self.root))
+        await self.use_session(next(free_names(self.root)) if self.agent.session else None)
 
     async def do_resume(self, rest: str) -> None:
         """continue the session NAME; a unique prefix suffices, Tab completes"""
@@ -289,7 +293,7 @@ class Chat:
     async def do_fork(self, rest: str) -> None:
         """continue in a copy (named NAME); this session remains unchanged"""
         before = self.agent
-        name = f"{stem(self.root)}-{rest}" if rest else free_name(self.root)
+        name = f"{stem(self.root)}-{rest}" if rest else next(free_names(self.root))
         try:
             self.agent = before.fork(session=name)
         except FileExistsError:

@@ -6,18 +6,21 @@ import argparse
 import asyncio
 import json
 import logging
+import re
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentloop import Result
-from agentloop.cli.terminal import BOLD, Log, Terminal, print_json, safe
+from agentloop import Result, SessionLocked
+from agentloop.cli.terminal import BOLD, RED, Log, Terminal, print_json, safe
 from agentloop.toolkits.skills import discover_skills
 
 from .config import WAYS, choose, configured, load_tools
 from .conversation import Chat
-from .sessions import described, free_name, sessions_of
+from .sessions import described, free_names, sessions_of
 
 EPILOG = f"""\
 the first variable that is set selects the provider; --provider overrides it:
@@ -38,6 +41,7 @@ rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
 130 interrupted."""
+BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters of no text
 NO_EXTRA = (
     "The chat requires prompt_toolkit and rich: pip install 'prompt_toolkit>=3.0.52,<4' 'rich>=13'. "
     "(--prompt, demo, replay, view and bundle work without them.)"
@@ -76,20 +80,22 @@ def chat(options: argparse.Namespace) -> int:
             from .screen import Screen as kind
         except ImportError:
             raise ImportError(NO_EXTRA) from None
-    name = options.session
-    if not name and (options.resume or vars(options)["continue"]):
+    names: Iterable[str | None] = [options.session]
+    if not options.session and (options.resume or vars(options)["continue"]):
         found = sessions_of(here)
         if not found:
             raise ValueError(f"No session of {here} found.")
-        name = found[0].name
+        names = [session.name for session in found]
         if is_chat and options.resume and found[1:]:
             offered = [(each.name, described(each)) for each in found]
-            name = kind.pick("Which session?", options=offered)
-    if is_chat:
-        name = name or free_name(here)
+            names = [kind.pick("Which session?", options=offered)]
+    is_unnamed = is_chat and names == [None]
+    if is_unnamed:
+        names = free_names(here)
     config = configured(options)
     llm, where = choose(config, kind.pick if is_chat else None)
-    conversation = kind(
+    start = partial(
+        kind,
         llm,
         here,
         terminal,
@@ -97,9 +103,15 @@ def chat(options: argparse.Namespace) -> int:
         rules=config.rules,
         tools=[tool for file in config.tools for tool in load_tools(file)],
         window=config.context_window,
-        session=name,
         skills=discover_skills(config.skills) if config.skills else (),
     )
+    try:
+        conversation = start_first(names, start)
+    except OSError as error:
+        if not is_unnamed:
+            raise
+        terminal.say(f"(This chat is not saved: {error})", RED)
+        conversation = start(session=None)
 
     async def converse() -> Result | None:
         async with AsyncExitStack() as opened:
@@ -123,13 +135,30 @@ def chat(options: argparse.Namespace) -> int:
             print(json.dumps({"type": "Error", "message": conversation.error}), flush=True)
         elif not on_screen and not options.json:
             print_answer(result.text if result else conversation.partial_answer())
-        how = f". Continue: agentloop --session {conversation.agent.session}" if is_chat else ""
+        session = conversation.agent.session
+        how = f". Continue: agentloop --session {session}" if is_chat and session else ""
         conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
         return 0
     if result is None:
         return 1
     return 0 if result.stop_reason in ("completed", "done") else 3
+
+
+def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
+    """Start a conversation with the first session that is not open elsewhere.
+
+    Raises SessionLocked if each of the sessions is open elsewhere.
+    """
+    opened = list[str | None]()
+    for name in names:
+        try:
+            return start(session=name)
+        except SessionLocked:
+            opened.append(name)
+    raise SessionLocked(
+        f"session {opened[0]} is open elsewhere: leave that chat, or /fork it there"
+    )
 
 
 def print_answer(text: str) -> None:
@@ -144,4 +173,6 @@ def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
     typed = "\n\n".join(filter(str.strip, texts))
     if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
         texts.append(sys.stdin.read())
+        if BINARY.search(texts[-1]):
+            raise ValueError("standard input is not text; @shot.png in a prompt attaches an image")
     return typed, "\n\n".join(filter(str.strip, texts))

@@ -10,6 +10,7 @@ from typing import Any
 
 from prompt_toolkit.application import run_in_terminal
 from rich.console import Console
+from rich.containers import Lines
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.text import Text
@@ -24,6 +25,7 @@ from .standing_approvals import EDITS, MODES, Always, always_for
 
 FOLDED = 6  # maximum number of displayed lines of a result
 LIVE_WIDTH = 200  # average number of characters of a line in the live area, at most
+BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
@@ -55,6 +57,8 @@ class Drawn(Chat):
         self.mode = next(self.modes)
         approval_mode, unasked = MODES[self.mode]
         rules = [*self.rules, *(Rule("allow", name) for name in unasked)]
+        if approval_mode == "plan":
+            rules = [rule for rule in rules if rule.verdict != "allow"]
         self.settings |= {"approval_mode": approval_mode, "approval_rules": rules}
         self.agent.approval_mode, self.agent.approval_rules = approval_mode, rules
 
@@ -63,9 +67,8 @@ class Drawn(Chat):
         match event:
             case events.TextDeltaEvent():
                 self.output = ""
-                may_end = "\n" in event.content or self.text.endswith("\n")
                 self.text += event.content
-                if may_end:
+                if BLOCK_START.search(self.text, len(self.text) - len(event.content)):
                     complete, self.text = split_blocks(self.text)
                     self.markdown(complete)
             case events.TextEvent():
@@ -93,7 +96,7 @@ class Drawn(Chat):
                 line, diff = self.calls.pop(event.tool_call_id, (event.tool, None))
                 self.terminal.line(f"* {line}", RED if event.is_error else CYAN)
                 if diff and not event.is_error:
-                    self.console.print(self.fold_diff(diff, line))
+                    self.console.print(self.fold_lines(diff, line))
                 else:
                     self.fold(event.result, line)
             case events.CompactionEvent():
@@ -157,22 +160,26 @@ class Drawn(Chat):
         for line in lines:
             self.terminal.line(f"  {line}", DIM)
 
-    def fold_diff(self, diff: Text, title: str) -> Text:
-        """Return a diff; if it is longer than the screen, only the first lines."""
+    def fold_lines(self, text: Text, title: str) -> Text:
+        """Return a text; if it is longer than the screen, only the first lines."""
         room = max(self.console.height - 10, FOLDED)
-        lines = diff.split()
+        lines = self.wrap(text)
         if len(lines) <= room:
-            return diff
-        self.folded.append((diff.plain, title))
+            return text
+        self.folded.append((text.plain, title))
         more = Text(f"... {len(lines) - room} lines more: Ctrl-O shows them", "dim")
         return Text("\n").join([*lines[:room], more])
+
+    def wrap(self, text: Text) -> Lines:
+        """Return the lines of a text in a box."""
+        return text.wrap(self.console, self.console.width - 4, overflow="fold")
 
     def unfold(self, _: object) -> None:
         """Display the most recently folded text, in a pager if it is longer than the screen."""
         if not self.folded:
             return
         text, title = self.folded.pop()
-        if text.count("\n") < self.console.height:
+        if len(self.wrap(Text(text))) < self.console.height:
             self.box(text, title)
         else:
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
@@ -219,17 +226,17 @@ class Drawn(Chat):
         args, name = call.parsed or {}, call.name
         self.asked.add(call.id)
         diff = self.diff(name, args)
+        shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
+        title = name
         if diff:
-            title = f"{name} {args['path']}"
-            self.box(self.fold_diff(diff, title), title)
+            shown, title = diff, f"{name} {args['path']}"
         elif name == "bash":
             where = "the background of " if args.get("background") else ""
             command = str(args["command"])
             lines = command.count("\n") + 1
             size = f", {lines} lines," if lines > 1 else ""
-            self.box(command, f"bash{size} in {where}{self.shell.cwd}")
-        else:
-            self.box("\n".join(f"{key}: {args[key]}" for key in args), name)
+            shown, title = Text(exact(command)), f"bash{size} in {where}{self.shell.cwd}"
+        self.box(self.fold_lines(shown, title), title)
         return always_for(call)
 
     def box(self, shown: str | Text, title: str) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -13,15 +15,20 @@ from typing import Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import FuzzyWordCompleter
 from prompt_toolkit.filters import Condition, is_searching
-from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.formatted_text import (
+    ANSI,
+    StyleAndTextTuples,
+    fragment_list_to_text,
+    to_formatted_text,
+)
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
 from pydantic_core import to_json
 
-from agentloop import ToolCall
+from agentloop import Result, ToolCall
 from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
@@ -45,6 +52,7 @@ Ctrl-D    leaves, and so does Ctrl-C twice
 Tab       completes
 Ctrl-R    searches what you typed
 Ctrl-O    opens what was folded last, then the one before
+Ctrl-X Ctrl-E  edits the message in $EDITOR
 Shift-Tab asks for all, or not for edits, or lets the agent only plan
 Esc       stops an answer, and so does Ctrl-C
 Enter     during an answer queues what you type: Up edits the last, Esc drops it
@@ -80,17 +88,21 @@ class Screen(Drawn):
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
-        history = Path(HISTORY).expanduser()
-        history.touch(0o600)
+        history: History = InMemoryHistory()
+        with suppress(OSError):  # otherwise the home folder is not writable
+            path = Path(HISTORY).expanduser()
+            path.touch(0o600)
+            history = FileHistory(path)
         self.session = PromptSession[str](
             self.below,
-            history=FileHistory(history),
+            history=history,
             completer=FuzzyWordCompleter(self.words, WORD=True),
             complete_while_typing=False,
             complete_in_thread=True,
             key_bindings=self.keys(),
             erase_when_done=True,
             enable_suspend=True,
+            enable_open_in_editor=True,
         )
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
@@ -160,7 +172,10 @@ class Screen(Drawn):
         """Return the live area. A redraw calls this several times."""
         text = self.live_area()
         if text != self.area:
-            self.area, self.fragments = text, to_formatted_text(ANSI(text))
+            self.area, self.fragments = text, []
+            characters = to_formatted_text(ANSI(text))  # a fragment for each character
+            for style, run in groupby(characters, itemgetter(0)):
+                self.fragments.append((style, fragment_list_to_text([*run])))
         return self.fragments
 
     def live_area(self) -> str:
@@ -378,6 +393,22 @@ class Screen(Drawn):
             self.note(GO_ON)
         self.take_next()
 
+    async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
+        try:
+            return await super().reply(prompt, typed)
+        except asyncio.CancelledError:  # before the run: an interrupted run ends with a Result
+            self.put_back(typed)
+            raise
+
+    def put_back(self, text: str) -> None:
+        """Move a message back into the prompt. If the prompt has a draft, Up shows the message."""
+        draft = self.buffer.document
+        if draft.text:
+            self.buffer.history.append_string(text)
+            self.buffer.reset(draft)
+        else:
+            self.buffer.insert_text(text)
+
     # ---- commands
 
     async def do_help(self, rest: str) -> None:
@@ -388,13 +419,7 @@ class Screen(Drawn):
     async def do_undo(self, rest: str) -> None:
         """remove your last message and the answer; files remain unchanged"""
         prompt = self.take_back()
-        prompt = self.drafts.get(prompt) or self.pastes.fold(prompt)
-        draft = self.buffer.document
-        if draft.text:
-            self.buffer.history.append_string(prompt)  # available with Up
-            self.buffer.reset(draft)
-        else:
-            self.buffer.insert_text(prompt)
+        self.put_back(self.drafts.get(prompt) or self.pastes.fold(prompt))
 
     async def do_exit(self, rest: str) -> None:
         """leave"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 from itertools import count
@@ -23,10 +24,12 @@ def stem(folder: Path) -> str:
     return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
 
 
-def free_name(folder: Path) -> str:
-    """Return an unused name for a session of the directory."""
-    names = (f"{stem(folder)}-{number}" for number in count(1))
-    return next(name for name in names if not session_path(name).exists())
+def free_names(folder: Path) -> Iterator[str]:
+    """Yield unused names for sessions of the directory."""
+    for number in count(1):
+        name = f"{stem(folder)}-{number}"
+        if not session_path(name).exists():
+            yield name
 
 
 def sessions_of(folder: Path) -> list[SessionInfo]:

@@ -1,6 +1,7 @@
 """`agentloop` without a terminal: one prompt, pipes, exit statuses, a model, the config file."""
 
 import dataclasses
+import gzip
 import io
 import json
 import logging
@@ -12,15 +13,17 @@ import subprocess
 import sys
 import threading
 import tomllib
+from contextlib import ExitStack
 from datetime import date
 from functools import partial
 from pathlib import Path
 
 import pytest
 from agentloop_chat.config import KEYS, Config, choose, remember_model
+from agentloop_chat.program import start_first
 from agentloop_chat.sessions import stem
 
-from agentloop import Usage, events
+from agentloop import SessionLocked, Usage, events
 from agentloop.cli.main import COMMANDS, main
 from agentloop.common.store import SessionFile, session_path
 from tests.cli.command import MODULE, ROOT, environment, run
@@ -86,7 +89,7 @@ WRONG = rf"""
 -> agentloop demo
 --nonsense -> unrecognized arguments
 --base-url localhost:1 --model m --prompt go -> is not an http
---provider google --prompt go -> ChatGoogle needs api_key=
+--provider google --prompt go -> ChatGoogle needs an API key: set GOOGLE_API_KEY
 --resume -> No session of
 {NOWHERE} go --tools t.py -> t.py: ModuleNotFoundError: No module named 't'
 {NOWHERE} go --tools none.py -> none.py: no tool found; @tool
@@ -196,6 +199,46 @@ def test_the_words_of_the_command_line_are_the_prompt_and_c_goes_on_with_the_new
         assert run(*at, "--continue", "look at this", stdin="piped", **home).stdout == "three\n"
     assert server.requests[0]["model"] == "m"
     assert said(server.requests[-1], "user") == ["fix it", "and now?", "look at this\n\npiped"]
+
+
+def test_piped_bytes_that_are_not_text_are_refused_and_text_of_another_encoding_is_sent(tmp_path):
+    command = [*MODULE, "--base-url", "", "-m", "m", "-p", "Summarize"]
+    more = {"cwd": tmp_path, "env": environment(), "capture_output": True}
+    with HeldDouble("fine") as server:
+        command[command.index("")] = server.base_url
+        for data in (b"\x7fELF\2\1\1\0", gzip.compress(b"text"), bytes(range(1, 256))):
+            done = subprocess.run(command, input=data, **more)
+            assert (done.returncode, done.stdout) == (2, b"")
+            assert b"not text" in done.stderr
+        assert not server.requests
+        coloured = "caf\xe9 \x1b[31mred\x1b[0m\f".encode("latin-1")
+        assert subprocess.run(command, input=coloured, **more).stdout == b"fine\n"
+
+
+def test_c_takes_the_newest_session_that_is_not_open_and_names_the_one_that_is(tmp_path):
+    home = {"cwd": tmp_path, "HOME": str(tmp_path)}
+    names = [f"{stem(tmp_path)}-{number}" for number in (1, 2)]
+    paths = [session_path(name, tmp_path / ".agentloop" / "sessions") for name in names]
+    with HeldDouble("one", "two", "three") as server, ExitStack() as opened:
+        for name in names:
+            ask(server, "--session", name, prompt=name, **home)
+        opened.enter_context(SessionFile(paths[1]))
+        assert ask(server, "-c", prompt="go on", **home).stdout == "three\n"
+        opened.enter_context(SessionFile(paths[0]))
+        done = ask(server, "-c", prompt="go on", **home)
+    assert said(server.requests[-1], "user") == [names[0], "go on"]
+    assert done.returncode == 2
+    assert f"session {names[0]} is open elsewhere" in done.stderr
+    assert "close()" not in done.stderr
+
+
+def test_two_chats_that_start_in_the_same_instant_take_two_sessions():
+    def start(session):
+        if session == "desk-1":  # the other chat has created it since its name was found
+            raise SessionLocked
+        return session
+
+    assert start_first(["desk-1", "desk-2"], start) == "desk-2"
 
 
 def test_json_is_an_event_a_line_and_nothing_else(tmp_path):

@@ -744,6 +744,29 @@ def test_a_mode_allows_edits_and_still_asks_for_commands(chat, project):
     assert not (project / "ledger").exists()
 
 
+def test_in_plan_mode_neither_a_rule_nor_a_standing_approval_allows_a_change(
+    chat, project, tmp_path
+):
+    own = tmp_path / "home" / ".config" / "agentloop"
+    own.mkdir(parents=True)
+    (own / "config.toml").write_text('rules = [["allow", "write"]]')
+    read = ("read", {"path": "new.txt"})
+    screen = chat([WRITE, LEDGER], "one", [WRITE, LEDGER, read], "two", [LEDGER], "three")
+    screen.enter("first", "always (this command)")
+    answer(screen, "a", "one")
+    screen.press("BTab", "BTab")
+    screen.expect("\nplan  context ")
+    screen.enter("second", "two")
+    written, ran, seen = said(screen.server.requests[-1], "tool")[-3:]
+    assert "you may only read" in written
+    assert "you may only read" in ran
+    assert seen.endswith("one")
+    screen.press("BTab")
+    screen.expect("\nask  context ")
+    screen.enter("third", "three")
+    assert lines_of(project / "ledger") == ["ran", "ran"], "both apply again"
+
+
 def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(chat, project):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
@@ -754,12 +777,41 @@ def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(ch
     assert not (project / "ledger").exists()
 
 
-def test_a_question_says_how_many_lines_a_command_has_that_scrolls_away(chat, project):
-    command = "\n".join(["echo ran >> ledger", *["# nothing"] * 60])
-    screen = chat([("bash", {"command": command})], "done", rows=24)
-    screen.enter("go", ", 61 lines,")
+@pytest.mark.parametrize("is_one_line", [False, True])
+def test_the_question_about_a_long_command_stays_in_view_and_a_pager_has_all_of_it(
+    chat, project, is_one_line
+):
+    command = "echo ran >> ledger" + (" " if is_one_line else "\n").join(["", *["# nothing"] * 600])
+    turns = [("bash", {"command": f"{command} the end"})], "done"
+    screen = chat(*turns, columns=80, rows=24, PAGER="less")
+    screen.enter("go", QUESTION)
+    screen.expect("lines more: Ctrl-O shows them")
+    visible = screen.do("capture-pane", "-p")
+    assert re.search("╭─+ bash.* in /", visible)
+    assert (", 601 lines," in visible) == (not is_one_line)
+    assert "│ echo ran >> ledger" in visible
+    assert QUESTION in visible
+    screen.press("C-o")
+    wait_for(lambda: QUESTION not in screen.do("capture-pane", "-p"), screen)
+    screen.press("G")
+    wait_for(lambda: "the end" in screen.do("capture-pane", "-p"), screen)
+    screen.press("q")
     answer(screen, "no", "done")
     assert not (project / "ledger").exists()
+
+
+def test_a_long_line_that_was_folded_opens_in_a_pager(chat):
+    command = "seq -s ' ' 1 2000; echo the end"
+    screen = chat(
+        [("bash", {"command": command})], "done", options=["--yes"], rows=24, PAGER="less"
+    )
+    screen.enter("go", "done")
+    screen.press("C-o")
+    wait_for(lambda: "done" not in screen.do("capture-pane", "-p"), screen)
+    screen.press("G")
+    wait_for(lambda: "the end" in screen.do("capture-pane", "-p"), screen)
+    screen.press("q")
+    screen.expect("\ncontext")
 
 
 def test_what_cannot_be_done_is_not_asked_for(chat, project):
@@ -944,6 +996,65 @@ def test_mcp_servers_start_behind_the_prompt_and_a_message_waits_for_them(chat, 
     screen.expect("done")
     names = [each["function"]["name"] for each in screen.server.requests[0]["tools"]]
     assert "mine__secret" in names
+
+
+def test_a_stop_while_mcp_servers_start_puts_the_message_back(chat, project):
+    pytest.importorskip("mcp")
+    (project / "server.py").write_text(SERVER)
+    server = {"command": sys.executable, "args": ["server.py"], "env": {"PYTHONPATH": os.getcwd()}}
+    (project / "mcp.json").write_text(json.dumps({"mcpServers": {"mine": server}}))
+    screen = chat("done", options=["--mcp", "mcp.json"])
+    screen.enter("what is here", "Esc stops (")
+    screen.press("Escape")
+    screen.expect("(Stopped.)")
+    screen.expect("\n> what is here\n", 2)
+    (project / "go").touch()
+    screen.enter("?", "done")
+    assert said(screen.server.requests[0]) == ["what is here?"]
+
+
+def test_a_message_can_be_written_in_an_editor(chat, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho "in two" > "$1"\necho lines >> "$1"\n')
+    editor.chmod(0o755)
+    screen = chat("done", VISUAL=str(editor))
+    screen.type("draft")
+    screen.press("C-x", "C-e")
+    screen.expect("> in two\n")
+    screen.press("Enter")
+    screen.expect("done")
+    assert said(screen.server.requests[0]) == ["in two\nlines"]
+
+
+def test_a_home_folder_that_is_not_writable_keeps_no_session_and_the_chat_works(chat, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".agentloop").touch()  # root may write into any folder
+    screen = chat("one", "two", wait=False)
+    screen.expect("This chat is not saved")
+    screen.expect("\ncontext ")
+    screen.enter("first", "one")
+    screen.press("Up")
+    screen.expect("\n> first\n")
+    screen.press("C-u")
+    screen.enter("/new", "(No session: 0 messages.", 2)
+    screen.enter("second", "two")
+    assert said(screen.server.requests[-1]) == ["second"]
+    assert screen.leave() == 0
+    assert "Continue:" not in screen.screen()
+
+
+@pytest.mark.parametrize("size", [(60, 20), (140, 45)])
+def test_a_resize_in_the_middle_of_an_answer_keeps_every_word(chat, size):
+    hold = threading.Event()
+    words = [f"word{number} " for number in range(200)]
+    screen = chat([*words[:100], hold, *words[100:]], columns=80, rows=24)
+    screen.enter("go", "word99")
+    screen.do("resize-window", "-x", str(size[0]), "-y", str(size[1]))
+    hold.set()
+    screen.expect("word199")
+    screen.expect("\ncontext")
+    found = re.findall(r"word\d+", screen.screen("-J"))  # -J joins wrapped lines
+    assert found[-200:] == [word.strip() for word in words]
 
 
 def test_a_model_of_this_machine_is_offered_once(chat, tmp_path):
