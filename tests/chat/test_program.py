@@ -250,12 +250,8 @@ def test_json_is_an_event_a_line_and_nothing_else(tmp_path):
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.stdout.isascii()
     [called] = [each for each in events if each["type"] == "ToolCallEvent"]
-    assert called == {
-        "type": "ToolCallEvent",
-        "tool": "read",
-        "args": {"path": "a"},
-        "tool_call_id": called["tool_call_id"],
-    }
+    assert {"tool": "read", "args": {"path": "a"}}.items() <= called.items()
+    assert called["tool_call_id"]
     result = next(each for each in events if each["type"] == "ToolResultEvent")
     assert (result["tool"], result["is_error"]) == ("read", False)
     assert events[-1] == {
