@@ -492,14 +492,19 @@ class Decision(Mark):
 class SideRequest(Mark):
     """A model request without a message in this log, recorded for its usage.
 
-    `purpose` is the purpose of a failed Request. `tool_calls` is the number of calls in a
-    sub-agent's reply.
+    purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
+    tool_calls: number of calls in a sub-agent's reply.
+    text: what had arrived of the reply of a failed attempt.
     """
 
     usage: Usage | None = None
     model: str | None = None
     purpose: str = ""
     tool_calls: int = 0
+    text: str = field(default="", compare=False, repr=False)
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return replace(self, text="") if self.text in change.deleted_texts else self
 
 
 Record = UserMessage | AssistantMessage | ToolMessage | Mark | Unknown

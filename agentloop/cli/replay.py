@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import AssistantMessage, ToolCallEvent, Usage, UserMessage
-from ..common.store import read_log
+from .. import AssistantMessage, Message, ToolCallEvent, ToolMessage, Usage, UserMessage
+from ..common.records import from_dict
+from ..common.subagents import SubAgentRecord
 from ..events import events_of
-from ..messages import Record, RunEnd
+from ..messages import Record, RunEnd, RunStart, SideRequest
 from ..transcript import is_own
 from .terminal import BOLD, DIM, RED, EventPrinter, Terminal, plain
-from .view import path_of
+from .view import logs_of, path_of
 
 
 def main(options: argparse.Namespace) -> int:
@@ -20,33 +21,85 @@ def main(options: argparse.Namespace) -> int:
 
     file SESSION  the file or the name of the session
     """
-    show(Terminal(sys.stdout), read_log(path_of(options.file)))
+    replay = Replay(Terminal(sys.stdout))
+    for log in logs_of(path_of(options.file)):
+        replay.show(log)
     return 0
 
 
-def show(terminal: Terminal, log: Sequence[Record]) -> None:
-    """Print each turn in the format of the chat, with its model, tokens and duration."""
-    printer = EventPrinter(terminal)
-    turn = 0
-    for record in log:
-        if is_own(record):
-            terminal.say(f"\n> {record.text}", BOLD)
-        elif isinstance(record, UserMessage):
-            terminal.say(f"\n({record.text})", DIM)
-        elif isinstance(record, RunEnd):
-            if record.stop_reason == "error":
-                terminal.say(f"\nTurn {turn + 1} failed.", RED)
-            terminal.say(f"The run ended: {record.stop_reason} {plain(record.error)}".rstrip(), DIM)
-        elif isinstance(record, AssistantMessage):
-            turn += 1
-            usage = record.usage or Usage()
-            tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
-            seconds = f"{record.seconds or 0:.2f} s"
-            terminal.say(
-                f"\nTurn {turn}: {record.model or record.stop_reason}, {tokens}, {seconds}", DIM
-            )
+class Replay:
+    """Prints turns in the format of the chat, with the numbers of `agentloop view`.
+
+    name: "Turn", or the name of the sub-agent.
+    """
+
+    def __init__(self, terminal: Terminal, name: str = "Turn") -> None:
+        self.terminal, self.name = terminal, name
+        self.print_event = EventPrinter(terminal)
+        self.number = 0
+        self.turns = dict[Record, str]()  # the names of replies and failed requests
+        self.messages = set[Record]()
+        self.errors = list[str]()  # of the newest turn's tools
+        self.inner = dict[str, tuple[str, list[Record]]]()  # sub-agents, by call id
+
+    def show(self, log: Sequence[Record]) -> None:
+        """Print a log. If it replaces another one, it begins with the messages that remain."""
+        starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
+        begin = starts[0] if starts else len(log)
+        head = [record for record in log[:begin] if isinstance(record, Message)]
+        remaining = self.messages.intersection(head)
+        taken_back = [name for reply, name in self.turns.items() if reply not in remaining]
+        if taken_back:
+            self.terminal.say(f"\nTaken back: {', '.join(taken_back)}", DIM)
+        self.turns = {reply: name for reply, name in self.turns.items() if reply in remaining}
+        for record in [*(new for new in head if new not in remaining), *log[begin:]]:
+            self.take(record)
+        for call_id in [*self.inner]:  # without a result
+            self.show_inner(call_id)
+        self.messages.update(record for record in log if isinstance(record, Message))
+
+    def show_inner(self, call_id: str) -> None:
+        """Print the records of the sub-agent of a call."""
+        if call_id in self.inner:
+            name, records = self.inner.pop(call_id)
+            Replay(self.terminal, name).show(records)
+
+    def begin(self, record: Record) -> str:
+        """Return the name of a new turn: of a reply, or of a request that failed."""
+        self.number += 1
+        self.errors = []
+        self.turns[record] = name = f"{self.name} {self.number}"
+        return name
+
+    def take(self, record: Record) -> None:
+        """Print a record."""
+        say = self.terminal.say
+        match record:
+            case UserMessage() if is_own(record):
+                say(f"\n> {record.text}", BOLD)
+            case UserMessage():
+                say(f"\n({record.text})", DIM)
+            case AssistantMessage():
+                usage = record.usage or Usage()
+                tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
+                about = f"{record.model or record.stop_reason}, {tokens}"
+                say(f"\n{self.begin(record)}: {about}, {record.seconds or 0:.2f} s", DIM)
+            case SideRequest() if record.purpose:
+                say(f"({record.purpose}) {record.text}", DIM)
+            case SubAgentRecord():
+                _, records = self.inner.setdefault(record.call_id, (record.agent, []))
+                records.append(from_dict(record.record))
+            case ToolMessage():
+                self.show_inner(record.tool_call_id)
+                self.errors += [record.text] if record.is_error else []
+            case RunEnd():
+                if record.stop_reason == "error" and record.error not in self.errors:
+                    say(f"\n{self.begin(record)} failed.", RED)
+                say(f"The run ended: {record.stop_reason} {plain(record.error)}".rstrip(), DIM)
+            case _:
+                pass
         for event in events_of(record):
-            printer(event)
+            self.print_event(event)
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
-                printer(ToolCallEvent(call.name, call.parsed or {}, call.id))
+                self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id))

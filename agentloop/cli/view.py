@@ -25,7 +25,7 @@ from ..common.store import SESSION_NAME, load_log, read_lines, session_path
 from ..messages import JSON, Record, RunEnd, Unknown
 from ..mixins.ephemeral import Pruning, placeholder
 from ..transcript import Conversation, is_request
-from .terminal import safe
+from .terminal import plain, safe
 
 WARNING = "The page contains the complete session: be careful when sharing it."
 RESET = re.compile(rb'(?m)^(?={"type":"reset")')  # where a new log starts
@@ -129,6 +129,8 @@ def data_of(*logs: Sequence[Record], every: bool = False) -> JSON:
                 row["same"] = common(before, seen)
                 added = seen[row["same"] :]
                 row["then"] = [places.setdefault(message, len(places)) for message in added]
+            if error := row.get("error", row.get("record", row).get("error")):
+                row["words"] = plain(error)
             if is_request(record):
                 row["cost"] = cost_of([record], genai_price)
             rows.append(row)

@@ -1,9 +1,30 @@
-"""The interface between `Hooks` and the tools of sub-agents.
+"""The interface between sub-agents and other parts: their records, and the hooks of their parent.
 
-Copy with: nothing else.
+Copy with: messages.py.
 """
 
+from dataclasses import field
 from typing import Literal
+
+from ..messages import JSON, HistoryChange, Mark, frozen
+
+
+@frozen
+class SubAgentRecord(Mark):
+    """A record of a sub-agent's log, in the log of its parent.
+
+    call_id: the parent's call that runs the sub-agent. agent: the name of the sub-agent.
+    record: the record as `to_dict` in common/records.py returns it.
+    """
+
+    call_id: str
+    agent: str
+    record: JSON = field(hash=False, repr=False)
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        is_deleted = self.call_id in change.deleted_calls
+        texts = {str(self.record.get(name)) for name in ("content", "text")}
+        return None if is_deleted or texts & change.deleted_texts else self
 
 
 class FiresHooks:

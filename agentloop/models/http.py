@@ -491,7 +491,7 @@ class HTTPModel(ABC):
     def _report_cost(
         self, error: BaseException, response: httpx.Response | None, parts: Accumulator
     ) -> None:
-        """Report a failed attempt that may be billed, with its usage if known.
+        """Report a failed attempt that may be billed, with its usage and its text if known.
 
         A response with an error status costs nothing, as does a connection that broke before a
         response.
@@ -507,7 +507,8 @@ class HTTPModel(ABC):
         usage = None
         with suppress(BadRequest, *PARSE_ERRORS):
             usage = self.read(as_dict(parse_json(parts.body)) or parts.reply()).usage
-        report_failed_attempt.get()(SideRequest(usage, self.model))
+        text = "".join(parts.texts)
+        report_failed_attempt.get()(SideRequest(usage, self.model, "failed attempt", text=text))
 
     def _translate(
         self,

@@ -369,6 +369,8 @@ class Accumulator(ABC):
     """The bytes of this attempt's answer, streamed or not."""
     data: JSON = field(default_factory=JSON)
     """The reply as far as it has come."""
+    texts: list[str] = field(default_factory=list[str])
+    """The pieces of the answer that were emitted."""
 
     @abstractmethod
     def add(self, event: JSON) -> None:
@@ -382,6 +384,7 @@ class Accumulator(ABC):
         """Emit a piece of the answer."""
         if piece and self.on_delta:
             self.shown = True
+            self.texts.append(piece)
             self.on_delta(TextDeltaEvent(clean_text(piece)))
 
     def thinking(self, piece: str) -> None:

@@ -1,16 +1,17 @@
 """Sub-agents as tools: a separate log per sub-agent, and immediate accounting of its usage.
 
-Copy with: the core, common/subagents.py.
+Copy with: the core, common/records.py, common/subagents.py.
 
     researcher = Agent(llm=small, tools=[search], system_prompt="Find it, and name the source.")
     agent = Agent(llm=llm, tools=[as_tool(researcher, "research", "Looks something up")])
 
 Every call runs a fork of the sub-agent with an empty log, so that calls can run concurrently. A
 sub-agent's requests pass through its parent's `call_model`, so the parent's limits apply. After
-every request, the parent records a `SideRequest` with the number of tool calls in the reply.
-Cancelling a parent cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent
-only if its own class includes the mixins. Only the sub-agent's own `approval_callback` can answer
-the approval requests of a sub-agent.
+every request, the parent records a `SideRequest` with the number of tool calls in the reply. The
+parent's log also contains all records of a sub-agent, as a `SubAgentRecord` each. Cancelling a
+parent cancels its sub-agents. Approval checks (`Approval`, hooks) apply to a sub-agent only if its
+own class includes the mixins. Only the sub-agent's own `approval_callback` can answer the approval
+requests of a sub-agent.
 
     class Boss(SubAgents, Agent):      # defaults without `SubAgents`: 4 at a time, 3 levels
         sub_agents_at_once = 8
@@ -27,12 +28,13 @@ from weakref import WeakValueDictionary
 
 from pydantic import PositiveInt
 
-from ..common.subagents import FiresHooks
+from ..common.records import to_dict
+from ..common.subagents import FiresHooks, SubAgentRecord
 from ..depends import Depends, current_agent, current_call
 from ..errors import ToolError
 from ..events import Event, SubAgentEvent
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, SideRequest, ToolCall
+from ..messages import AssistantMessage, Record, SideRequest, ToolCall
 from ..run import ANSWERED
 from ..tools import Tool, tool
 
@@ -75,6 +77,9 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     def pass_on(event: Event) -> None:
         parent.emit(SubAgentEvent(name, call.id, event))
 
+    def report(record: Record) -> None:
+        parent.record(SubAgentRecord(call.id, name, to_dict(record)))
+
     listeners = [*agent.listeners]
     if parent.listened:
         listeners.append(pass_on)
@@ -84,6 +89,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
         parent=parent,
         depth=depth,
         deepest=deepest,
+        report=report,
         listeners=listeners,
     )
     hooks = parent if isinstance(parent, FiresHooks) else None
@@ -105,16 +111,22 @@ _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 
 class SubAgent(Loop):
-    """Sends requests through the parent's `call_model`, and records their usage in the parent.
+    """Sends requests through the parent's `call_model`, and records everything in the parent.
 
     parent: the agent whose tool runs this sub-agent.
     depth: number of agents above this one.
     deepest: maximum number of levels.
+    report: records a record of this agent in the parent's log.
     """
 
     parent: Loop
     depth: int
     deepest: int
+    report: Callable[[Record], None]
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        self.report(record)
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = request.model or self.llm

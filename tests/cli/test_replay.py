@@ -2,12 +2,25 @@
 
 import json
 import re
+from itertools import takewhile
 
 import pytest
 
-from agentloop import AssistantMessage, ToolCall, ToolMessage, UserMessage, dump_record
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ScriptedModel,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    UserMessage,
+    call,
+    dump_record,
+    tool,
+)
 from agentloop.cli.main import main
-from agentloop.messages import RunEnd, RunStart
+from agentloop.messages import Reset, RunEnd, RunStart, SideRequest
+from agentloop.toolkits.subagent import as_tool
 from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
 
@@ -76,6 +89,71 @@ def test_what_the_user_said_is_told_from_what_the_program_told_the_model(tmp_pat
     assert "\n> go\n" in shown
     assert "\nTurn 1: interrupted, " in shown
     assert "\n(The user interrupted you here.)\n" in shown
+
+
+def write(path, *records):
+    lines = [b'{"type":"session","schema":2}', *map(dump_record, records), b""]
+    path.write_bytes(b"\n".join(lines))
+
+
+def test_turns_that_were_taken_back_and_requests_that_failed_have_the_numbers_of_the_page(
+    tmp_path, capsys
+):
+    look = ToolCall("a", "look")
+    first, second = AssistantMessage("One."), AssistantMessage("", [look])
+    begin = RunStart(), UserMessage("go"), first, RunEnd("completed")
+    log = [*begin, RunStart(), UserMessage("on"), second, look.answer("no eyes", is_error=True)]
+    log += [SideRequest(purpose="failed attempt", text="I was about"), RunEnd("error", "503: busy")]
+    log += [Reset(), *begin[1:3], RunStart(), UserMessage("on"), AssistantMessage("Two.")]
+    write(tmp_path / "s.jsonl", *log, RunEnd("completed"), Reset(), begin[1])
+    assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    parts = ("> go", "Turn 1: ", "> on", "Turn 2: ", "(failed attempt) I was about")
+    parts += ("Turn 3 failed.", "error 503: busy", "Taken back: Turn 2, Turn 3", "> on", "Turn 4: ")
+    at = -1
+    for part in (*parts, "Taken back: Turn 1, Turn 4"):
+        at = shown.index(part, at + 1)
+    assert shown.count("> go") == 1
+
+
+def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(tmp_path, capsys):
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise OSError("the disk is full")
+
+    agent = Agent(llm=ScriptedModel(call("fail")), tools=[fail], on_tool_error="raise")
+    with pytest.raises(OSError, match="disk"):
+        agent.run_sync("go")
+    write(tmp_path / "s.jsonl", *agent.log)
+    assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    assert "failed." not in shown
+    assert "The run ended: error OSError: the disk is full" in shown
+
+
+def test_the_turns_of_a_sub_agent_stand_before_the_result_of_its_call(tmp_path, capsys):
+    @tool
+    async def page(n: int) -> str:
+        """Look at a page."""
+        raise ToolError(f"page {n} is missing")
+
+    inner = Agent(llm=ScriptedModel(call("page", n=1), "It is a book."), tools=[page])
+    outer = ScriptedModel(call("research", prompt="What is it?"), "A book.")
+    agent = Agent(llm=outer, tools=[as_tool(inner, "research", "Looks something up")])
+    agent.run_sync("Tell me.")
+    unfinished = takewhile(lambda record: not isinstance(record, ToolMessage), agent.log)
+    for log in (agent.log, unfinished):
+        write(tmp_path / "s.jsonl", *log)
+        assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = re.sub(r"\d+\.\d\d s", "0.00 s", capsys.readouterr().out)
+    about = "scripted, 0 tokens in, 0 out, 0.00 s"
+    assert (
+        f"\nTurn 1: {about}\n* research What is it?\n\n> What is it?\n\nresearch 1: {about}\n"
+        f"* page 1\n  page 1 is missing\n\nresearch 2: {about}\nIt is a book.\n"
+        f"The run ended: completed\n  It is a book.\n\nTurn 2: {about}\nA book.\n"
+    ) in shown
+    assert shown.count("\nresearch 1: ") == 2
 
 
 def test_a_run_that_failed_says_why(tmp_path, capsys):

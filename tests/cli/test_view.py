@@ -15,6 +15,7 @@ from agentloop_chat.memory import Remembered
 from agentloop import (
     Agent,
     AssistantMessage,
+    BadResponse,
     CompactionConfig,
     ImagePart,
     ScriptedModel,
@@ -36,6 +37,8 @@ from agentloop.cli.main import main
 from agentloop.cli.view import data_of, logs_of, page_of
 from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log
+from agentloop.common.subagents import SubAgentRecord
+from agentloop.content import describe_error
 from agentloop.messages import Ask, Decision, RunEnd, RunStart, SideRequest, Unknown
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import HookVerdict
@@ -159,6 +162,48 @@ def test_a_page_has_the_turns_that_were_taken_back(tmp_path):
         if row["type"] == "assistant":
             found.append([data["messages"][at].get("content", "") for at in seen])
     assert found == [*sent[:2], sent[0], sent[2]]  # the first answer was recorded anew
+
+
+FAILURES = (
+    "page 13 is missing",
+    "page 20 is missing",  # for a sub-agent
+    "page 27 is missing",  # for a sub-agent of a sub-agent
+    "the model is on fire",  # that of a sub-agent
+    "the answer was cut off: the stream ended",
+)
+CUT_OFF = BadResponse(
+    "ChatOpenAI('m'): 200: text/event-stream: BadResponse('the stream ended before the reply was "
+    """complete'): data: {"choices": [{"delta": {"content": "It is \\"a book"}}]}"""
+)
+
+
+@tool
+async def leaf(n: int) -> str:
+    """Look at a leaf."""
+    if n % 7 == 6:
+        raise ToolError(f"page {n} is missing")
+    return f"page {n}\n" * 100
+
+
+def long_session_with_failures():
+    """A session of 150 turns, five of which have a failure."""
+
+    def looker(*replies):
+        pages = [call("leaf", n=n) for n in range(5)]
+        return Agent(llm=ScriptedModel(*pages, *replies, "Fine."), tools=[leaf, *subs])
+
+    subs = []
+    subs.append(as_tool(looker(call("leaf", n=27)), "deep", "Looks deeper"))
+    subs.append(as_tool(looker(call("deep", prompt="There.")), "ask", "Asks"))
+    subs.append(as_tool(looker(call("leaf", n=20)), "find", "Finds"))
+    subs.append(as_tool(looker(ServerError("the model is on fire")), "burn", "Burns"))
+    failing = {30: call("leaf", n=13), 120: call("burn", prompt="Go.")}
+    failing |= {60: call("find", prompt="Go."), 90: call("ask", prompt="Go.")}
+    replies = [failing.get(n, call("leaf", n=n % 6)) for n in range(149)]
+    agent = Agent(llm=ScriptedModel(*replies, CUT_OFF), tools=[leaf, *subs])
+    with pytest.raises(BadResponse):
+        agent.run_sync("Read it.")
+    return agent.log
 
 
 def remembered(folder):
@@ -556,6 +601,10 @@ class TestInABrowser:
         browser.show(book(tmp_path)[0])
         browser.press(*"j" * 5)
         browser.sees("article", "Pruned before this request: 4 results", "page n=0, page n=1")
+        browser.press("Home")
+        browser.sees(".call", "pruned from turn 6 on")
+        browser.press("e")
+        assert "pruned" not in browser.text(".call")  # an error is never pruned
         browser.click(".saw summary", "earlier")
         browser.click(".saw summary", "pruned")
         browser.sees(".saw", "Only the newest result of page must stay")
@@ -587,11 +636,82 @@ class TestInABrowser:
         agent.run_sync("What is it?")
         browser.show(agent.log)
         browser.sees(".row", "↳ 2 requests of sub-agents")
+        browser.sees(".card", "research, a sub-agent: 2 turns", "research 1", "It is a book.")
+        browser.click("summary", "research 1")
+        browser.sees("details .call", "page", "✓ ok")
+        browser.press("t")
+        browser.sees(".times", "    research 1 page n=1", "    research 2 It is a book.")
+        browser.press("t", "j")
+        assert "sub-agent" not in browser.text("article")
+        side = [record for record in agent.log if not isinstance(record, SubAgentRecord)]
+        browser.show(side)  # a session of version 0.6
         browser.sees(".card", "request of a sub-agent", "it asked for 1 call")
         browser.press("t")
         browser.sees(".times", "    request of a sub-agent")
-        browser.press("t", "j")
-        assert "sub-agent" not in browser.text("article")
+
+    def test_each_of_five_failures_in_a_long_session_is_found_with_three_actions(self, browser):
+        in_sight = """return [...document.querySelectorAll('article pre')].filter((e) => {
+            const place = e.getBoundingClientRect();
+            return place.height && place.bottom > 0 && place.top < innerHeight;
+        }).map((e) => e.textContent).join()"""
+        log = long_session_with_failures()
+        for turn, words in enumerate(FAILURES):
+            browser.show(log)
+            browser.sees("#filter", "Errors (5)")
+            assert words not in browser.run(in_sight)
+            browser.run(CHOOSE.format("Errors"))
+            browser.ask("POST", browser.find(".row:not(.gone)")[turn] + "/click")
+            browser.press("e")
+            assert words in browser.run(in_sight)
+
+    def test_the_next_error_may_be_in_the_same_turn(self, browser):
+        calls = [ToolCall(f"c{n}", "look") for n in range(3)]
+        results = [each.answer("x\n" * 99, is_error=True) for each in calls[::2]]
+        log = [UserMessage("go"), AssistantMessage("", calls), *results, calls[1].answer("seen")]
+        browser.show([*log, AssistantMessage("", [ToolCall("d", "look")])])
+        cards = browser.find(".call")
+        place = "return document.querySelectorAll('.call')[{}].getBoundingClientRect().top"
+        for key, card in (("e", 0), ("e", 2)):
+            browser.press(key)
+            assert 0 < browser.run(place.format(card)) < 900
+        browser.press("e")
+        browser.sees("#figures", "Turn 2 of 2")
+        browser.press("e")
+        browser.sees("#figures", "Turn 1 of 2")
+        assert len(cards) == 3
+
+    def test_a_stream_that_was_cut_is_told_in_words_with_what_had_arrived(self, browser):
+        attempt = SideRequest(purpose="failed attempt", text='It is "a book')
+        browser.show(
+            [RunStart(), UserMessage("go"), attempt, RunEnd("error", describe_error(CUT_OFF))]
+        )
+        browser.sees("#figures", "Turn 1 of 1", "the request failed")
+        browser.sees(".did", "the answer was cut off: the stream ended")
+        browser.sees("article .label", "failed attempt", "this much had arrived")
+        browser.sees("article pre", 'It is "a book')
+        assert "data: {" not in browser.text("body")
+        browser.click("summary", "the error as it was recorded")
+        browser.sees(".did pre", "data: {")
+
+    def test_a_whole_session_is_printed(self, browser, tmp_path):
+        log, _ = book(tmp_path)
+        browser.show(log)
+        browser.run("window.print = () => { window.printed = true; }")
+        browser.press("j")
+        browser.click("#whole")
+        assert browser.run("return window.printed")
+        text = browser.text("article")
+        assert [f"Turn {n} of 25" in text for n in range(27)] == [False, *[True] * 25, False]
+        for words in ("You read books.", "And now?", "The book has no end.", "1 page is missing"):
+            assert words in text
+        assert text.count("word " * 1_999) == 20
+        pdf = base64.b64decode(browser.ask("POST", "/print"))
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 25
+        assert browser.faults(axe()) == []
+        browser.press("j")
+        browser.sees("#figures", "Turn 3 of 25")
+        browser.press("p", "p")
+        browser.sees("#figures", "Turn 3 of 25")
 
     def test_an_error_of_a_tool_that_ended_the_run_is_no_request_that_failed(self, browser):
         @tool

@@ -21,6 +21,7 @@ from agentloop import (
 )
 from agentloop.cli.view import data_of, page_of
 from agentloop.messages import RunStart, Unknown
+from agentloop.toolkits.subagent import as_tool
 from tests.cli.browser import axe, chromium
 from tests.cli.command import ROOT
 from tests.cli.test_view import EVIL
@@ -161,6 +162,17 @@ class TestInABrowser:
     def test_a_record_whose_type_is_no_text_is_shown(self, browser):
         browser.show([RunStart(), UserMessage("Go."), Unknown({"type": 7})])
         assert [record.split()[-1] for _, record, _ in browser.steps()][-1] == "7"
+
+    async def test_the_records_of_a_sub_agent_are_named(self, browser):
+        inner = Loop(llm=ScriptedModel("Two eggs."))
+        outer = ScriptedModel(call("cook", prompt="How many?"), "Two.")
+        agent = Loop(llm=outer, tools=[as_tool(inner, "cook", "Cooks")])
+        await agent.run("How many eggs?")
+        browser.show(agent.log)
+        said = [(lit, what) for lit, record, what in browser.steps() if "cook: Two" in record]
+        [(lit, what)] = said
+        assert "self.call_tools(" in lit
+        assert "A record of cook, a sub-agent" in what
 
     async def test_records_from_the_ends_of_the_loop_have_their_lines(self, browser):
         nudged = Loop(llm=ScriptedModel(" ", "Yes."))

@@ -105,6 +105,18 @@ async def test_a_stream_that_was_cut_off_is_counted_as_far_as_it_is_known(wire):
     assert cost(agent) == (2.0 if tokens else None)
 
 
+async def test_what_had_arrived_of_a_stream_that_was_cut_off_is_recorded(wire):
+    frames = wire.frames()
+    last = max(at for at, frame in enumerate(frames) if b'"o"' in frame)
+    begun = stream_head() + b"".join(map(chunk, frames[: last + 1]))
+    async with FaultServer([send(begun), fin()]) as server:
+        agent = agent_of(wire.model(server, max_retries=0))
+        with pytest.raises(ModelError):
+            await agent.run("go")
+    [failed] = side_requests(agent)
+    assert (failed.text, failed.purpose) == ("hello", "failed attempt")
+
+
 async def test_the_last_attempt_is_counted_too_and_so_is_one_that_was_cancelled(wire):
     begun, _ = started(wire)
     async with FaultServer([send(begun), fin()], [send(begun), stall()]) as server:

@@ -12,11 +12,24 @@ from agentloop import (
     Loop,
     ScriptedModel,
     ServerError,
+    Session,
+    ToolError,
+    read_log,
     tool,
 )
+from agentloop.common.records import from_dict, to_dict
+from agentloop.common.subagents import SubAgentRecord
 from agentloop.depends import current_agent
 from agentloop.events import SubAgentEvent, TextDeltaEvent, ToolCallEvent, UsageEvent
-from agentloop.messages import AssistantMessage, SideRequest, ToolMessage, Usage
+from agentloop.messages import (
+    AssistantMessage,
+    Message,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    ToolMessage,
+    Usage,
+)
 from agentloop.mixins.approval import Approval
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -33,6 +46,12 @@ DEPTHS = [(Agent, {}, 3), (Boss, {"sub_agents_deep": 1}, 1), (Boss, {"sub_agents
 
 
 note = tool("Note something", name="note")(lambda: "noted")
+
+
+@tool
+async def fail() -> str:
+    """Fail."""
+    raise ToolError("it is broken")
 
 
 def with_usage(reply, tokens=100):
@@ -230,6 +249,41 @@ class TestSubAgents:
             "RuntimeError: no model here",
             "c ended without an answer: needs_approval. ",
         ]
+
+    async def test_a_session_has_the_records_of_its_sub_agents_and_of_theirs(self, tmp_path):
+        class Kept(Session, Agent): ...
+
+        deep = Agent(llm=ScriptedModel(call("fail"), "no"), tools=[fail])
+        template = asks_once(as_tool(deep, "deep", "Deep"))
+        boss = asks_once(
+            as_tool(template, "ask", "Ask"), cls=Kept, session="boss", session_dir=tmp_path
+        )
+        await boss.query("x")
+        boss.close()
+        log = read_log(tmp_path / "boss.jsonl")
+        inside = [record for record in log if isinstance(record, SubAgentRecord)]
+        [asked] = {record.call_id for record in inside}
+        assert asked == boss.messages[1].tool_calls[0].id
+        assert {record.agent for record in inside} == {"ask"}
+        records = [from_dict(record.record) for record in inside]
+        prompt, asks, result, answer = [r for r in records if isinstance(r, Message)]
+        assert (prompt.text, result.text, answer.text) == ("go", "no", "done")
+        assert [type(records[0]), type(records[-1])] == [RunStart, RunEnd]
+        deeper = [r for r in records if isinstance(r, SubAgentRecord)]
+        assert {record.call_id for record in deeper} == {asks.tool_calls[0].id}
+        [failed] = [from_dict(r.record) for r in deeper if r.record.get("is_error")]
+        assert failed.text == "it is broken"
+        assert [m.text for m in boss.messages] == ["x", "", "done", "done"]
+
+    async def test_the_records_of_a_sub_agent_are_deleted_with_its_call_or_its_answer(self):
+        template = Agent(llm=ScriptedModel(lambda messages, tools: "a secret"))
+        boss = asks_once(as_tool(template, "ask", "Ask"))
+        await boss.query("x")
+        twin = boss.fork()
+        boss.log.replace(record for record in boss.log if not getattr(record, "tool_calls", ()))
+        assert not [record for record in boss.log if isinstance(record, SubAgentRecord)]
+        twin.log.replace(r for r in twin.log if getattr(r, "text", "") != "a secret")
+        assert "a secret" not in str([to_dict(record) for record in twin.log])
 
     async def test_hooks_of_the_parent_hear_when_a_sub_agent_starts_and_stops(self):
         heard = []
