@@ -2,9 +2,10 @@
 
 A ceiling limits ideas, not clarity: there are no ceilings per file, and each package keeps 4 % of
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
-removes a setting, a case or a part. Version 0.7.0 raised five ceilings for replaceable histories,
-cache rules, bounds of external input, errors in other libraries' words, and keys of the chat. Forks
-may delete this file or change the numbers.
+removes a setting, a case or a part. Version 0.7.0 raised six ceilings for replaceable histories,
+cache rules, bounds of external input, errors in other libraries' words, keys of the chat, and a
+`replay` with sub-agents and turns that were taken back. Forks may delete this file or change the
+numbers.
 """
 
 import ast
