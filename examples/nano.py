@@ -46,7 +46,7 @@ OUT_OF_TURNS = "You have no turns left. Report the results and the open points."
 closing = WeakSet[Any]()  # tasks that close dependencies, which cancel_and_wait must not cancel
 
 
-class ChatModel(Protocol):  # receives messages, returns one message
+class ChatModel(Protocol):  # receives messages, returns a message
     async def ainvoke(self, messages: Messages, tools: Tools = ()) -> Message: ...
 
 
@@ -69,7 +69,7 @@ class Stop(Exception):  # ends a run; raised by tools and mixins
         self.result = Result(text, value, reason)
 
 
-class TaskComplete(Stop):  # ends a run as done; raised by a done tool
+class TaskComplete(Stop):  # ends a run successfully; raised by a done tool
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", message, value)
 
@@ -87,7 +87,7 @@ class Settings:  # annotated attributes of all bases are keywords of the constru
         self.log, self.busy = Messages(), False
 
 
-class Loop(Settings):  # a for-loop around a chat model and its tools: the smallest agent
+class Loop(Settings):  # a for-loop around a chat model and tools: the smallest agent
     llm: ChatModel
     tools: Tools = ()
     system_prompt: str = ""
@@ -96,7 +96,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
     cancel_grace: float = 5.0  # seconds to wait for a cancelled tool
 
     async def run(self, prompt: str) -> Result:
-        """Process a prompt until there is an answer. Exceptions of the model propagate."""
+        """Process a prompt until the model answers. Exceptions of the model propagate."""
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first, or make another one")
         self.busy, self.nudges = True, 0
@@ -150,7 +150,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         return stops[0].result if stops else None
 
     async def answer(self, call: Message) -> Stop | None:
-        """Run one call, and record its result immediately. Return the Stop that it raised."""
+        """Run a call, and record the result immediately. Return a raised Stop."""
         try:
             self.record(await self.call_tool(call))
             return None
@@ -159,7 +159,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
             return stop
 
     async def call_tool(self, call: Message) -> Message:
-        """Run one call and return its result. A failure becomes an error result."""
+        """Run a call and return the result. Exceptions become error results."""
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
@@ -181,7 +181,7 @@ class Loop(Settings):  # a for-loop around a chat model and its tools: the small
         self.log.append(record)
 
     def nudge(self, text: str) -> None:
-        """Append a message so that the run continues. Raise Stop after three in a row."""
+        """Append a message to continue the run. Raise Stop after three consecutive nudges."""
         self.nudges += 1
         if self.nudges > 3:
             raise Stop("no_progress", self.log[-1]["content"])
@@ -379,8 +379,8 @@ def well_formed(reply: Message, place: int) -> Message:
             arguments = {"no JSON object": str(error)}  # an argument that no tool accepts
         function = {"name": name, "arguments": json.dumps(arguments)}
         calls.append(call | {"id": f"{place:06}{len(calls):03}", "function": function})
-    kept = calls if stop_reason == "completed" else []  # calls of a truncated reply are unsafe
-    ours = {"tool_calls": kept, "_stop_reason": stop_reason, "_usage": reply.get("_usage")}
+    safe = calls if stop_reason == "completed" else []  # calls of a truncated reply are unsafe
+    ours = {"tool_calls": safe, "_stop_reason": stop_reason, "_usage": reply.get("_usage")}
     return {"role": "assistant", "content": (reply.get("content") or "").strip()} | ours
 
 
@@ -417,7 +417,7 @@ class ChatOpenAI:  # OpenAI's Chat Completions API, or a compatible server
         raise ModelError(failure)
 
 
-class ScriptedModel:  # returns its replies in order: texts, calls and lists of calls
+class ScriptedModel:  # returns scripted replies in order: texts, calls and lists of calls
     def __init__(self, *script: Any) -> None:
         self.script = list(script)
 
@@ -429,7 +429,7 @@ class ScriptedModel:  # returns its replies in order: texts, calls and lists of 
 
 
 def call(name: str, /, **arguments: Any) -> Message:
-    """Return a tool call in the format of a model."""
+    """Return a tool call in the format of Chat Completions."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 

@@ -1,10 +1,10 @@
 """Problem: a program needs an answer from a chat model.
 
-The program sends a list of messages and receives one message. The model keeps no state between two
-requests and sees only the list, so the program must include everything that the model has to know.
+The program sends a list of messages and receives one message. The model keeps no state between
+requests and sees only the list. Therefore the program must include all necessary information.
 
-The model below is a script, so that the lesson runs offline. A real model receives and returns the
-same dictionaries over HTTP (the format is Chat Completions).
+The model below is a script, because the lessons run offline. A real model exchanges the same
+dictionaries over HTTP, in the format Chat Completions.
 
 Task: ask a second question in the same conversation, and print all four messages. The roles are
 user, assistant, user, assistant.
@@ -16,7 +16,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -26,7 +26,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

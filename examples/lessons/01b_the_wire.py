@@ -1,14 +1,14 @@
 """Problem: the model of lesson 1 was a function. A real model is a server behind HTTP.
 
-The exchange is one HTTP request and one reply. The request contains the list as JSON, the name of
-the model, and a key in a header. The reply contains one message as JSON, and token counts.
+The exchange is an HTTP request and a reply. The request contains the list as JSON, the name of the
+model, and an API key in a header. The reply contains a message as JSON, and token counts.
 
-A server below replaces the provider, so that the lesson runs offline. To use a real provider:
+The lesson runs offline: a local server simulates the provider. To use a real provider:
 
     export OPENAI_BASE_URL=https://api.openai.com/v1 OPENAI_API_KEY=...
     python examples/lessons/01b_the_wire.py
 
-OPENAI_MODEL selects another model; local servers (llama.cpp, Ollama, vLLM) require it.
+OPENAI_MODEL selects another model; local servers (llama.cpp, Ollama, vLLM) require the variable.
 
 Task: let the server accept one key only, send a different key, and print the error: `401: there is
 no such key`. (`urllib` raises an HTTPError, which can be read like a reply.)
@@ -29,7 +29,7 @@ ANSWER = {
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Replaces a provider: returns the same answer to every request."""
+    """Simulates a provider: returns the same answer to every request."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -42,7 +42,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 def stand_in():
-    """Start a server for one request. Return its address."""
+    """Start a server for a single request. Return the address."""
 
     def serve():
         with server:

@@ -1,8 +1,8 @@
 """Problem: a program cannot know in advance which information the model needs.
 
-Therefore the model may request it. Instead of an answer, the model sends a call: the name of a
-function and its arguments as JSON text. The program runs the function, appends the result, and
-calls the model again. A real model also receives a description of each function (lesson 6).
+Therefore the model may request information. Instead of an answer, the model sends a call: the name
+of a function, with arguments as JSON text. The program executes the function, appends the result,
+and calls the model again. A real model also receives descriptions of the functions (lesson 6).
 
 Task: let the model request the flour as well before it answers, without changing `run`. The tool
 messages are 12, then 900.
@@ -14,7 +14,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -34,7 +34,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

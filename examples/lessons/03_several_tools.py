@@ -1,7 +1,7 @@
 """Problem: one function is not enough, and functions fail.
 
 A dictionary maps the name in the call to the function. An exception becomes the text of the result:
-the model reads the error and can correct its call. An uncaught exception would end the
+the model reads the error and can correct the call. An uncaught exception would end the
 conversation.
 
 Task: let the error of `stock` list the available items, so that the model need not guess. The
@@ -14,7 +14,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -43,7 +43,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

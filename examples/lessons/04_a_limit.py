@@ -1,7 +1,7 @@
 """Problem: a model may keep calling tools forever, and every turn costs time and money.
 
-Therefore the loop has a limit. At the limit, a message informs the model, which has one reply left
-to report its work, its findings and the open points. Such a report is more useful than an error.
+Therefore the loop has a limit. At the limit, a message informs the model, and one reply remains for
+a report with the results and the open points. A report is more useful than an exception.
 
 Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits of 3
 and 4: `limit 3: max_iterations, after 10 messages`, `limit 4: completed, after 9 messages`.
@@ -13,7 +13,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -44,7 +44,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -63,7 +63,7 @@ def run(question, limit=3):
             answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
             messages.append(answer)
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real model may send calls here: nano.py drops them
+    messages.append(model(messages))  # nano.py drops tool calls in the final reply
     return messages
 
 

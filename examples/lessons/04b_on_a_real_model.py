@@ -23,7 +23,7 @@ TYPED = ['stock {"item": "eggs"}', "Yes: 20 pancakes take 10 eggs, and there are
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -34,7 +34,7 @@ STOCK = {"name": "stock", "description": stock.__doc__, "parameters": ITEM}
 
 
 def model(messages):
-    """Return the reply of a server, or of the user at the keyboard."""
+    """Request the reply from a server, or from the user at the keyboard."""
     url, name = os.environ.get("OPENAI_BASE_URL"), os.environ.get("OPENAI_MODEL", "gpt-5-mini")
     if not url:
         return play(messages)
@@ -76,7 +76,7 @@ def run(question, limit=3):
             answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
             messages.append(answer)
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real model may send calls here: nano.py drops them
+    messages.append(model(messages))  # nano.py drops tool calls in the final reply
     return messages
 
 

@@ -1,12 +1,13 @@
 """Problem: changing one step of the loop requires changing the function that contains the loop.
 
-Therefore the loop becomes a class, and each step becomes a method. A change is then a mixin: a
-subclass that overrides one method and calls `super()`. `Verbose` below prints each call.
+Therefore the loop becomes a class, and every step becomes a method. A modification is a mixin: a
+subclass that overrides a method and calls `super()`. `Verbose` below prints every call.
 
-The methods have the same names in nano.py and in agentloop, where they are called seams: `context`
-returns the messages for the model, `toolset` the available tools, `record` appends to the log.
+The methods have the same names in nano.py and in agentloop, whose documentation calls the methods
+seams: `context` returns the messages for the model, `toolset` the available tools, `record` appends
+to the log.
 
-Task: write a mixin `Polite` that answers each call of `recipe` itself. The result is `ask the cook
+Task: write a mixin `Polite` that answers calls of `recipe` itself. The result is `ask the cook
 first`; other calls behave as before. (`class Both(Verbose, Polite): pass` combines two mixins.)
 """
 
@@ -16,7 +17,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -47,7 +48,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

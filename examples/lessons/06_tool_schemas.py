@@ -1,12 +1,12 @@
 """Problem: the model needs a description of the functions, and its arguments may be wrong.
 
-`@tool` reads the signature and docstring of a function. It derives a JSON schema for the model and
-a validator for the arguments; pydantic provides both. A scripted model ignores the schema; lesson
-4b sent one as `tools`, and lesson 6c includes it in its Request. Invalid arguments never reach the
-function: the result contains the validation error, and the loop continues.
+From the signature and docstring of a function, `@tool` derives a JSON schema for the model and a
+validator for the arguments; pydantic provides both. Scripted models ignore the schema; lesson 4b
+sent a schema as `tools`, and lesson 6c includes the tools in its Request. Invalid arguments never
+reach the function: the result contains the validation error, and the loop continues.
 
 The loop is the loop of lesson 5. Two methods differ: `toolset` returns tools, and `call_tool` finds
-the tool there and lets it validate the arguments.
+the tool by name and validates the arguments with the tool.
 
 Task: let one call request several items, `items: list[str]`, and let the model send a single text.
 The result is `Input should be a valid array`. Then the model sends a list and gets both numbers.
@@ -54,7 +54,7 @@ def tool(description="", **options):
 
 @tool
 def stock(item: str, unit: Literal["pieces", "grams"] = "pieces") -> str:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     print(f"stock runs with {item!r}")
     return f"{PANTRY[item]} {unit}"
 
@@ -77,7 +77,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

@@ -1,10 +1,10 @@
 """Problem: calls wait for each other, and a cancelled run leaves a call without a result.
 
-Providers reject a list that contains a call without a result. Therefore the loop becomes async, and
-two methods change: `call_tools` runs the calls of a turn concurrently and records each result
-immediately; `context` returns a *view* of the log, in which every call is followed by its result or
-by a placeholder that describes the state of the call. The other methods only gain `async` and
-`await`. A `def` tool would still block the other calls: nano.py runs it in a thread.
+Providers reject lists that contain a call without a result. Therefore the loop becomes async, and
+two methods change: `call_tools` runs the calls of a turn concurrently and records results
+immediately; `context` returns a *view* of the log, in which every call is followed by a result or
+by a placeholder with the state of the call. The remaining methods only gain `async` and `await`. A
+`def` tool would still block concurrent calls: nano.py runs `def` tools in threads.
 
 Task: let the placeholder name its call: `stock {"item": "flour"} was interrupted`.
 """
@@ -53,7 +53,7 @@ def tool(description="", **options):
 
 @tool
 async def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     await asyncio.sleep(60 if item == "flour" else 0)
     print(f"stock has found the {item}")
     return PANTRY[item]
@@ -75,7 +75,7 @@ SCRIPT = [
 
 
 async def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -125,7 +125,7 @@ class Loop:
 
 
 def view(log):
-    """Return the messages for the model: each call is followed by its result."""
+    """Return the messages for the model: results directly follow their calls."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = []
     for record in log:
@@ -142,7 +142,7 @@ def result_of(call, text):
 
 
 async def two_runs():
-    """Cancel a run during the call for the flour, and run another prompt."""
+    """Cancel a run during the call for the flour, then continue with another prompt."""
     agent = Loop(model, [stock])
     try:
         await asyncio.wait_for(agent.run("What is there?"), timeout=0.2)

@@ -1,16 +1,16 @@
 """Problem: a tool needs objects that the model must not choose, for example the pantry.
 
-A parameter marked with `Depends(function)` is not part of the schema. The function is called before
-the tool, and the tool receives the return value; a model that sends the parameter gets an error.
-`dependency_overrides` replaces the function, for example in tests.
+Parameters marked with `Depends(function)` are excluded from the schema. The function is called
+before the tool, and the tool receives the return value; a model that sends the parameter receives
+an error. `dependency_overrides` replaces the function, for example in tests.
 
-A `def` dependency runs in the thread of its tool. A `def` tool has a thread of its own for the
-whole call: dependencies are opened, used and closed there, so that a SQLite connection works. For
-an `async def` tool, it is the thread of the event loop, which must not be blocked. An `async def`
-dependency always runs on the event loop.
+A `def` dependency runs in the thread of its tool. A `def` tool has a separate thread for the
+complete call: dependencies are opened, used and closed in the same thread, as SQLite connections
+require. For an `async def` tool, the thread is the thread of the event loop, which must not be
+blocked. An `async def` dependency always runs on the event loop.
 
 Task: let `open_pantry` yield the pantry, and print when the pantry is opened and when it is closed.
-It is closed after each call, including a second call for milk, which fails: print its result.
+The pantry closes after every call, including a failing second call for milk: print the result.
 """
 
 import json
@@ -29,7 +29,7 @@ def empty_pantry() -> dict[str, int]:
 
 @tool
 def stock(item: str, pantry: Annotated[dict[str, int], Depends(open_pantry)]) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return pantry[item]
 
 

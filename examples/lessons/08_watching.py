@@ -1,10 +1,10 @@
-"""Problem: a run takes time, and the user wants to see its progress.
+"""Problem: a run takes time, and the user wants to see the progress.
 
-`query_stream` runs the same loop and yields its events as they happen. The run waits for its
-reader: a tool starts only when the reader requests the event after its ToolCallEvent.
+`query_stream` runs the same loop and yields events immediately. The run waits for the reader: a
+tool starts only after the reader has requested the event that follows the ToolCallEvent.
 
-Task: leave the stream before `stock` runs, and continue with `agent.run()`, which runs it once.
-Between the two, print the placeholder result of the call (the last of `agent.messages`).
+Task: leave the stream before `stock` runs, and continue with `agent.run()`, which executes the call
+once. In between, print the placeholder result of the call (the last of `agent.messages`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     print("stock runs")
     return PANTRY[item]
 

@@ -4,8 +4,7 @@ The loop treats a reply without calls as the answer. With `DoneTool`, only a cal
 ends the run, with the answer as its argument. After plain text, a message asks the model to
 continue.
 
-`DoneTool` is a mixin, a subclass of `Loop`. A base class enables the feature; without it, the
-feature is disabled.
+`DoneTool` is a mixin, a subclass of `Loop`: additional base classes enable additional features.
 
 Task: let the run return a `Verdict(enough, left)` for use in a program instead of a text. Hint:
 `output_type=`, and a pydantic model. What happens to `enough="I think so"`?
@@ -18,7 +17,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 

@@ -1,18 +1,18 @@
-"""Problem: each request sends the whole conversation, including old results that nobody needs.
+"""Problem: every request sends the complete conversation, including obsolete results.
 
-Here each result is the whole pantry. With `@tool(ephemeral=2)`, the model sees the newest two
-results, for comparison, and a placeholder for each older result.
+Here every result is the complete pantry. With `@tool(ephemeral=2)`, the model sees the newest two
+results, for comparison, and placeholders for older results.
 
-However, a provider caches requests, and bills a repeated prefix at about a tenth of the price. A
-placeholder changes the prefix: everything after it is billed at the full price again. A model's
-`cache_rules` state these prices. Therefore `Ephemeral` waits until carrying old results has cost as
-much as pruning would, and then prunes all of them at once.
+However, providers cache requests, and bill a repeated prefix at approximately a tenth of the price.
+A placeholder changes the prefix: the remainder of the request is billed at the full price again.
+The `cache_rules` of a model contain the prices. Therefore `Ephemeral` waits until sending old
+results has cost as much as pruning would, and prunes all old results together.
 
 watch_the_loop.html shows the placeholders from record 11 on.
 
-Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. Cached are
-the messages that an event counts as kept, and the tools before them; `message_tokens` and
-`tool_tokens` of `agentloop.common.tokens` count them. The sums are 27,408 and 34,205 and 26,114.
+Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. The tools
+and the messages that an event counts as kept are cached; `message_tokens` and `tool_tokens` of
+`agentloop.common.tokens` count tokens. The sums are 27,408 and 34,205 and 26,114.
 """
 
 from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
@@ -29,7 +29,7 @@ def take(item: str, amount: int) -> str:
 
 
 class Pruning(CacheMonitor, Ephemeral):
-    """Hides old results. CacheMonitor compares each request with the previous one."""
+    """Hides old results. CacheMonitor compares consecutive requests."""
 
 
 RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
@@ -37,7 +37,7 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def requests(kind, **settings):
-    """Return the prefix statistics of each request of a run."""
+    """Return the prefix statistics of the requests of a run."""
     events = []
     agent = kind(
         llm=ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES),
@@ -50,7 +50,7 @@ def requests(kind, **settings):
 
 
 def draw(event):
-    """Return one request as a bar: cached tokens, tokens billed again, new tokens."""
+    """Return a bar for a request: cached tokens, tokens billed again, new tokens."""
     new = event.tokens - event.tokens_kept - event.tokens_again
     parts = ("-", event.tokens_kept), ("#", event.tokens_again), ("+", new)
     return "".join(mark * max(tokens > 0, round(tokens / 512)) for mark, tokens in parts)

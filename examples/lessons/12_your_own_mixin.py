@@ -1,10 +1,10 @@
-"""Problem: the loop needs a behaviour that it does not have yet, for example refusing some calls.
+"""Problem: the loop needs additional behavior, for example the refusal of certain calls.
 
-A mixin is a subclass of `Loop` that overrides one of its seven methods, the seams, and calls
-`super()`. A call passes through the bases of a class from left to right: `Guard` below receives it
-before the loop, and a call that `Guard` answers is not run.
+A mixin is a subclass of `Loop` that overrides one of the seven seams and calls `super()`. Calls
+pass through the bases of a class from left to right: `Guard` below receives calls before the loop,
+and refused calls are not executed.
 
-A setting is an annotated attribute. A test needs only a script and the messages that the model saw.
+A setting is an annotated attribute. A test requires only a script and the messages of the requests.
 
 Task: write `Checked`, a mixin over `finish` that rejects a wrong answer, and test it. For "How many
 eggs are there?" it accepts `12`, but neither `A dozen.` nor `Twelve.`. Hint: `self.nudge(text)`.

@@ -1,13 +1,14 @@
 """Problem: a program ends during a conversation, and the conversation is lost.
 
-`Session` writes each record of the log to a file when the record is made. An agent with the same
-session starts with the records in the file, and `run()` without a prompt continues the interrupted
-run. Completed calls do not run again.
+`Session` immediately writes every record of the log to a file. An agent with the same session
+starts with the records in the file, and `run()` without a prompt continues the interrupted run.
+Completed calls are not repeated.
 
 watch_the_loop.html shows the placeholder result of an interrupted call from record 16 on.
 
-Task: fork a session into a second one, and ask a question there that the first never contains. Name
-them `eggs` and `pancakes`, and print for each the name of its file and its questions on one line.
+Task: fork a session into a second one, and ask a question there. The first session never contains
+the question. Name the sessions `eggs` and `pancakes`, and print a line per session, with the file
+name and the questions.
 """
 
 import json
@@ -21,7 +22,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     print("stock runs")
     return PANTRY[item]
 

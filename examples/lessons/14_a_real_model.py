@@ -1,8 +1,8 @@
 """Problem: the model was a script in all previous lessons.
 
 A real model requires one change: `ChatOpenAI`, `ChatAnthropic` or `ChatGoogle` replaces
-`ScriptedModel` and reads its key from the environment. With one of these keys, the lesson sends
-requests to that provider, for a fraction of a cent. A local server needs its address and a model:
+`ScriptedModel` and reads the key from the environment. With a key, the lesson sends requests to the
+provider, for a fraction of a cent. A local server requires an address and a model:
 
     OPENAI_API_KEY=... python examples/lessons/14_a_real_model.py
 
@@ -39,7 +39,7 @@ LOUD = f"""
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry: flour in grams, eggs in pieces."""
+    """Return the quantity of an ingredient in the pantry: flour in grams, eggs in pieces."""
     return PANTRY[item]
 
 
@@ -50,7 +50,7 @@ def recipe(dish: str) -> str:
 
 
 def choose(environment):
-    """Return the model for the first variable that is set, otherwise the script."""
+    """Return the model for the first defined variable, otherwise the script."""
     for variable, (provider, name) in MODELS.items():
         if environment.get(variable):
             if provider == "ChatOpenAI":

@@ -1,9 +1,9 @@
-"""Problem: an agent that works on your files can do harm.
+"""Problem: an agent with access to your files can cause damage.
 
-`Workspace` limits the agent to the files of one folder, `Shell` to the commands that you allow.
-`Approval` asks the user before each call that may change anything. Any answer except True denies
-the call, and the answer is returned to the model. This is a complete coding agent; `agentloop` is a
-larger one.
+`Workspace` limits the agent to the files of one folder, `Shell` to the permitted commands.
+`Approval` asks the user before every call with possible effects. Answers other than True deny the
+call and are returned to the model. The lesson is a complete coding agent; the command `agentloop`
+is a larger example.
 
 The model and the user are scripts here: replace `next(PERSON)` by `input()`, the script by a model
 of lesson 14, and the folder by your own.
@@ -39,7 +39,7 @@ PERSON = iter(["n", "y"])
 
 
 class CodingAgent(Approval, Agent):
-    approval_rules = (Rule("allow", "bash"),)  # `Shell` has its own list
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` restricts the commands
 
 
 def approve(call, reason):

@@ -1,15 +1,16 @@
-"""Problem: the library does almost what you need, and the difference is inside the library.
+"""Problem: the library almost meets your requirements, and the missing change is inside the
+library.
 
-Then copy it. `examples/nano.py` contains the whole idea in one file: loop, tools, schemas, a done
-tool, compaction, a model over HTTP. Copy the file into your project and change it as needed; this
-lesson copies it, prints the loop that you would change, and runs a program without the library.
+The solution is a copy. `examples/nano.py` contains the complete idea in one file: loop, tools,
+schemas, a done tool, compaction, a model over HTTP. Copy the file into your project and modify the
+copy; the lesson copies nano.py, prints the loop, and runs a program without the library.
 
-For more features, `agentloop bundle` writes the parts of your choice into one file. It keeps an
-unchanged copy next to the file, and `--upgrade` merges a newer version into your changes.
+For more features, `agentloop bundle` writes selected components into one file, next to an unchanged
+copy. `--upgrade` merges a newer version into your changes.
 
 Task: bundle `session` too, add a class of your own to the file, and run it twice. The output is `0
-messages so far`, then `2 messages so far`. How many lines does the file have that the unchanged
-copy, `my_agent.shipped`, does not have?
+messages so far`, then `2 messages so far`. How many lines of the file are missing in the unchanged
+copy, `my_agent.shipped`?
 """
 
 import shutil
@@ -28,7 +29,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    "Return the amount of an item in the pantry."
+    "Return the quantity of an ingredient in the pantry."
     return PANTRY[item]
 
 print(inspect.getsource(Loop.run))

@@ -1,12 +1,12 @@
 """Problem: the model does not know its role, its user, and its restrictions.
 
-`system_prompt` provides them. It is sent first with every request and is never part of the log, so
-that you can try another prompt on the same conversation. A good prompt states the role, the task,
-the format of an answer, when to stop, and what is out of scope: short sentences, each rule with its
-reason.
+`system_prompt` provides the information. The prompt is sent first in every request and is never
+part of the log, so another prompt can be tested on the same conversation. A good prompt states the
+role, the task, the format of an answer, the stopping conditions and the limits of the task: in
+short sentences, with reasons for the rules.
 
-Changing data does not belong in the system prompt. It is the prefix of every request, and providers
-cache identical prefixes: with the time in it, the whole request is billed again.
+Variable data does not belong in the system prompt, the prefix of every request. Providers cache
+identical prefixes: if the prompt contains the time, the complete request is billed again.
 
 Task: let the model know the time of each question, without any token being billed again. Print the
 messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` appends a hidden message.
@@ -26,11 +26,11 @@ QUESTIONS = {
 
 
 class Measured(CacheMonitor, Agent):
-    """CacheMonitor reports the share of each request that the provider may have in its cache."""
+    """CacheMonitor reports the portion of a request that the provider may have cached."""
 
 
 def model(messages, tools):
-    """Replace a model that follows its system prompt."""
+    """Simulate an obedient model."""
     rules = messages[0].text if isinstance(messages[0], SystemMessage) else ""
     if "egg" not in messages[-1].text:
         return "It takes ten more minutes."
@@ -38,7 +38,7 @@ def model(messages, tools):
 
 
 def ask(system_prompt):
-    """Ask three questions; insert the time where the system prompt has a placeholder."""
+    """Ask three questions. The time replaces the placeholder in the system prompt."""
     events = []
     agent = Measured(llm=ScriptedModel(model), listeners=[events.append])
     for time, question in QUESTIONS.items():

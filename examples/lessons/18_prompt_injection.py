@@ -1,10 +1,10 @@
 """Problem: a model cannot distinguish your instructions from instructions in data that it reads.
 
-The model receives only text. The author of any part of that text (a file, a mail, a tool
-description) can imitate your instructions. The model below falls for each of four traps; a real
-model does so occasionally. A sentence in the system prompt makes it rarer, not impossible.
+The model receives only text. The author of any part of the text (a file, a mail, a tool
+description) can imitate your instructions. The model below falls for all four traps; real models do
+so occasionally. A sentence in the system prompt makes injection rarer, not impossible.
 
-Therefore the program decides which actions are allowed, and each trap has its countermeasure in the
+Therefore the program decides which actions are allowed, and every trap has a countermeasure in the
 program: human approval, a validated answer, your own description of a third-party tool, and a
 secret that never reaches the model.
 
@@ -40,7 +40,7 @@ def read(name: str) -> str:
 
 @tool(read_only=True)
 def stock(item: str) -> str:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return f"there are 12 {item}"
 
 
@@ -52,7 +52,7 @@ def mail(to: str, text: str) -> str:
 
 
 def model(messages, tools):
-    """Replace a model that believes and follows any text."""
+    """Simulate a gullible model: follow the instructions in any text."""
     text = " ".join([t.description for t in tools] + [m.text for m in messages])
     calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
     order = re.search(r"[Mm]ail (\S+) to (\S+) at once", text)

@@ -1,11 +1,11 @@
 """Problem: the agent seems to answer well. Is the new prompt better?
 
-A test set answers the question: questions with known answers, a function that checks them, and a
-score. Ten cases are enough to start with; reported mistakes become cases. Read failures.
+A test set answers the question: questions with known answers, a function for verification, and a
+score. Ten cases are enough to start with; reported mistakes become cases. Always read the failures.
 
-A score requires a real model, costs money and varies from run to run. Regressions need a test that
-costs nothing: save the messages of a run, and replay it with the replies of the model as a script.
-The replay reports which messages of the program have changed.
+A score requires a real model, costs money and varies from run to run. Regressions need a free test:
+save the messages of a run, and replay the run with the replies of the model as a script. The replay
+reports the messages of the program that have changed.
 
 Task: count an answer as right only if the model has called `stock` for it. The scores of the two
 prompts are then `0 of 10` and `10 of 10`.
@@ -25,12 +25,12 @@ CAREFUL = "Look up the stock before you answer yes or no."
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
 def model(messages, tools):
-    """Replace a model that calls `stock` only if instructed, and guesses otherwise."""
+    """Simulate a model: call `stock` only if instructed, otherwise guess."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
@@ -40,7 +40,7 @@ def model(messages, tools):
 
 
 def score(template):
-    """Return the failed cases. Each case has a conversation of its own."""
+    """Return the failed cases. Every case runs in a separate conversation."""
     wrong = []
     for question, enough in CASES.items():
         answer = template.fork().run_sync(question).text
@@ -54,7 +54,7 @@ def agent(llm, prompt):
 
 
 def play(llm, prompt, question):
-    """Run a case. Return all messages, including the system prompt and the answer."""
+    """Run a case. Return the complete conversation, with system prompt and answer."""
     answer = agent(llm, prompt).run_sync(question).text
     return [*llm.requests[-1].messages, AssistantMessage(answer)]
 

@@ -1,4 +1,4 @@
-"""Checks whether the task of a lesson is solved, and prints the next step otherwise.
+"""Checks whether the task of a lesson is solved; otherwise prints the next step.
 
     python examples/lessons/check.py 3              # your changes, in the file of lesson 3
     python examples/lessons/check.py 3 my_own.py    # or in a copy
@@ -17,8 +17,8 @@ FOLDER = Path(__file__).parent
 SECONDS = 60
 MODELS = re.compile("(OPENAI|ANTHROPIC|GEMINI|GOOGLE)_(API_KEY|BASE_URL)")
 ONE_MORE = r"\buser\b.*?\bassistant\b"
-CONTENT = r"(\W+content\W[^\n]*|[^\n]*)\n"  # of a message whose role precedes it
-TASKS = {  # expected output as regular expressions, each with advice if it is missing
+CONTENT = r"(\W+content\W[^\n]*|[^\n]*)\n"  # of a message, after the role
+TASKS = {  # regular expressions of expected output, with advice for missing output
     "1": [
         (
             rf"\A(?!.*\bassistant\b{CONTENT}.*\bassistant\b\1\n)",
@@ -163,10 +163,10 @@ def lacking(number, printed):
     """Return the next step, or None if the output is complete."""
     at = 0
     for pattern, advice in TASKS[number]:
-        found = re.compile(pattern, re.DOTALL).search(printed, at)
-        if not found:
+        match = re.compile(pattern, re.DOTALL).search(printed, at)
+        if not match:
             return advice
-        at = found.end()
+        at = match.end()
     return None
 
 

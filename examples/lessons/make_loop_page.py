@@ -1,9 +1,9 @@
-"""Writes watch_the_loop.html: a page on which one sees the loop work, record by record.
+"""Generates watch_the_loop.html: a page that shows the work of the loop, record by record.
 
     python examples/lessons/make_loop_page.py
 
-Three runs in a kitchen: calls side by side, results that are pruned, a run that is cut off, and a
-summary. `agentloop view SESSION --loop` makes such a page of any session.
+Three runs in a kitchen demonstrate concurrent calls, pruned results, a cancelled run and a summary.
+`agentloop view SESSION --loop` generates the same page for any session.
 """
 
 import asyncio
@@ -37,59 +37,61 @@ SPICES = [
     "cumin",
     "saffron",
 ]
-KEPT = [
+PLACES = [
     "a jar in the cupboard",
-    "a bag beside the door",
+    "a bag next to the door",
     "a box in the cellar",
     "some on the table",
 ]
-SHELF = "\n".join(f"{spice}: {place}" for place in KEPT for spice in SPICES)
+SHELF = "\n".join(f"{spice}: {place}" for place in PLACES for spice in SPICES)
 
 
 @tool
 async def recipe(dish: str) -> str:
-    """What a dish takes."""
+    """Return the ingredients of a dish."""
     await asyncio.sleep(0.01)
     return {"pancakes": "8 pancakes take 4 eggs, 400 flour and 200 milk"}[dish]
 
 
 @tool(ephemeral=1)
 async def take(item: str, amount: int) -> str:
-    """Take some of an item. Returns what is in the pantry then."""
+    """Take some of an item. Return the remaining contents of the pantry."""
     return f"{item}: {PANTRY[item] - amount}\n{SHELF}"
 
 
-def asks(text, *calls):
-    """A reply with calls. No provider had the request in its cache, so stale results go at once."""
-    asked = [ToolCall(id, name, arguments) for id, name, arguments in calls]
-    return AssistantMessage(text, asked, usage=Usage(5000, 20))
+def reply_with(text, *calls):
+    """Return a reply with calls and uncached usage, so that pruning starts immediately."""
+    tool_calls = [ToolCall(id, name, arguments) for id, name, arguments in calls]
+    return AssistantMessage(text, tool_calls, usage=Usage(5000, 20))
 
 
 FIRST = [
-    asks(
-        "I look.",
+    reply_with(
+        "I will look up the recipe.",
         ("call_1", "recipe", '{"dish": "pancakes"}'),
         ("call_2", "take", '{"item": "eggs", "amount": 4}'),
     ),
-    asks("", ("call_3", "take", '{"item": "flour", "amount": 400}')),
-    asks("", ("call_4", "take", '{"item": "milk", "amount": 200}')),
-    asks("Now they go into the oven.", ("call_5", "bake", '{"pancakes": 8}')),
+    reply_with("", ("call_3", "take", '{"item": "flour", "amount": 400}')),
+    reply_with("", ("call_4", "take", '{"item": "milk", "amount": 200}')),
+    reply_with("Now I bake the pancakes.", ("call_5", "bake", '{"pancakes": 8}')),
 ]
-SECOND = AssistantMessage("I do not know: I was cut off while they were in the oven. Look there.")
-SUMMARY = AssistantMessage("8 pancakes were to be made: 4 eggs, 400 flour, 200 milk are taken.")
-THIRD = AssistantMessage("A day, in the refrigerator.")
+SECOND = AssistantMessage(
+    "I do not know: I was interrupted during baking. Please look into the oven."
+)
+SUMMARY = AssistantMessage("The task: 8 pancakes. 4 eggs, 400 flour and 200 milk were taken.")
+THIRD = AssistantMessage("One day, in the refrigerator.")
 
 
 async def kitchen():
-    """The log of the three runs, without the times."""
+    """Return the log of the three runs, without times."""
     begun = asyncio.Event()
 
     @tool
     async def bake(pancakes: int) -> str:
-        """Bake them."""
+        """Bake the pancakes."""
         begun.set()
         await asyncio.sleep(3600)
-        return "They are golden."
+        return "The pancakes are golden."
 
     agent = Agent(llm=ScriptedModel(*FIRST, SECOND), tools=[recipe, take, bake])
     run = asyncio.ensure_future(agent.run("Make 8 pancakes."))
@@ -99,12 +101,12 @@ async def kitchen():
     await agent.run("Are they done?")
     agent.llm = ScriptedModel(SUMMARY, THIRD)
     agent.compaction = CompactionConfig(context_window=500, keep_turns=0)
-    await agent.run("How long do they keep?")
+    await agent.run("How long do pancakes keep?")
     return [without_time(record, n) for n, record in enumerate(agent.log)]
 
 
 def without_time(record, n):
-    """The record as it is each time: a mark at second `n`, a message that took no time."""
+    """Return a reproducible record: an entry at second `n`, or a message without a duration."""
     if isinstance(record, Mark):
         return replace(record, at=float(n))
     if isinstance(record, UserMessage):
@@ -113,7 +115,7 @@ def without_time(record, n):
 
 
 def page():
-    """The page, as bytes."""
+    """Return the page as bytes."""
     return page_of("A kitchen in three runs", asyncio.run(kitchen()), loop=True)
 
 

@@ -1,8 +1,8 @@
-"""Writes agents.ipynb: the lessons 1 to 6c as cells, with what they print. Needs no Jupyter.
+"""Generates agents.ipynb: the lessons 1 to 6c as notebook cells with their output.
 
     python examples/lessons/make_notebook.py
 
-Change a lesson, not the notebook, and run this again.
+Jupyter is not required. Edit the lessons instead of the notebook, and run the program again.
 """
 
 import ast
@@ -22,9 +22,10 @@ MAIN = 'if __name__ == "__main__":\n'
 INTRODUCTION = """\
 # An agent, piece by piece
 
-Ten small programs that build one: each is the one before it plus one idea. The first seven need
-nothing but Python, the last three need pydantic. The model is a script, so that all runs offline, costs
-nothing and prints the same each time. Read a cell, say what it will print, run it, solve its task.
+Ten small programs build an agent: every lesson adds one idea to the previous lesson. The first
+seven require only Python, the last three also pydantic. The model is a script, so the lessons run
+offline, for free, and with reproducible output. Read a cell, predict its output, run the cell, and
+solve the task.
 """
 INSTALL = """\
 # %pip install pydantic
@@ -32,35 +33,36 @@ INSTALL = """\
 """
 PICTURE = "\n\n![The loop and its seven seams](../loop.svg)"
 CLOSING = """\
-What is left to do is in [nano.py](../nano.py): dependencies, cancelling, three mixins and HTTP. The
-other lessons are [one idea each](README.md); `python check.py 3` says whether a task is solved.
+[nano.py](../nano.py) contains the missing parts: dependencies, cancellation, three mixins and HTTP.
+The remaining [lessons](README.md) explain one idea each; `python check.py 3` reports whether a task
+is solved.
 """
 
 
 def cells_of(lesson):
-    """A lesson as one cell to read, one that defines, and one that runs.
+    """Yield three cells for a lesson: text, definitions and the program.
 
-    A notebook runs an event loop already, so `run_sync` and `asyncio.run` become `await`.
+    Notebooks run an event loop already, so `await` replaces `run_sync` and `asyncio.run`.
     """
     text = lesson.read_text(encoding="utf-8")
-    told = ast.get_docstring(ast.parse(text))
+    explanation = ast.get_docstring(ast.parse(text))
     number, _, title = lesson.stem.lstrip("0").partition("_")
-    told += PICTURE if number == "2" else ""
+    explanation += PICTURE if number == "2" else ""
     code = re.sub(r"(\w+)\.run_sync\(", r"await \1.run(", text.partition('"""\n\n')[2])
     defines, _, runs = code.partition(MAIN)
-    yield "markdown", f"## {number}. {title.replace('_', ' ').capitalize()}\n\n{told}\n"
+    yield "markdown", f"## {number}. {title.replace('_', ' ').capitalize()}\n\n{explanation}\n"
     yield "code", defines
     yield "code", textwrap.dedent(re.sub(r"asyncio\.run\((.*)\)\n", r"await \1\n", runs))
 
 
 def nobody_types(prompt):
-    """Stand in for `input`, so that lesson 4b plays its script."""
+    """Replace `input` and raise EOFError, so that lesson 4b uses the script."""
     print(prompt, end="")
     raise EOFError
 
 
 async def run_cell(source, names):
-    """What a cell prints that runs as in a notebook."""
+    """Execute a cell as a notebook does. Return the output."""
     printed = io.StringIO()
     code = compile(source, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with contextlib.redirect_stdout(printed):
@@ -71,7 +73,7 @@ async def run_cell(source, names):
 
 
 async def notebook():
-    """The notebook as JSON text, after running it."""
+    """Execute the cells, and return the notebook as JSON text."""
     pairs = [("markdown", INTRODUCTION), ("code", INSTALL)]
     for lesson in sorted(FOLDER.glob("0[1-6]*.py")):
         pairs += cells_of(lesson)
@@ -90,5 +92,5 @@ async def notebook():
 
 
 if __name__ == "__main__":
-    os.environ.pop("OPENAI_BASE_URL", None)  # lesson 1b asks its own server
+    os.environ.pop("OPENAI_BASE_URL", None)  # lesson 1b uses the local server
     NOTEBOOK.write_text(asyncio.run(notebook()), encoding="utf-8", newline="\n")

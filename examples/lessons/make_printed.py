@@ -1,8 +1,8 @@
-"""Writes PRINTED.md: what each lesson prints, for whoever teaches it.
+"""Generates PRINTED.md: the output of the lessons, for teachers.
 
     python examples/lessons/make_printed.py
 
-Change a lesson, not the page, and run this again.
+Edit the lessons instead of the page, and run the program again.
 """
 
 import os
@@ -13,23 +13,23 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "PRINTED.md"
-HEAD = "# What the lessons print\n\nThe lines that begin with Notice are the point.\n"
+HEAD = "# Output of the lessons\n\nLines that start with Notice contain the conclusions.\n"
 
 
 def page(outputs):
-    """Return the page, given what each lesson prints by the name of its file."""
+    """Return the page for the outputs of the lessons, by file name."""
     sections = [f"\n## {name}\n\n```text\n{text}```\n" for name, text in outputs.items()]
     return HEAD + "".join(sections)
 
 
 def without_places(text):
-    """Leave out where Python and its temporary folders are on this machine."""
+    """Remove the paths of Python and of temporary folders from a text."""
     text = text.replace(Path(sys.executable).as_posix(), "python")
     return re.sub(r'File "[^"]*[/\\]', 'File "', text)
 
 
 def output(lesson):
-    """Run a lesson without a key and without anybody who types."""
+    """Run a lesson without API keys and keyboard input. Return the output."""
     environment = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_BASE_URL"))}
     settings = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
     done = subprocess.run([sys.executable, lesson], env=environment, check=True, **settings)

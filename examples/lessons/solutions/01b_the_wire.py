@@ -11,7 +11,7 @@ KEY = "pancakes"
 
 
 class Provider(BaseHTTPRequestHandler):
-    """Replaces a provider that accepts one key."""
+    """Simulates a provider with a single valid key."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -32,7 +32,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 def model(messages, url, key):
-    """Send the messages to a server. Return the text of an error instead of raising it."""
+    """Send the messages to a server. Return the text of the answer, or of the HTTP error."""
     body = json.dumps({"model": "gpt-5-mini", "messages": messages}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{url}/chat/completions", body, headers, method="POST")

@@ -7,7 +7,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -38,7 +38,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -57,7 +57,7 @@ def run(question, limit=3):
             answer = {"role": "tool", "tool_call_id": tool_call["id"], "content": str(result)}
             messages.append(answer)
     messages.append({"role": "user", "content": OUT_OF_TURNS})
-    messages.append(model(messages))  # a real model may send calls here: nano.py drops them
+    messages.append(model(messages))  # nano.py drops tool calls in the final reply
     return messages, "max_iterations"
 
 

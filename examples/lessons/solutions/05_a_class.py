@@ -1,4 +1,4 @@
-"""Task: write a mixin `Polite` that answers each call of `recipe` itself."""
+"""Task: write a mixin `Polite` that answers calls of `recipe` itself."""
 
 import json
 
@@ -6,7 +6,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
@@ -37,7 +37,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

@@ -65,7 +65,7 @@ SCRIPT = [
 
 
 def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 

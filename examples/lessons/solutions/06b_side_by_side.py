@@ -43,7 +43,7 @@ def tool(description="", **options):
 
 @tool
 async def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     await asyncio.sleep(60 if item == "flour" else 0)
     print(f"stock has found the {item}")
     return PANTRY[item]
@@ -65,7 +65,7 @@ SCRIPT = [
 
 
 async def model(messages):
-    """Replace a model by a script: after n replies in the list, return reply n + 1."""
+    """Simulate a model: after n replies in the list, return reply n + 1 of the script."""
     return SCRIPT[sum(message["role"] == "assistant" for message in messages)]
 
 
@@ -115,7 +115,7 @@ class Loop:
 
 
 def view(log):
-    """Return the messages for the model: each call is followed by its result."""
+    """Return the messages for the model: results directly follow their calls."""
     results = {record["tool_call_id"]: record for record in log if record["role"] == "tool"}
     messages = []
     for record in log:
@@ -137,7 +137,7 @@ def result_of(call, text):
 
 
 async def two_runs():
-    """Cancel a run during the call for the flour, and run another prompt."""
+    """Cancel a run during the call for the flour, then continue with another prompt."""
     agent = Loop(model, [stock])
     try:
         await asyncio.wait_for(agent.run("What is there?"), timeout=0.2)

@@ -17,7 +17,7 @@ def open_pantry() -> Iterator[dict[str, int]]:
 
 @tool
 def stock(item: str, pantry: Annotated[dict[str, int], Depends(open_pantry)]) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     print("stock runs")
     return pantry[item]
 

@@ -15,7 +15,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     print("stock runs")
     return PANTRY[item]
 

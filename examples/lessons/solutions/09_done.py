@@ -14,7 +14,7 @@ class Verdict(BaseModel):
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 

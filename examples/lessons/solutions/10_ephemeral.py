@@ -15,7 +15,7 @@ def take(item: str, amount: int) -> str:
 
 
 class Pruning(CacheMonitor, Ephemeral):
-    """Hides old results. CacheMonitor compares each request with the previous one."""
+    """Hides old results. CacheMonitor compares consecutive requests."""
 
 
 RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
@@ -23,7 +23,7 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def bill(kind, **settings):
-    """Return the cost of all requests of a run. Tokens that an event counts as kept were cached."""
+    """Return the cost of a run. Tokens that an event counts as kept were cached."""
     events, model = [], ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
     agent = kind(llm=model, tools=[take], listeners=[events.append], **settings)
     agent.run_sync("Weigh the ingredients.")

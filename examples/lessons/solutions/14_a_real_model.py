@@ -8,7 +8,7 @@ PANTRY = {"flour": 900, "eggs": 12}
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry: flour in grams, eggs in pieces."""
+    """Return the quantity of an ingredient in the pantry: flour in grams, eggs in pieces."""
     return PANTRY[item]
 
 

@@ -29,7 +29,7 @@ PERSON = iter(["n", "y"])
 
 
 class CodingAgent(Approval, Agent):
-    approval_rules = (Rule("allow", "bash"),)  # `Shell` has its own list
+    approval_rules = (Rule("allow", "bash"),)  # `Shell` restricts the commands
 
 
 def approve(folder, call, reason):

@@ -11,7 +11,7 @@ QUESTIONS = {
 
 
 class Measured(CacheMonitor, Agent):
-    """CacheMonitor reports the share of each request that the provider may have in its cache."""
+    """CacheMonitor reports the portion of a request that the provider may have cached."""
 
 
 if __name__ == "__main__":

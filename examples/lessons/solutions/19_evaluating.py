@@ -12,12 +12,12 @@ CAREFUL = "Look up the stock before you answer yes or no."
 
 @tool
 def stock(item: str) -> int:
-    """Return the amount of an item in the pantry."""
+    """Return the quantity of an ingredient in the pantry."""
     return PANTRY[item]
 
 
 def model(messages, tools):
-    """Replace a model that calls `stock` only if instructed, and guesses otherwise."""
+    """Simulate a model: call `stock` only if instructed, otherwise guess."""
     system, *_, last = messages
     (pancakes,) = re.findall(r"\d+", next(m.text for m in reversed(messages) if "?" in m.text))
     if "Look up" in system.text and last.text.endswith("?"):
