@@ -1,9 +1,9 @@
-"""The first agent: it reads, writes, edits and runs things in a folder.
+"""The first agent: reads, writes and edits files in a folder, and executes commands.
 
-    python examples/first_agent.py                     a demo: it fixes a small project's test
+    python examples/first_agent.py                     demo: fixes the failing test of a project
     python examples/first_agent.py FOLDER "your task"  with OPENAI_API_KEY or OPENAI_BASE_URL set
 
-It runs whatever the model asks for, so give it a folder that you can afford to lose.
+The agent executes every command of the model without approval: use a disposable folder.
 """
 
 import argparse
@@ -31,28 +31,28 @@ from agentloop import (
 
 
 def folder() -> Path:
-    raise LookupError("the program overrides this with the folder to work in")
+    raise LookupError("override this dependency with the working folder")
 
 
 Folder = Annotated[Path, Depends(folder)]
 
 
-@tool("Read a file of the folder")
+@tool("Read a file in the folder")
 def read(path: str, root: Folder) -> str:
     return inside(root, path).read_text(encoding="utf-8")
 
 
-@tool("Write a file of the folder")
+@tool("Write a file in the folder")
 def write(path: str, text: str, root: Folder) -> str:
     inside(root, path).write_text(text, encoding="utf-8")
     return f"wrote {len(text)} characters"
 
 
-@tool("Replace a text that stands exactly once in a file")
+@tool("Replace a text that occurs exactly once in a file")
 def edit(path: str, old: str, new: str, root: Folder) -> str:
     text = read(path, root)
     if text.count(old) != 1:
-        raise ToolError(f"the old text stands {text.count(old)} times in {path}, not once")
+        raise ToolError(f"the old text occurs {text.count(old)} times in {path}, not once")
     return write(path, text.replace(old, new), root)
 
 
@@ -72,7 +72,7 @@ async def work(root: Path, task: str, model: str, base_url: str | None) -> None:
     agent = Agent(
         llm=ChatOpenAI(model, base_url=base_url),
         tools=[read, write, edit, run],
-        system_prompt="You are a careful programmer. Run the tests before you say that you are done.",
+        system_prompt="You are a careful programmer. Run the tests before you finish.",
         dependency_overrides={folder: lambda: root},
     )
     async for event in agent.query_stream(task):
@@ -90,26 +90,26 @@ async def work(root: Path, task: str, model: str, base_url: str | None) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description="An agent that works in a folder.")
-    options.add_argument("folder", nargs="?", type=Path, help="where it works")
+    options.add_argument("folder", nargs="?", type=Path, help="working folder of the agent")
     options.add_argument("task", nargs="?", default="Make the failing test pass.")
     options.add_argument("--model", default="gpt-5-mini")
-    given = options.parse_args()
+    arguments = options.parse_args()
     base_url = os.environ.get("OPENAI_BASE_URL")
-    if given.folder or base_url or os.environ.get("OPENAI_API_KEY"):
-        if not (given.folder and given.folder.is_dir()):
-            options.error(f"there is no folder {given.folder or 'named'}: name one to work in")
+    if arguments.folder or base_url or os.environ.get("OPENAI_API_KEY"):
+        if not (arguments.folder and arguments.folder.is_dir()):
+            options.error(f"no such folder: {arguments.folder or 'none named'}; pass a folder")
         server: AbstractContextManager[str | None] = nullcontext(base_url)
     else:
-        print("No OPENAI_API_KEY and no OPENAI_BASE_URL: the model's words are a script, served")
-        print("on loopback. HTTP, tools, files and test runs are real.")
-        given.folder = make_project()
+        print("OPENAI_API_KEY and OPENAI_BASE_URL are not set: a local server replays a script as")
+        print("the model. HTTP, tools, files and test runs are real.")
+        arguments.folder = make_project()
         server = loopback(SCRIPT)
     with server as base_url:
         try:
-            asyncio.run(work(given.folder, given.task, given.model, base_url))
+            asyncio.run(work(arguments.folder, arguments.task, arguments.model, base_url))
         except (ModelError, ValueError) as error:
             raise SystemExit(f"{type(error).__name__}: {error}") from None
-    print(f"The folder: {given.folder}")
+    print(f"The folder: {arguments.folder}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server on loopback that plays a script over Chat Completions: HTTP and streams are real.
+"""A loopback server that replays a script over Chat Completions, with real HTTP and streams.
 
 with loopback([[("add", {"a": 2, "b": 3})], "It is 5."]) as base_url:
     ChatOpenAI("scripted", base_url=base_url)
@@ -18,35 +18,39 @@ from typing import Any, TypeAlias
 
 Call: TypeAlias = tuple[str, dict[str, Any]]
 Turn: TypeAlias = str | Sequence[str | Call]
-"""What the model says in one turn: text, calls as (tool, arguments), or both."""
+"""The reply of the model in one turn: text, calls as (tool, arguments), or both."""
 
 
 @contextmanager
 def loopback(script: Sequence[Turn], pause: float = 0.0) -> Generator[str]:
     """Serve the script on a free port of 127.0.0.1; yield the base URL for a chat model.
 
-    Which turn is due is the number of the model's messages in the request. Like the providers, it
-    refuses a request in which a call has no result, or two. `pause`: seconds from word to word.
+    pause: seconds between words.
+
+    The number of the model's messages in the request selects the turn. Like providers, the server
+    rejects requests in which a call has zero or several results.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
-            turn = sum(each["role"] == "assistant" for each in json.loads(content)["messages"])
+            turn = sum(m["role"] == "assistant" for m in json.loads(content)["messages"])
             ids = Counter(re.findall(rb'"(call_\d+_\d+)"', content))
             if turn >= len(script) or {*ids.values()} - {2}:
-                self.send_error(400, "the script is over, or a call has not one result")
+                self.send_error(
+                    400, "the script has ended, or a call does not have exactly one result"
+                )
                 return
-            self.send_response(200)  # in HTTP/1.0, where a body lasts until the connection ends
+            self.send_response(200)  # HTTP/1.0: the end of the connection ends the body
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
-            with suppress(ConnectionError):  # who reads may leave
+            with suppress(ConnectionError):  # the client may disconnect
                 for event in stream_of(script[turn], turn, len(content)):
                     self.wfile.write(f"data: {event}\n\n".encode())
                     time.sleep(pause)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Write no log."""
+            """Disable logging."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -57,16 +61,16 @@ def loopback(script: Sequence[Turn], pause: float = 0.0) -> Generator[str]:
 
 
 def stream_of(turn: Turn, number: int, size: int) -> Generator[str]:
-    """Yield the events of a turn. Four characters count as a token; `size` is the request's.
+    """Yield the events of a turn. `size` is the length of the request; a token has 4 characters.
 
     Source: https://platform.openai.com/docs/api-reference/chat
     """
     deltas = list[dict[str, Any]]()
-    for index, said in enumerate([turn] if isinstance(turn, str) else turn):
-        if isinstance(said, str):
-            deltas += [{"content": word} for word in re.findall(r"\s*\S+\s*", said)]
+    for index, part in enumerate([turn] if isinstance(turn, str) else turn):
+        if isinstance(part, str):
+            deltas += [{"content": word} for word in re.findall(r"\s*\S+\s*", part)]
         else:
-            function = {"name": said[0], "arguments": json.dumps(said[1])}
+            function = {"name": part[0], "arguments": json.dumps(part[1])}
             call = {"index": index, "id": f"call_{number}_{index}", "function": function}
             deltas.append({"tool_calls": [call]})
     for delta in deltas:

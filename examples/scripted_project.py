@@ -1,4 +1,4 @@
-"""A small project with a failing test, and what a model would say to mend it."""
+"""A small project with a failing test, and a scripted model that fixes the project."""
 
 import sys
 import tempfile
@@ -21,12 +21,12 @@ SCRIPT: list[Turn] = [
     [("read", {"path": "prices.py"}), ("read", {"path": "test_prices.py"})],
     [("edit", {"path": "prices.py", "old": "sum(prices[1:])", "new": "sum(prices)"})],
     [("run", {"command": TESTS})],
-    "The test passes now: total() left out the first price.",
+    "The test passes now: total() omitted the first price.",
 ]
 
 
 def make_project() -> Path:
-    """The project, in a new temporary folder."""
+    """Create the project in a new temporary folder."""
     root = Path(tempfile.mkdtemp(prefix="first-agent-"))
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")

@@ -50,7 +50,7 @@ def test_it_works_in_a_folder_with_a_server_that_nobody_here_wrote(tmp_path):
 def test_trouble_is_one_line(tmp_path):
     done = run(tmp_path / "nope", "x", OPENAI_API_KEY="k")
     assert done.returncode == 2
-    assert "there is no folder" in done.stderr
+    assert "no such folder" in done.stderr
     done = run(tmp_path, " ", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert done.stderr.splitlines() == ["ValueError: the prompt is empty: write the task"]
 
@@ -80,7 +80,7 @@ async def test_the_server_says_what_the_script_says_and_refuses_what_a_provider_
                 said.append(reply := await llm.ainvoke(log, [add], on_delta=shown.append))
                 log += [reply, *(ToolMessage(c.id, c.name, "x") for c in reply.tool_calls)]
             for bad in ([*log, UserMessage("and?")], [*log[:2], log[2]]):
-                with pytest.raises(BadRequest, match="script is over, or a call has not one"):
+                with pytest.raises(BadRequest, match="script has ended, or a call does not"):
                     await llm.ainvoke(bad, [add], on_delta=shown.append)
     assert [reply.content for reply in said] == ["I add  them.\n", "", "Done: \U0001f600."]
     calls = [[(c.name, json.loads(c.arguments)) for c in reply.tool_calls] for reply in said]
