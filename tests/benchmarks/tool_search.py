@@ -4,7 +4,7 @@ python -m tests.benchmarks.tool_search
 
 A model works through twenty turns with a call each, of eight tools among 300. With `ToolSearch` it
 searches for each of the eight, in as many turns more as the table says: all at first, or some when
-it needs them. Each search finds five tools, of which it uses one.
+it needs them. Each search finds up to five tools, of which it uses one.
 
 Cost is in the price of an input token: one from the provider's cache costs 0.1, one of a reply 5,
 and one that the cache takes in 1.25 (Anthropic) or 1 (OpenAI). Four bytes of JSON are a token. The
