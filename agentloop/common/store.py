@@ -235,7 +235,7 @@ def read_lines(path: Path) -> list[bytes]:
             )
         file.seek(0)
         while piece := file.readline(HOLE):
-            if not piece.strip(b"\0"):
+            if len(piece) == HOLE and not piece.strip(b"\0"):
                 raise ValueError(f"{path} contains a hole of {HOLE:,} bytes: restore a backup")
             if lines and not lines[-1].endswith(b"\n"):
                 piece = lines.pop() + piece

@@ -643,6 +643,14 @@ def test_a_fork_into_a_session_on_a_full_disk_leaves_no_file(fail_at, tmp_path, 
 
 
 @posix
+def test_zeros_at_the_end_are_a_truncated_line(
+    tmp_path,
+):  # some file systems leave them after a crash
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(FROZEN.read_bytes() + b"\0" * 3)
+    assert read_log(path) == read_log(FROZEN)
+
+
 def test_a_hole_in_a_sparse_file_is_not_read_into_memory(tmp_path):
     write(tmp_path, UserMessage("hi"))
     path = tmp_path / "s.jsonl"

@@ -126,7 +126,8 @@ def test_an_address_that_is_none_is_refused_at_once(url):
 )
 async def test_the_query_of_an_address_stays_a_query(url, asked):
     def reply(request):
-        assert request.url.raw_path.decode() == asked
+        path = request.url.raw_path.decode().replace("%20", "+")  # older versions of httpx
+        assert path == asked
         return httpx.Response(200, json=OK)
 
     async with client_of(reply) as client:
