@@ -30,7 +30,7 @@ from threading import Lock
 from ..common.processes import kill_group
 from ..errors import ToolError
 from ..tools import Tool, tool
-from ..waiting import call_function, wait_for
+from ..waiting import call_function, cancel_and_wait, wait_for
 
 HALF = 15_000  # bytes of output retained at the beginning, and at the end
 MAX_TIMEOUT = 3600.0  # maximum timeout of a command, in seconds
@@ -120,6 +120,7 @@ class Shell:
         self.allow = allow
         self.env = dict(env or {})
         self.on_output = on_output
+        self._moved: asyncio.Future[None] | None = None  # while a command runs in the foreground
         self.background = dict[str, Running]()  # by the ids that the model knows
 
     @property
@@ -150,12 +151,13 @@ class Shell:
                 f"or read the end of one with bash_output. Their ids: {', '.join(self.background)}."
             )
         output = Output(None if background else self.on_output, PAUSE if background else 0)
-        if background:
+        task = asyncio.create_task(self._run(command, output), name=command)
+        if background or await self._is_moved(task, timeout):
+            output.tell = None
             id = secrets.token_hex(3)
-            task = asyncio.create_task(self._run(command, MAX_TIMEOUT, output), name=command)
             self.background[id] = task, output
-            return f"Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
-        code = await self._run(command, timeout, output)
+            return f"In the background. Its id is {id}.\n{await self.bash_output(id, FIRST_LOOK)}"
+        code = None if task.cancelled() else task.result()
         text = (output.take() or "[No output.]") + describe_end(code, timeout)
         if code is None:
             raise ToolError(text)
@@ -202,6 +204,21 @@ class Shell:
         for task, _ in self.background.values():
             task.cancel()
 
+    def move_to_background(self) -> None:
+        """Move the running command to the background. Its call returns with an id."""
+        if self._moved and not self._moved.done():
+            self._moved.set_result(None)
+
+    async def _is_moved(self, task: asyncio.Task[int | None], timeout: float) -> bool:
+        """Wait for the end of a command, or kill it. Return True if it moved to the background."""
+        moved = self._moved = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([task, moved], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not moved.done():
+                await cancel_and_wait([task], 2 * DRAIN_SECONDS)
+        return moved.done()
+
     def _find(self, id: str) -> Running:
         """Return a background command. Raises ToolError if the id is unknown."""
         if id not in self.background:
@@ -224,8 +241,8 @@ class Shell:
             f"Not run: the command must match one of {[*self.allow]}; * matches plain words only."
         )
 
-    async def _run(self, command: str, timeout: float, output: Output) -> int | None:
-        """Run a command; return its exit code, or None after a timeout.
+    async def _run(self, command: str, output: Output) -> int | None:
+        """Run a command; return its exit code, or None after MAX_TIMEOUT.
 
         Processes that the command leaves running are killed.
         """
@@ -241,7 +258,7 @@ class Shell:
             ).encode(errors="surrogateescape")
             process = self._start(writing_end)
             work = call_function(_feed, process, script)
-            code = await wait_for(timeout, work, grace=1.0)
+            code = await wait_for(MAX_TIMEOUT, work, grace=1.0)
         except TimeoutError:
             pass  # `code` remains None
         except (OSError, ValueError) as error:

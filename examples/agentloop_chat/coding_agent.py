@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from agentloop import (
     Agent,
     AssistantMessage,
+    ChatModel,
     Cost,
     Judgment,
     ModelError,
     Request,
     Session,
+    Tool,
     ToolCall,
     ToolError,
     Verdict,
@@ -21,10 +24,17 @@ from agentloop.mixins.approval import Approval
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import MCPTools
 from agentloop.toolkits.skills import Skills
+from agentloop.toolkits.subagent import as_tool
 
 from .memory import Remembering
 
 CUT_OFF = "An error interrupted your answer here. Continue at this point."
+
+
+READER = (
+    "You read files of the user's project for another agent. Answer its question briefly, and name "
+    "the files and lines that your answer is based on."
+)
 
 
 class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
@@ -61,6 +71,15 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
         if isinstance(event, events.TextDeltaEvent):
             self._said += event.content
         super().emit(event)
+
+
+def reader(llm: ChatModel, root: Path) -> Tool:
+    """Return a tool that runs a sub-agent with the read-only tools of a directory."""
+    files = [tool for tool in Workspace(root).tools if tool.read_only]
+    agent = Agent(llm=llm, tools=files, system_prompt=READER)
+    tool = as_tool(agent, "ask_reader", "Answers a question that requires reading many files")
+    tool.read_only = True
+    return tool
 
 
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:

@@ -72,6 +72,8 @@ class Config(BaseModel):
     tools: Sequence[Beside] = ()
     mcp: Beside | None = None
     skills: Beside | None = None
+    web: Sequence[str] = ()  # hosts
+    sub_agent: str | None = None  # name of its model
     rules: Sequence[Rule] = ()
 
 

@@ -139,9 +139,8 @@ class Chat:
 
     async def greet(self) -> None:
         """Print the session's name, its last exchange, and its interrupted calls."""
-        name, messages = self.agent.session, self.agent.messages
-        title = f"Session {name}" if name else "No session"
-        self.note(f"{title}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
+        name, messages = self.agent.session or "not saved", self.agent.messages
+        self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
         for message in messages[newest_prompt(messages) :]:
             if is_prompt(message):
                 lines = typed(message).splitlines()
@@ -283,7 +282,7 @@ class Chat:
 
     async def do_new(self, rest: str) -> None:
         """start a new session"""
-        await self.use_session(next(free_names(self.root)) if self.agent.session else None)
+        await self.use_session(self.agent.session and next(free_names(self.root)))
 
     async def do_resume(self, rest: str) -> None:
         """continue the session NAME; a unique prefix suffices, Tab completes"""

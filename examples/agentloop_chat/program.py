@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -17,7 +16,9 @@ from typing import Any
 from agentloop import Result, SessionLocked
 from agentloop.cli.terminal import BOLD, RED, Log, Terminal, print_json, safe
 from agentloop.toolkits.skills import discover_skills
+from agentloop.toolkits.web import web_fetch
 
+from .coding_agent import reader
 from .config import WAYS, choose, configured, load_tools
 from .conversation import Chat
 from .sessions import described, free_names, sessions_of
@@ -35,13 +36,13 @@ a chat is saved as a session of its directory. An answer to --prompt is saved if
 your own code: they run without approval.
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
-context_window, tools, mcp and skills (relative to its directory), and
+context_window, tools, mcp and skills (relative to its directory), web (hosts
+to read pages from), sub_agent (the model of a read-only sub-agent), and
 rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
 exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
 130 interrupted."""
-BINARY = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f]")  # control characters of no text
 NO_EXTRA = (
     "The chat requires prompt_toolkit and rich: pip install 'prompt_toolkit>=3.0.52,<4' 'rich>=13'. "
     "(--prompt, demo, replay, view and bundle work without them.)"
@@ -94,6 +95,11 @@ def chat(options: argparse.Namespace) -> int:
         names = free_names(here)
     config = configured(options)
     llm, where = choose(config, kind.pick if is_chat else None)
+    tools = [tool for file in config.tools for tool in load_tools(file)]
+    if config.web:
+        tools.append(web_fetch(config.web))
+    if config.sub_agent:
+        tools.append(reader(type(llm)(config.sub_agent, base_url=llm.base_url), here))
     start = partial(
         kind,
         llm,
@@ -101,7 +107,7 @@ def chat(options: argparse.Namespace) -> int:
         terminal,
         yes=options.yes,
         rules=config.rules,
-        tools=[tool for file in config.tools for tool in load_tools(file)],
+        tools=tools,
         window=config.context_window,
         skills=discover_skills(config.skills) if config.skills else (),
     )
@@ -135,8 +141,8 @@ def chat(options: argparse.Namespace) -> int:
             print(json.dumps({"type": "Error", "message": conversation.error}), flush=True)
         elif not on_screen and not options.json:
             print_answer(result.text if result else conversation.partial_answer())
-        session = conversation.agent.session
-        how = f". Continue: agentloop --session {session}" if is_chat and session else ""
+        session = f". Continue: agentloop --session {conversation.agent.session}"
+        how = session if is_chat and conversation.agent.session else ""
         conversation.note(f"{conversation.usage()}{how}")
     if is_chat:
         return 0
@@ -150,15 +156,13 @@ def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
 
     Raises SessionLocked if each of the sessions is open elsewhere.
     """
-    opened = list[str | None]()
+    locked = ""
     for name in names:
         try:
             return start(session=name)
         except SessionLocked:
-            opened.append(name)
-    raise SessionLocked(
-        f"session {opened[0]} is open elsewhere: leave that chat, or /fork it there"
-    )
+            locked = locked or str(name)
+    raise SessionLocked(f"session {locked} is open elsewhere: leave that chat, or /fork it there")
 
 
 def print_answer(text: str) -> None:
@@ -173,6 +177,6 @@ def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
     typed = "\n\n".join(filter(str.strip, texts))
     if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
         texts.append(sys.stdin.read())
-        if BINARY.search(texts[-1]):
+        if "\0" in texts[-1]:
             raise ValueError("standard input is not text; @shot.png in a prompt attaches an image")
     return typed, "\n\n".join(filter(str.strip, texts))

@@ -232,10 +232,8 @@ class Drawn(Chat):
             shown, title = diff, f"{name} {args['path']}"
         elif name == "bash":
             where = "the background of " if args.get("background") else ""
-            command = str(args["command"])
-            lines = command.count("\n") + 1
-            size = f", {lines} lines," if lines > 1 else ""
-            shown, title = Text(exact(command)), f"bash{size} in {where}{self.shell.cwd}"
+            shown = Text(exact(str(args["command"])))
+            title = f"bash in {where}{self.shell.cwd}"
         self.box(self.fold_lines(shown, title), title)
         return always_for(call)
 

@@ -53,6 +53,7 @@ Tab       completes
 Ctrl-R    searches what you typed
 Ctrl-O    opens what was folded last, then the one before
 Ctrl-X Ctrl-E  edits the message in $EDITOR
+Ctrl-B    moves a running command to the background
 Shift-Tab asks for all, or not for edits, or lets the agent only plan
 Esc       stops an answer, and so does Ctrl-C
 Enter     during an answer queues what you type: Up edits the last, Esc drops it
@@ -173,8 +174,8 @@ class Screen(Drawn):
         text = self.live_area()
         if text != self.area:
             self.area, self.fragments = text, []
-            characters = to_formatted_text(ANSI(text))  # a fragment for each character
-            for style, run in groupby(characters, itemgetter(0)):
+            # ANSI makes a fragment of each character
+            for style, run in groupby(to_formatted_text(ANSI(text)), itemgetter(0)):
                 self.fragments.append((style, fragment_list_to_text([*run])))
         return self.fragments
 
@@ -270,6 +271,9 @@ class Screen(Drawn):
         keys.add("up", filter=edits)(self.edit_queued)
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
+        keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(
+            lambda _: self.shell.move_to_background()
+        )
         keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
         return keys

@@ -206,7 +206,7 @@ def test_piped_bytes_that_are_not_text_are_refused_and_text_of_another_encoding_
     more = {"cwd": tmp_path, "env": environment(), "capture_output": True}
     with HeldDouble("fine") as server:
         command[command.index("")] = server.base_url
-        for data in (b"\x7fELF\2\1\1\0", gzip.compress(b"text"), bytes(range(1, 256))):
+        for data in (b"\x7fELF\2\1\1\0", gzip.compress(b"text")):
             done = subprocess.run(command, input=data, **more)
             assert (done.returncode, done.stdout) == (2, b"")
             assert b"not text" in done.stderr
@@ -409,6 +409,25 @@ def test_the_config_file_says_what_the_options_do_not(tmp_path):
     assert (names[0][-2:], names[-1][-2:]) == (["add", "sub"], ["bash_kill", "sub"])
     assert {"new.txt", "ran"} < {path.name for path in tmp_path.iterdir()}
     assert not (tmp_path / "ran2").exists()
+
+
+def test_the_config_file_adds_web_access_and_a_sub_agent_that_only_reads(tmp_path):
+    folder = tmp_path / "config" / "agentloop"
+    folder.mkdir(parents=True)
+    (tmp_path / "a.py").write_text("milk = 1\n")
+    (folder / "config.toml").write_text('web = ["docs.python.org"]\nsub_agent = "small"\n')
+    fetch = ("web_fetch", {"url": "http://127.0.0.1/"})
+    turns = [("ask_reader", {"prompt": "Where is milk?"}), fetch], [("read", {"path": "a.py"})]
+    with HeldDouble(*turns, "In a.py.", "done") as server:
+        done = ask(server, cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path / "config"))
+    assert done.stdout == "done\n", done.stderr
+    assert [request["model"] for request in server.requests] == ["m", "small", "small", "m"]
+    offered = {each["function"]["name"] for each in server.requests[1]["tools"]}
+    assert "read" in offered
+    assert not offered & {"bash", "write", "edit", "multi_edit", "ask_reader"}
+    answer, refusal = said(server.requests[-1], "tool")
+    assert answer == "In a.py."
+    assert "docs.python.org" in refusal
 
 
 MISTAKES = {

@@ -332,6 +332,19 @@ async def pid_in(sh):
 
 
 class TestBackground:
+    async def test_a_running_command_moves_to_the_background_and_outlives_its_timeout(self, sh):
+        command = f"echo $$ > pid; {UNTIL.format('stop')}; echo over"
+        running = asyncio.ensure_future(sh.bash(command, timeout=1))
+        await pid_in(sh)
+        sh.move_to_background()
+        [id] = re.findall(r"Its id is (\w+)", await running)
+        assert [*sh.background] == [id]
+        await asyncio.sleep(1.2)
+        (sh.root / "stop").touch()
+        assert "over" in await sh.bash_output(id, 60)
+        sh.move_to_background()  # no command runs
+        assert await sh.bash("echo next") == "next"
+
     async def test_an_agent_starts_a_server_asks_for_its_output_and_kills_it(self, sh):
         def follow(name):
             def reply(messages, tools):
