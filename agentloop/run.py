@@ -250,7 +250,7 @@ class BaseAgent(Settings):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Return the calls that await approval or, after "needs_answer", a result or an answer.
+        """Return the calls that await approval or, after "needs_answer", an external result.
 
         They survive a restart. A prompt closes them without running them.
         """
@@ -258,7 +258,7 @@ class BaseAgent(Settings):
         if self.conversation.stop_reason == "needs_answer":
             states.append("pending")
         calls = self.conversation.states.values()
-        return tuple(call.presented for call in calls if call.state in states and not call.answer)
+        return tuple(call.asked for call in calls if call.state in states)
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that awaits approval, an external result, or `run()`.

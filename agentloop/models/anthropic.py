@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, Self
 
@@ -31,6 +30,7 @@ from ..messages import (
     ToolChoice,
     ToolMessage,
     Usage,
+    UserMessage,
 )
 from ..tools import Tool
 from .http import HTTPModel, chat_model
@@ -40,6 +40,8 @@ from .wire import (
     attachment,
     declare,
     drop_none,
+    encode_exchanges,
+    from_user,
     grow,
     in_turns,
     kept_blocks,
@@ -48,6 +50,7 @@ from .wire import (
     read_citations,
     read_counts,
     rewrite_schema,
+    split_exchanges,
     stop_reason,
     wire_id,
     wire_name,
@@ -83,6 +86,7 @@ NOT_IN_OUTPUT = (
 )
 NOT_BLANK = {"text": "text", "thinking": "signature"}  # the field that must not be blank, by type
 EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text
+RECENT = 3  # exchanges that contain the last two turns of the user and the model's unfinished turn
 
 
 # ---- the request
@@ -124,7 +128,6 @@ def _is_sendable(block: JSON) -> bool:
     return not name or bool(plain_text(block.get(name)).strip())
 
 
-@lru_cache(1000)
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
     """Return the API's own blocks, or new blocks if the message has changed."""
     calls: list[JSON] = [
@@ -162,6 +165,14 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
         while written and "thinking" in written[-1]["type"]:
             written.pop()  # the API rejects them at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
+
+
+def _write_closed(messages: Sequence[Message]) -> list[JSON]:
+    """Return an exchange, without the reply after it.
+
+    The reply may contain results of the provider's own tools.
+    """
+    return write_anthropic_messages(messages)[:-1]
 
 
 def mark_for_cache(body: JSON, cache: bool | str) -> None:
@@ -217,19 +228,20 @@ def _find_container(messages: Sequence[Message]) -> str | None:
     return None
 
 
-def _may_think(messages: Sequence[JSON]) -> bool:
+def _may_think(messages: Sequence[Message]) -> bool:
     """Return whether the continued turn started with thinking, or a new turn starts.
 
     Otherwise the API rejects a thinking budget.
     """
-    first = "thinking"
+    first = after = None  # the first reply of the turn, and the user's first message after a reply
     for message in reversed(messages):
-        kind = message["content"][0]["type"]
-        if message["role"] == "assistant":
-            first = kind
-        elif kind != "tool_result":
-            break
-    return "thinking" in first
+        if not isinstance(message, AssistantMessage):
+            after = message
+        elif message.tool_calls or _write_assistant(message):  # otherwise it is omitted
+            if isinstance(after, UserMessage):
+                break
+            first, after = message, None
+    return not first or "thinking" in _write_assistant(first)[0]["type"]
 
 
 # ---- the reply
@@ -369,11 +381,13 @@ class ChatAnthropic(HTTPModel):
         stream: bool,
     ) -> JSON:
         system = "\n\n".join(m.content for m in messages if isinstance(m, SystemMessage))
-        written = write_anthropic_messages(messages)
+        messages = from_user(messages)
+        older = split_exchanges(messages)[:-RECENT] or [0]
+        newest = write_anthropic_messages(messages[older[-1] :])
         thinking = self.thinking or None
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
-        if thinking and thinking["type"] == "enabled" and not _may_think(written):
+        if thinking and thinking["type"] == "enabled" and not _may_think(messages):
             thinking = None  # the turn was started by another provider
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
         # deferred tools come first: the last tool has the cache mark, which they cannot have
@@ -386,7 +400,7 @@ class ChatAnthropic(HTTPModel):
             "model": self.model,
             "max_tokens": self.max_tokens,
             "system": write_content(system, _write_part) or None,
-            "messages": written,
+            "messages": newest,
             "temperature": self.temperature,
             "thinking": thinking,
             "stream": stream or None,
@@ -401,6 +415,9 @@ class ChatAnthropic(HTTPModel):
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self.cache:
             mark_for_cache(body, self.cache)
+        body["messages"] = encode_exchanges(
+            messages, older, "anthropic", _write_closed, closed_by_reply=True, newest=newest
+        )
         return drop_none(body)
 
     def read(self, data: JSON) -> AssistantMessage:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -37,12 +36,15 @@ from .wire import (
     attachment,
     declare,
     drop_none,
+    encode_exchanges,
+    from_user,
     in_turns,
     kept_blocks,
     plain_text,
     read_citations,
     read_counts,
     rewrite_schema,
+    split_exchanges,
     stop_reason,
     wire_name,
     write_content,
@@ -118,7 +120,6 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
     return [{"functionResponse": response}, *media]
 
 
-@lru_cache(1000)
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
     """Return the API's own parts, or new parts if the message has changed."""
     own: list[JSON] = [
@@ -135,7 +136,7 @@ def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
 
 
 def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
-    """Return messages in Gemini's format, without the system prompt.
+    """Return messages in Gemini's format, without a system prompt among them.
 
     Raises BadRequest for an unsupported part.
     """
@@ -353,8 +354,10 @@ class ChatGoogle(HTTPModel):
             # required by Gemini for tools of both kinds, unknown to Vertex AI
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
+        messages = from_user(messages)
+        bounds = split_exchanges(messages)
         body: JSON = {
-            "contents": write_google_messages(messages),
+            "contents": encode_exchanges(messages, bounds, "google", write_google_messages),
             "generationConfig": drop_none(config) or None,
             "tools": all_tools or None,
             "toolConfig": tool_config or None,

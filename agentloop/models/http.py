@@ -25,8 +25,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from pydantic_core import to_json
-
 from ..errors import (
     AuthenticationFailed,
     BadRequest,
@@ -44,7 +42,16 @@ from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
 from ..vocabulary import MODEL_WORDS, advice
-from .wire import Accumulator, EventParser, as_dict, parse_json, plain_text, retry_after, storable
+from .wire import (
+    Accumulator,
+    EventParser,
+    as_dict,
+    encode_body,
+    parse_json,
+    plain_text,
+    retry_after,
+    storable,
+)
 
 if TYPE_CHECKING:
     import httpx  # imported on first use: the import takes 60 ms
@@ -378,7 +385,10 @@ class HTTPModel(ABC):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        """Return the request body. Raises BadRequest for an unsupported part."""
+        """Return the request body, in which values may be `Encoded`.
+
+        Raises BadRequest for an unsupported part.
+        """
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
@@ -584,10 +594,8 @@ class HTTPModel(ABC):
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
         """Send a request to the model, streamed with `on_delta`. Raises ModelError."""
-        content = to_json(  # kept during the request, unlike the body, which is four times as large
-            self.body(messages, tools, tool_choice, bool(on_delta)) | dict(self.extra),
-            inf_nan_mode="null",
-        )
+        body = self.body(messages, tools, tool_choice, bool(on_delta))
+        content = encode_body(body | dict(self.extra))
         attempt = 0
         try:
             async with asyncio.timeout(self.timeout):

@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..common.model_info import CacheRules
@@ -55,9 +55,11 @@ from .wire import (
     as_dicts,
     declare,
     drop_none,
+    encode_exchanges,
     parse_json,
     plain_text,
     read_citations,
+    split_exchanges,
     stop_reason,
     wire_arguments,
     wire_id,
@@ -93,7 +95,6 @@ OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content"
 # ---- the request
 
 
-@lru_cache(1000)  # every request contains all earlier replies
 def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     written: JSON = {"role": "assistant", "content": message.content or None}
     raw = as_dict(message.raw)
@@ -475,9 +476,16 @@ class ChatOpenAI(HTTPModel):
         if self.output_schema:
             schema = write_openai_schema("schema", self.output_schema, True)
             answer = {"name": "answer"} | schema
+        write = write_openai_messages if self.api == "chat" else write_items
+        written = encode_exchanges(
+            messages,
+            split_exchanges(messages),
+            f"{self.api} {self._owner}",
+            partial(write, owner=self._owner),
+        )
         if self.api == "chat":
             own: JSON = {
-                "messages": write_openai_messages(messages, self._owner),
+                "messages": written,
                 "max_completion_tokens": self.max_completion_tokens,
                 "max_tokens": self.max_tokens,
                 "reasoning_effort": self.reasoning_effort,
@@ -488,7 +496,7 @@ class ChatOpenAI(HTTPModel):
         else:
             reasoning = {"effort": self.reasoning_effort, "summary": self.reasoning_summary}
             own = {
-                "input": write_items(messages, self._owner),
+                "input": written,
                 "store": False,
                 "reasoning": drop_none(reasoning) or None,
                 "max_output_tokens": self.max_completion_tokens or self.max_tokens,

@@ -18,10 +18,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from itertools import pairwise
 from typing import Any, cast
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from ..errors import BadRequest, BadResponse
 from ..events import OnDelta, TextDeltaEvent, ThinkingDeltaEvent, ToolCallDeltaEvent
@@ -38,6 +38,7 @@ from ..messages import (
     TextPart,
     ToolCall,
     ToolMessage,
+    UserMessage,
     clean_text,
 )
 from ..tools import Tool
@@ -104,7 +105,86 @@ def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
             whole[name] = value
 
 
-# ---- the request
+# ---- the request: each message is encoded once, because records never change
+
+
+class Encoded(tuple[bytes, ...]):
+    """Pieces of encoded JSON, as the value of a field in the body of a request."""
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as JSON, with null for NaN and infinity, which JSON does not have."""
+    return to_json(value, inf_nan_mode="null")
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """Return the body of a request, in which values may be `Encoded`."""
+    pieces = list[bytes]()
+    for name, value in body.items():
+        pieces += b"," if pieces else b"{", encode(name), b":"
+        pieces += value if isinstance(value, Encoded) else [encode(value)]
+    return b"".join([*pieces, b"}"])
+
+
+def split_exchanges(messages: Sequence[Message]) -> list[int]:
+    """Return the index at which each exchange starts, and the number of messages.
+
+    An exchange can be written independently of the others. It is a reply, its results, and the user
+    messages up to the next reply. An empty reply, which is omitted from requests, and a reply after
+    a reply start none. The system prompt is an exchange by itself.
+    """
+    bounds = [0]
+    for at, (before, message) in enumerate(pairwise(messages), 1):
+        starts = isinstance(before, SystemMessage)
+        if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
+            starts = starts or bool(message.tool_calls or message.text.strip())
+        if starts:
+            bounds.append(at)
+    return [*bounds, len(messages)]
+
+
+def encode_exchanges(
+    messages: Sequence[Message],
+    bounds: Sequence[int],
+    api: str,
+    write: Callable[[Sequence[Message]], Sequence[JSON]],
+    *,
+    closed_by_reply: bool = False,
+    newest: Sequence[JSON] = (),
+) -> Encoded:
+    """Return a JSON list with the items of `write(exchange)` for each exchange, then the newest.
+
+    The first message of an exchange keeps the encoded items for later requests to the same API.
+    They are written again if another message of the exchange has changed, such as a result that is
+    hidden now. With `closed_by_reply`, `write` also receives the reply after the exchange, as the
+    items depend on its `raw`.
+    """
+    pieces = list[bytes]()
+    for start, end in pairwise(bounds):
+        first, others = messages[start], messages[start + 1 : end]
+        reply = messages[end] if closed_by_reply else None
+        key = api, others, getattr(reply, "raw", None)
+        kept: Any = getattr(first, "encoded", None)
+        if not kept or kept[0] != key:
+            kept = key, _encode_more(write(messages[start : end + closed_by_reply]))
+            object.__setattr__(first, "encoded", kept)  # messages are frozen
+        pieces.append(kept[1])
+    pieces.append(_encode_more(newest))
+    first_piece, *more = [*filter(None, pieces)] or [b","]
+    return Encoded([b"[" + first_piece[1:], *more, b"]"])
+
+
+def _encode_more(items: Sequence[JSON]) -> bytes:
+    """Return the JSON of further items of a list: each after a comma."""
+    return b"," + encode(items)[1:-1] if items else b""
+
+
+def from_user(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages that start with the user after the system prompt, as some APIs require."""
+    first = next((one for one in messages if not isinstance(one, SystemMessage)), None)
+    if first is None or isinstance(first, AssistantMessage):
+        return [UserMessage(""), *messages]
+    return messages
 
 
 def in_turns(
@@ -113,12 +193,11 @@ def in_turns(
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
-    """Return messages as turns, each with a role and its blocks, without the system prompt.
+    """Return messages as turns, whose roles alternate. A turn of the user may be empty.
 
-    Roles alternate, starting with the user: the results of a turn and the following user messages
-        form one turn. A turn of the user may be empty.
+    The results of a turn and the following user messages form one turn.
     """
-    turns: list[tuple[str, list[JSON]]] = [("user", [])]
+    turns = list[tuple[str, list[JSON]]]()
     for message in messages:
         role = "user"
         if isinstance(message, SystemMessage):
@@ -129,7 +208,7 @@ def in_turns(
             blocks = write_result(message)
         else:
             blocks = write_content(message.content, write_part)
-        if turns[-1][0] == role:
+        if turns and turns[-1][0] == role:
             turns[-1][1].extend(blocks)
         elif blocks or role == "user":
             turns.append((role, [*blocks]))
@@ -204,7 +283,6 @@ def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) 
     return copied
 
 
-@lru_cache
 def wire_name(name: str) -> str:
     """Return a tool name that every provider accepts.
 
@@ -213,7 +291,6 @@ def wire_name(name: str) -> str:
     return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
-@lru_cache(1024)  # every request contains all earlier ids
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
     """Return the id of a call, or its hash if the id does not match `allowed`.
 

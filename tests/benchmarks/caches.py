@@ -26,6 +26,7 @@ Google, Gemini 3 (ai.google.dev/gemini-api/docs/caching): the longest beginning 
     5 minutes are an assumption of this file.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
@@ -35,6 +36,7 @@ from pydantic_core import to_json
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Request
 from agentloop.common.tokens import BYTES_PER_TOKEN
+from agentloop.models.wire import encode_body
 
 READ, WRITE = 0.1, 1.25  # prices of a token
 PAUSE, EVERY = 40, 8  # minutes that pass before every eighth request, where there are pauses
@@ -144,7 +146,8 @@ def by_prefix(requests: Timed, least: int, step: int, minutes: float) -> float:
 
 def body_of(model: Any, request: Request) -> Body:
     """Return what a model sends: its tools, the system prompt, each block of each message."""
-    data = model.body(request.messages, request.tools, request.tool_choice, False)
+    body = model.body(request.messages, request.tools, request.tool_choice, False)
+    data = json.loads(encode_body(body))
     system = data.get("system") or data.get("systemInstruction") or []
     blocks = [*data.get("tools", ()), *(system if isinstance(system, list) else [system])]
     for message in data.get("messages") or data.get("contents") or data["input"]:

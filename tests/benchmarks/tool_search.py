@@ -13,6 +13,7 @@ earlier request had.
 """
 
 import argparse
+import json
 from itertools import accumulate
 from typing import Any
 
@@ -28,6 +29,7 @@ from agentloop import (
     call,
 )
 from agentloop.common.tokens import BYTES_PER_TOKEN, message_tokens
+from agentloop.models.wire import encode_body
 from agentloop.toolkits.search import ToolSearch
 from agentloop.tools import Tool
 
@@ -112,7 +114,8 @@ def play(turns_with_searches: int) -> tuple[list[Request], list[AssistantMessage
 def blocks(request: Request) -> list[bytes]:
     """Return what Anthropic's wire sends, in the order in which its cache reads it."""
     model = ChatAnthropic("m", api_key="k", cache=False)
-    body = model.body(request.messages, request.tools, request.tool_choice, False)
+    written = model.body(request.messages, request.tools, request.tool_choice, False)
+    body = json.loads(encode_body(written))
     return [to_json(each) for each in (*body.get("tools", ()), body["system"], *body["messages"])]
 
 

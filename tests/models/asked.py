@@ -1,5 +1,7 @@
 """What the models are asked in the tests of each wire: tools, messages, a conversation."""
 
+import json
+
 import pytest
 
 from agentloop import Agent
@@ -12,6 +14,7 @@ from agentloop.messages import (
     ToolMessage,
     UserMessage,
 )
+from agentloop.models.wire import encode_body
 from agentloop.tools import Tool
 from tests.doubles.fault_server import FaultServer, send
 
@@ -60,6 +63,11 @@ async def ask(llm, streaming=False, messages=HI, tools=()):
 
 def agent_of(llm, streaming=True, tools=()):
     return Agent(llm=llm, tools=tools, listeners=[lambda _: None] if streaming else [])
+
+
+def body_of(llm, messages, tools=(), tool_choice="auto"):
+    """Return the body of a request as a server parses it."""
+    return json.loads(encode_body(llm.body(messages, tools, tool_choice, False)))
 
 
 async def sent(wire, messages, tools=(), tool_choice="auto", *, system=None, **settings):

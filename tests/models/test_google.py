@@ -16,7 +16,6 @@ from agentloop.models.google import (
     UNSIGNED,
     ChatGoogle,
     GoogleChunks,
-    write_google_messages,
     write_schema,
 )
 from agentloop.transcript import with_unique_ids
@@ -24,7 +23,17 @@ from tests.doubles.fault_server import answer, chunk, stream_head
 from tests.doubles.google_double import GoogleDouble, sse
 from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import GOOGLE
-from tests.models.asked import CALLED, HI, TOOLS, agent_of, ask, conversation, sent, serving
+from tests.models.asked import (
+    CALLED,
+    HI,
+    TOOLS,
+    agent_of,
+    ask,
+    body_of,
+    conversation,
+    sent,
+    serving,
+)
 
 model = GOOGLE.model
 read = ChatGoogle("m", api_key="k").read
@@ -45,6 +54,11 @@ def assemble(*chunks):
     for each in chunks:
         whole.add(each)
     return read(whole.reply())
+
+
+def contents(*messages):
+    """Write messages as they are sent."""
+    return body_of(model("http://x"), messages)["contents"]
 
 
 def call_part(name="f", **call):
@@ -96,11 +110,11 @@ async def test_a_conversation_with_calls_is_one_that_the_provider_takes():
 
 async def test_empty_texts_are_left_out_and_neighbours_of_one_role_are_one_content():
     empty = UserMessage([TextPart(""), TextPart("look")])
-    wire = write_google_messages([*HI, AssistantMessage(), empty, UserMessage(""), *HI])
+    wire = contents(*HI, AssistantMessage(), empty, UserMessage(""), *HI)
     assert wire == [{"role": "user", "parts": [{"text": t} for t in ("hi", "look", "hi")]}]
     first = [{"role": "user", "parts": [{"text": "(empty)"}]}]  # the user has to begin
-    assert write_google_messages([UserMessage("")]) == first
-    assert write_google_messages([AssistantMessage("a")])[:1] == first
+    assert contents(UserMessage("")) == first
+    assert contents(AssistantMessage("a"))[:1] == first
     turn = [*HI, CALLED, ToolMessage("a", "time", ""), UserMessage("and?")]
     body = await sent(GOOGLE, turn, TOOLS)
     assert [len(content["parts"]) for content in body["contents"]] == [1, 1, 2]
@@ -148,7 +162,7 @@ def test_unknown_parts_and_fields_survive():
     ]
     reply = load_record(dump_record(read(a_chunk(*deepcopy(parts), finish="STOP"))))
     assert reply.text == "a"
-    wire = write_google_messages([reply])[1]["parts"]
+    wire = contents(reply)[1]["parts"]
     wire[2].pop("thoughtSignature")
     assert wire == parts
 
@@ -160,7 +174,7 @@ def test_a_refusal_without_content_says_why_in_raw():
     reply = read({"candidates": [{"finishReason": "SAFETY"}]})
     assert (reply.text, reply.stop_reason) == ("", "refused")
     assert reply.raw == {"provider": "google", "parts": [], "finishReason": "SAFETY"}
-    assert len(write_google_messages([reply])) == 1
+    assert len(contents(reply)) == 1
 
 
 async def test_a_blocked_prompt_is_a_refusal(streaming):
@@ -169,7 +183,7 @@ async def test_a_blocked_prompt_is_a_refusal(streaming):
         reply = await ask(model(server), streaming)
     assert (reply.text, reply.stop_reason, reply.usage) == ("", "refused", Usage(7))
     assert reply.raw["blockReason"] == "SPII"
-    assert len(write_google_messages([reply])) == 1
+    assert len(contents(reply)) == 1
 
 
 @pytest.mark.parametrize(
@@ -280,4 +294,4 @@ async def test_vertex_is_another_address_and_knows_no_word_for_tools_of_both_kin
         async with llm:
             assert (await ask(llm)).text == "hello"
     both = replace(llm, provider_tools=[{"googleSearch": {}}])
-    assert "toolConfig" not in both.body(HI, TOOLS, "auto", False)
+    assert "toolConfig" not in body_of(both, HI, TOOLS)

@@ -10,7 +10,7 @@ from agentloop.models.google import UNSIGNED
 from agentloop.models.scripted import ScriptedModel
 from tests.doubles.openai_double import Reply
 from tests.doubles.wires import CONVERSATIONS, KEY, TOOLS, WIRES, as_message, hold
-from tests.models.asked import HI, agent_of, ask, serving
+from tests.models.asked import HI, agent_of, ask, body_of, serving
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk.name)
@@ -107,7 +107,7 @@ async def test_what_no_request_can_carry_does_not_come_back(wire, streaming):
         message = await ask(llm, streaming, tools=TOOLS)
         assert (message.text, message.thinking, message.tool_calls) == (text, text, (call,))
         sent = [*HI, message, ToolMessage("c1", "echo", "x")]
-        json.dumps(llm.body(sent, TOOLS, "auto", False), ensure_ascii=False).encode()
+        json.dumps(body_of(llm, sent, TOOLS), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from agentloop.models.responses import strict_schema
 from agentloop.models.wire import drop_none
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES
-from tests.models.asked import CALLED, HI, SCHEMA, TOOLS, ask, conversation, sent, serving
+from tests.models.asked import CALLED, HI, SCHEMA, TOOLS, ask, body_of, conversation, sent, serving
 
 ME = ChatOpenAI("m", base_url="http://x")
 END = {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}
@@ -39,7 +39,7 @@ def delta(fields):
 
 def written(llm, message):
     """Write a message as it goes back."""
-    return llm.body([*HI, message], (), "auto", False)["messages"][1]
+    return body_of(llm, [*HI, message])["messages"][1]
 
 
 # ---- the request
@@ -74,11 +74,11 @@ LOOSE = {"type": "object", "additionalProperties": {"type": "string"}}
 )
 async def test_an_answer_that_follows_a_schema_is_asked_for_natively(schema, expected):
     llm = ChatOpenAI("m", base_url="http://x", prompt_cache_key="p")
-    body = llm.with_output(schema).body(HI, (), "auto", False)
+    body = body_of(llm.with_output(schema), HI)
     assert body["response_format"] == {"type": "json_schema", "json_schema": expected}
     assert body["prompt_cache_key"] == "p"
-    assert "response_format" not in llm.body(HI, (), "auto", False)
-    body = replace(llm, api="responses").with_output(schema).body(HI, (), "auto", False)
+    assert "response_format" not in body_of(llm, HI)
+    body = body_of(replace(llm, api="responses").with_output(schema), HI)
     assert body["text"] == {"format": {"type": "json_schema", **expected}}
     async with RESPONSES.double(["{}"]) as server:
         await ask(RESPONSES.model(server).with_output(schema))
@@ -118,7 +118,7 @@ def test_nested_models_are_closed_at_every_depth_as_openai_s_own_helper_does():
         last: Line
 
     schema = done_tool(Order).parameters
-    body = ME.with_output(schema).body(HI, (), "auto", False)
+    body = body_of(ME.with_output(schema), HI)
     sent = body["response_format"]["json_schema"]
     assert sent["strict"]
     line = sent["schema"]["$defs"]["Line"]

@@ -51,6 +51,7 @@ from tests.models.asked import (
     TOOLS,
     agent_of,
     ask,
+    body_of,
     fake_tool,
     only,
     sent,
@@ -152,7 +153,7 @@ def test_betas_and_the_version_of_anthropic_are_headers():
     llm = ChatAnthropic("m", api_key="k", betas=["x-1", "y-2"], version="2026-10-21", thinking=0)
     assert llm.headers()["anthropic-beta"] == "x-1,y-2"
     assert llm.headers()["anthropic-version"] == "2026-10-21"
-    assert "thinking" not in llm.body(HI, (), "auto", False)
+    assert "thinking" not in body_of(llm, HI)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +225,10 @@ FIRST_TOOL = {
 
 def test_tools_and_the_choice_among_them_are_written_as_each_provider_has_it(wire):
     llm = wire.model("http://x")
-    assert wire.choice not in llm.body(HI, TOOLS, "auto", False)
-    assert not [key for key in llm.body(HI, (), "required", False) if "tool" in key.lower()]
+    assert wire.choice not in body_of(llm, HI, TOOLS)
+    assert not [key for key in body_of(llm, HI, (), "required") if "tool" in key.lower()]
     for choice, written in zip(("required", "none", "time"), CHOICES[wire.name], strict=True):
-        body = llm.body(HI, TOOLS, choice, False)
+        body = body_of(llm, HI, TOOLS, choice)
         assert body[wire.choice] == written
     tools = wire.declared(body)
     assert (tools[0], len(tools)) == (FIRST_TOOL[wire.name], 2)
@@ -258,7 +259,7 @@ def test_a_field_of_a_tool_that_is_set_already_is_refused(wire):
     for name in ("name", "description", wire.schema):
         own = Tool("weather", "The weather.", SCHEMA, extra={wire.extra: {name: "mine"}})
         with pytest.raises(ValueError, match=f"tool 'weather': .*may not have .*{name}"):
-            wire.model("http://x").body(HI, [own], "auto", False)
+            body_of(wire.model("http://x"), HI, [own])
 
 
 async def test_a_tool_that_a_search_finds_has_no_cache_mark():
@@ -307,8 +308,8 @@ def test_a_summary_of_openai_goes_back_to_it_as_it_came():
     said = {"type": "message", "role": "assistant", "content": [part]}
     llm = RESPONSES.model("http://x", extra={"context_management": OPENAI_EDIT})
     reply = llm.read({"status": "completed", "output": [summary, said]})
-    assert llm.body([*HI, reply, *HI], (), "auto", False)["input"][1:3] == [summary, said]
-    other = RESPONSES.model("http://y").body([*HI, reply, *HI], (), "auto", False)
+    assert body_of(llm, [*HI, reply, *HI])["input"][1:3] == [summary, said]
+    other = body_of(RESPONSES.model("http://y"), [*HI, reply, *HI])
     assert other["input"][1] == {"type": "message", "role": "assistant", "content": "so"}
 
 
@@ -447,7 +448,7 @@ async def test_an_image_follows_the_last_result_where_no_result_can_hold_it(wire
 
 def test_what_cannot_be_carried_is_refused(wire):
     with pytest.raises(BadRequest, match="cannot contain"):
-        wire.model("http://x").body([UserMessage([Unknown({"type": "zzz"})])], (), "auto", False)
+        body_of(wire.model("http://x"), [UserMessage([Unknown({"type": "zzz"})])])
 
 
 async def test_what_a_message_says_wins_over_what_its_provider_sent(wire):
@@ -463,7 +464,7 @@ async def test_what_a_message_says_wins_over_what_its_provider_sent(wire):
         (replace(reply, tool_calls=(*reply.tool_calls, changed)), {"old-zone", "new-zone"}, set()),
     ):
         results = [ToolMessage(call.id, call.name, "noon") for call in edited.tool_calls]
-        text = json.dumps(llm.body([*HI, edited, *results, *HI], TOOLS, "auto", False))
+        text = json.dumps(body_of(llm, [*HI, edited, *results, *HI], TOOLS))
         assert {word for word in there | gone if word in text} == there
 
 

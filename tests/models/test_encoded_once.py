@@ -1,0 +1,143 @@
+"""A request encodes only the messages that are new in it, and sends the same bytes as if it encoded
+all of them."""
+
+import gc
+from copy import copy
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentloop import Agent
+from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from agentloop.models import wire as wires
+from agentloop.models.wire import encode_body
+from tests.doubles.wires import ANTHROPIC, OPENAI, RESPONSES, WIRES
+from tests.models.asked import HI, PDF, PNG, TOOLS, body_of
+
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+
+
+def encoded(llm, messages):
+    return encode_body(llm.body(messages, TOOLS, "auto", False))
+
+
+def turn(number, size=1, **fields):
+    """Write a reply with a call, and the call's result."""
+    called = ToolCall(f"c{number}", "time", '{"zone": "x"}')
+    reply = AssistantMessage(f"I look. {number}", (called,), **fields)
+    return [reply, called.answer(f"at noon {number}" * size)]
+
+
+contents = st.sampled_from(["hello", "", " ", "ünï ☃", (PNG,), ("a", PDF), ()])
+blocks = st.lists(st.sampled_from([THINKING, SEARCH, FOUND]), unique_by=id, max_size=3)
+
+
+@st.composite
+def turns(draw):
+    """A turn: a reply with its results, a message of the user, or both."""
+    text, count = draw(st.sampled_from(["", "so"])), draw(st.integers(0, 2))
+    made = tuple(ToolCall(f"{draw(st.uuids())}", "time") for _ in range(count))
+    own = [*draw(blocks), {"type": "text", "text": text}, *[{"type": "tool_use"}] * count]
+    raw = draw(st.sampled_from([None, {"provider": "anthropic", "content": own}]))
+    results = [call.answer(draw(contents)) for call in made]
+    after = [UserMessage(words) for words in draw(st.lists(contents, max_size=1))]
+    return [AssistantMessage(text, made, raw=raw), *results, *after]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(WIRES), st.lists(turns(), max_size=8), st.booleans())
+def test_the_bytes_are_those_of_a_request_that_encodes_every_message(wire, history, has_system):
+    llm = wire.model("http://x")
+    messages = [*[SystemMessage("s")] * has_system, *HI]
+    for added in history:
+        for message in added:
+            messages.append(message)
+            assert encoded(llm, messages) == encoded(llm, [copy(one) for one in messages])
+
+
+def test_a_request_encodes_as_much_late_in_a_conversation_as_early(wire, monkeypatch):
+    sizes = []
+
+    def to_json(value, **options):
+        made = encode(value, **options)
+        sizes[-1] += len(made)
+        return made
+
+    encode = wires.to_json
+    monkeypatch.setattr(wires, "to_json", to_json)
+    llm = wire.model("http://x")
+    messages = [SystemMessage("s"), *HI]
+    for number in range(1000, 1200):
+        messages += turn(number, size=50)
+        sizes.append(0)
+        whole = encoded(llm, messages)
+    assert sizes[-1] == sizes[10] < len(whole) / 10
+
+
+def test_a_result_that_is_hidden_later_is_written_again(wire):
+    llm = wire.model("http://x")
+    messages = [*HI, *[message for number in range(9) for message in turn(number)]]
+    assert b"at noon 2" in encoded(llm, messages)
+    messages[6] = replace(messages[6], content="[removed]")
+    later = encoded(llm, messages)
+    assert b"at noon 2" not in later
+    assert b"[removed]" in later
+
+
+def test_models_that_take_turns_each_send_their_own_reasoning_only():
+    raw = {"provider": "openai", "reasoning_content": "mine"}
+    one, other = OPENAI.model("http://x"), OPENAI.model("http://y")
+    owner = one.read({"choices": [{"message": {"reasoning_content": "mine"}}]}).raw["owner"]
+    messages = [*HI, *turn(1, raw=raw | {"owner": owner}), *turn(2)]
+    for _ in range(2):
+        assert b"mine" in encoded(one, messages)
+        assert b"mine" not in encoded(other, messages)
+        assert "input" in body_of(RESPONSES.model("http://x"), messages)
+
+
+def test_a_fork_shares_what_its_original_has_encoded(wire, monkeypatch):
+    llm = wire.model("http://x")
+    agent = Agent(llm=llm)
+    for number in range(50):
+        for record in [*HI, *turn(number, size=50)]:
+            agent.record(record)
+    whole = encoded(llm, agent.messages)
+    written = []
+    encode = wires.to_json
+    monkeypatch.setattr(
+        wires, "to_json", lambda *value, **options: written.append(0) or encode(*value, **options)
+    )
+    assert encoded(llm, agent.fork().messages) == whole
+    assert len(written) < 50
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_call_of_the_provider_stays_only_if_a_later_reply_has_its_result(answered):
+    def own(number, *blocks):
+        content = [*blocks, {"type": "text", "text": f"I look. {number}"}, {"type": "tool_use"}]
+        return turn(number, raw={"provider": "anthropic", "content": content})
+
+    llm = ANTHROPIC.model("http://x")
+    messages = [*HI, *own(1, SEARCH), *own(2, *[FOUND] * answered)]
+    assert b"server_tool_use" in encoded(llm, messages[:3])
+    for number in range(3, 9):
+        messages += own(number)
+        assert (b"server_tool_use" in encoded(llm, messages)) == answered
+
+
+def test_encoded_messages_are_released_with_their_log(wire):
+    llm = wire.model("http://x")
+    messages = [*HI, *[message for number in range(9) for message in turn(number)]]
+    encoded(llm, messages)
+    kept = messages[8:9]  # one message keeps no later one
+    gc.disable()
+    try:
+        del messages
+        alive = [one for one in gc.get_objects() if isinstance(one, ToolMessage)]
+        assert {one.text for one in alive if "at noon" in one.text} <= {kept[0].text}
+    finally:
+        gc.enable()
