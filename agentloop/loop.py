@@ -11,6 +11,7 @@ classes from left to right, and its result from right to left.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
@@ -238,7 +239,8 @@ class Loop(BaseAgent):
                 on_delta=self.emit if streams else None,
             )
         finally:
-            report_failed_attempt.reset(token)
+            with suppress(ValueError):  # the coroutine is closed elsewhere, in another context
+                report_failed_attempt.reset(token)
         seconds = round(time.perf_counter() - start, 3)
         reply = replace(reply, model=reply.model or llm.model, seconds=seconds)
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)

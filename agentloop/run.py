@@ -100,6 +100,8 @@ class Run:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         agent = self.agent
+        if agent.active_run is not self:  # its event loop was closed, and another run has begun
+            return
         try:
             if isinstance(error, asyncio.CancelledError):
                 agent.record(RunEnd("cancelled"))
@@ -378,8 +380,9 @@ class BaseAgent(Settings):
 
     @property
     def running(self) -> bool:
-        """Return whether a run is in progress."""
-        return self.active_run is not None
+        """Return whether a run is in progress. A run ends with its event loop."""
+        run = self.active_run
+        return run is not None and not run.task.get_loop().is_closed()
 
     def refuse_if_busy(self) -> None:
         """Raise AgentBusy during a run."""

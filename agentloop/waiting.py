@@ -187,7 +187,12 @@ def is_cancelled() -> bool:
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether the error is a cancellation of this task, not raised by its own code."""
+    """Return whether the error is a cancellation of this task, not raised by its own code.
+
+    A GeneratorExit ends the coroutine of a task whose event loop was closed.
+    """
+    if isinstance(error, GeneratorExit):
+        return True
     return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import PositiveInt
 
+from ..events import events_of
 from ..loop import Loop
 from ..messages import (
     AssistantMessage,
@@ -34,7 +35,7 @@ from ..messages import (
 )
 from ..transcript import Fold, Records
 
-sending = RLock()  # held while a message is sent, recorded or delivered
+sending = RLock()  # held while a message is sent or recorded, and while no listener runs
 
 
 @frozen
@@ -102,8 +103,8 @@ class MessageQueue(Loop):
             origin: UserOrigin = "program" if hidden else "sent"
             self.record(Sent(UserMessage(content, origin, token_hex(8))))
             ended = self.conversation.stop_reason or not self.running
-            if ended:  # the run makes no further request that would deliver the message
-                self._deliver()
+        if ended:  # the run makes no further request that would deliver the message
+            self._deliver()
 
     async def context(self) -> list[Message]:
         self._deliver()
@@ -118,14 +119,22 @@ class MessageQueue(Loop):
     def record(self, record: Record) -> None:
         with sending:
             super().record(record)
-            if isinstance(record, RunEnd):
-                self._deliver()
+        if isinstance(record, RunEnd):
+            self._deliver()
 
     def _deliver(self) -> None:
         """Add pending messages to the conversation."""
+        while message := self._record_next():  # a listener may send more
+            for event in events_of(message):
+                self.emit(event)
+
+    def _record_next(self) -> UserMessage | None:
+        """Record the oldest pending message, and return it."""
         with sending:
-            while waiting := self.fold(Unread).messages:  # a listener may send more
-                self.add(waiting[0])
+            for message in self.fold(Unread).messages:
+                self.record(message)
+                return message
+        return None
 
 
 class Unread(Fold):

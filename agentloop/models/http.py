@@ -273,7 +273,12 @@ async def _keep_pool() -> AsyncGenerator[Pool, None]:
 
 async def _pool() -> Pool:
     """Return the connection pools of this event loop."""
-    return await anext(_pools.setdefault(asyncio.get_running_loop(), _keep_pool()))
+    loop = asyncio.get_running_loop()
+    if loop not in _pools:
+        for other in [*_pools]:
+            if other.is_closed():  # without closing its generators
+                _pools.pop(other, None)
+    return await anext(_pools.setdefault(loop, _keep_pool()))
 
 
 # ---- the model
