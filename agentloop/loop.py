@@ -463,7 +463,7 @@ class Loop(BaseAgent):
 
     def _record_result(self, result: ToolMessage, run: Run, start: float) -> None:
         """Record a result, unless its tool ignored a cancellation and outlived the run."""
-        if self.active_run is run:
+        if self.running and self.active_run is run:
             result = replace(result, seconds=round(time.perf_counter() - start, 3))
             self.add(self.conversation.record_of(result))
 

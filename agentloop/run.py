@@ -80,10 +80,7 @@ class Run:
 
     async def __aenter__(self) -> Self:
         agent = self.agent
-        before = agent.active_run
-        if before and before.is_cancelled():  # it is about to end
-            await asyncio.wait([before.task], timeout=2 * agent.cancel_timeout)
-        agent.refuse_if_busy()
+        await agent.wait_for_cancelled_run()
         text = agent.system_text()
         if not isinstance(cast(object, text), str):
             raise TypeError(f"system_prompt: the function must return text, not {text!r:.80}")
@@ -391,6 +388,13 @@ class BaseAgent(Settings):
                 "this agent is running a query: await it (or close its stream) first, "
                 "or give each query a copy of its own with agent.fork()"
             )
+
+    async def wait_for_cancelled_run(self) -> None:
+        """Wait until a cancelled run has ended. Raises AgentBusy during any other run."""
+        run = self.active_run
+        if run and self.running and run.is_cancelled():
+            await asyncio.wait([run.task], timeout=2 * self.cancel_timeout)
+        self.refuse_if_busy()
 
     def interrupt(self, note: str | None = None) -> None:
         """End the current run, with stop_reason "interrupted" in its Result. Thread-safe.

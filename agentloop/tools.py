@@ -149,8 +149,10 @@ class FunctionTool(Tool, Generic[P, R]):
         async with Resolver(overrides, thread) as resolver:
             injected = await resolver.get(self.takes.injected)
             try:
-                result = await thread.run(self.function, **args, **injected)
+                result: Any = await thread.run(self.function, **args, **injected)
                 result = await result if inspect.isawaitable(result) else result
+                if inspect.isgenerator(result):  # which may fail on its way
+                    result = await thread.run(list, result)
                 if not self.ends_run:
                     return result
                 raise TaskComplete(as_text(result), None if isinstance(result, str) else result)

@@ -187,12 +187,7 @@ def is_cancelled() -> bool:
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether the error is a cancellation of this task, not raised by its own code.
-
-    A GeneratorExit ends the coroutine of a task whose event loop was closed.
-    """
-    if isinstance(error, GeneratorExit):
-        return True
+    """Return whether the error is a cancellation of this task, not raised by its own code."""
     return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 

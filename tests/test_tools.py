@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 from typing_extensions import TypedDict
 
+from agentloop import Agent, ScriptedModel
 from agentloop.content import describe_error, to_content
 from agentloop.errors import ToolError
 from agentloop.messages import ImagePart, TextPart, ToolCall, ToolMessage, text_of
+from agentloop.models.scripted import call as model_call
 from agentloop.tools import FunctionTool, Tool, by_name, tool
 from agentloop.waiting import call_function
 
@@ -662,3 +664,25 @@ def test_what_is_wrong_with_a_tool_is_said_of_the_name_that_it_was_given():
 
         @tool("Find", name="find")
         def search(what): ...
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_generator_as_a_result_is_a_list_or_an_error(fails):
+    @tool
+    def rows() -> object:
+        """List rows."""
+
+        def generate():
+            yield 1
+            if fails:
+                raise OSError("half-way")
+            yield 2
+
+        return generate()
+
+    agent = Agent(llm=ScriptedModel(model_call("rows"), "done"), tools=[rows])
+    await agent.run("go")
+    result = agent.messages[2]
+    assert (result.text, result.is_error) == (
+        ("OSError: half-way", True) if fails else ("[1,2]", False)
+    )

@@ -24,7 +24,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from ..common.hidden_text import HidesText
 from ..common.model_info import cache_rules, output_limit
 from ..common.tokens import context_window, message_tokens, tool_tokens
-from ..content import clip
+from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
 from ..events import CompactionEvent, OverBudgetEvent
 from ..loop import ChatModel, Request
@@ -238,7 +238,7 @@ class Compaction(HidesText):
         try:
             reply = await super().call_model(side)
         except Exception as error:  # also a Stop: the request itself will raise it again
-            reply = AssistantMessage(stop_reason=str(error))
+            reply = AssistantMessage(stop_reason=describe_error(error))
         shorter = message_tokens(reply) < cuts.tokens_freed(cut)
         if reply.text.strip() and is_complete(reply) and shorter:
             summary = Summary(reply.text, cut, reply.usage, reply.model)

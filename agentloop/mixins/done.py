@@ -65,7 +65,7 @@ class DoneTool(Loop):
 
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
         """Run a prompt with this `output_type`. The value is None if the run has no answer."""
-        self.refuse_if_busy()
+        await self.wait_for_cancelled_run()
         self._run_type = output_type
         try:
             return await self.run(prompt)

@@ -6,7 +6,15 @@ from math import nan
 
 import pytest
 
-from agentloop import Compaction, CompactionConfig, MessageQueue, ScriptedModel, tool, validate
+from agentloop import (
+    Agent,
+    Compaction,
+    CompactionConfig,
+    MessageQueue,
+    ScriptedModel,
+    tool,
+    validate,
+)
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.errors import ContextWindowExceeded
@@ -390,3 +398,19 @@ class TestCompaction(test_loop.TestLoop):
             assert summaries(agent)
         assert caplog.text.count("is not known") == 1
         assert "CompactionConfig(context_window=" in caplog.text
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+async def test_a_summary_error_without_a_text_ends_no_run():
+    def reply(messages, tools):
+        if "Write a summary" in messages[-1].text:
+            raise Unprintable
+        return "word " * 80
+
+    agent = Agent(llm=ScriptedModel(reply), compaction=CompactionConfig(context_window=200))
+    for prompt in "abcd":
+        assert (await agent.run(prompt)).stop_reason == "completed"

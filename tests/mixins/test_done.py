@@ -1,5 +1,6 @@
 """DoneTool: only a done tool ends the run."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -214,3 +215,23 @@ class TestDoneTool(test_loop.TestLoop):
         )
         result = await DoneTool(llm=llm, tools=[add], max_iterations=2).run("x")
         assert result == Result("so far", stop_reason="max_iterations")
+
+
+class City(BaseModel):
+    name: str
+
+
+async def test_run_as_right_after_a_cancelled_run_waits_for_its_end():
+    class Slow:
+        model = "slow"
+
+        async def ainvoke(self, *_, **__):
+            await asyncio.Event().wait()
+
+    agent = Agent(llm=Slow())
+    task = asyncio.create_task(agent.run("x"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    agent.llm = ScriptedModel(call("done", name="Bern"))
+    assert (await agent.run_as(City, "y")).value == City(name="Bern")
