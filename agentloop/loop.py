@@ -37,6 +37,7 @@ from .messages import (
     ToolChoice,
     ToolMessage,
     ToolStart,
+    UserAnswer,
     frozen,
 )
 from .run import ANSWERED, BaseAgent, Prompt, Run
@@ -193,14 +194,18 @@ class Loop(BaseAgent):
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
     def answer(self, call_id: str, content: object) -> None:
-        """Record the result of a pending call, for example of an `external` tool.
+        """Record the result of a pending call of an `external` tool, or the answer to its question.
 
-        Call `run()` to continue. `content` may be any value that a tool may return.
+        Call `run()` to continue. `content` may be any value that a tool may return. A call with a
+        UserQuestion is executed again with the answer.
         Raises ValueError if the call does not await a result, and AgentBusy during a run.
         """
         waiting = self.waiting_call(call_id)
         if waiting.state == "awaiting_approval":
             raise ValueError(f"call {call_id!r} requires approval: use agent.decide()")
+        if waiting.question:
+            self.record(UserAnswer(call_id, to_json(content).decode()))
+            return
         result = to_content(content, self.max_result_chars)
         is_json = not isinstance(content, str)
         self.add(self.conversation.record_of(waiting.call.answer(result, is_json=is_json)))

@@ -415,6 +415,36 @@ class ToolStart(Mark):
 
 
 @frozen
+class UserQuestion(Mark):
+    """The tool of a started call asks the user, and `agent.answer` records the UserAnswer.
+
+    The run ends as "needs_answer". After the answer, `run()` executes the call again.
+
+    arguments: the question as a JSON object, which `agent.pending` presents in place of the
+        arguments of the call.
+    state: data of the tool for its next execution.
+    """
+
+    call_id: str
+    arguments: str
+    state: str = ""
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
+
+
+@frozen
+class UserAnswer(Mark):
+    """The answer to the newest UserQuestion of a call, as JSON text."""
+
+    call_id: str
+    content: str
+
+    def after_change(self, change: HistoryChange) -> Mark | None:
+        return None if self.call_id in change.deleted_calls else self
+
+
+@frozen
 class InnerCall(Mark):
     """A tool calls another tool of its agent, during the call `parent_id`: see `Loop.call`."""
 
@@ -572,9 +602,9 @@ class Result(Generic[Value]):
     text: the answer.
     value: the value of a done tool, or of an `output_type`.
     stop_reason: "completed" (a plain answer), "done" (a done tool), "max_iterations",
-        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external`),
-        "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length": the answer was
-        truncated), or "unknown:WORD" with an unknown stop reason of the provider.
+        "interrupted", "needs_approval" (see `Approval`), "needs_answer" (see `Tool.external` and
+        `UserQuestion`), "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length":
+        the answer was truncated), or "unknown:WORD" with an unknown stop reason of the provider.
     usage: the tokens of this run.
     pending: the calls that await approval or an external result; without any, the calls without a
         result, of which `run()` executes those that have not started.

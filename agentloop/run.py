@@ -249,7 +249,7 @@ class BaseAgent(Settings):
 
     @property
     def pending(self) -> tuple[ToolCall, ...]:
-        """Return the calls that await approval or, after "needs_answer", an external result.
+        """Return the calls that await approval or, after "needs_answer", a result or an answer.
 
         They survive a restart. A prompt closes them without running them.
         """
@@ -257,7 +257,7 @@ class BaseAgent(Settings):
         if self.conversation.stop_reason == "needs_answer":
             states.append("pending")
         calls = self.conversation.states.values()
-        return tuple(call.asked for call in calls if call.state in states)
+        return tuple(call.presented for call in calls if call.state in states and not call.answer)
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that awaits approval, an external result, or `run()`.

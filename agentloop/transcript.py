@@ -32,7 +32,9 @@ from .messages import (
     ToolMessage,
     ToolStart,
     Usage,
+    UserAnswer,
     UserMessage,
+    UserQuestion,
     Withheld,
 )
 
@@ -153,7 +155,7 @@ class Conversation(Fold):
             self.states[call.id] = inner
             if state := self.states.get(record.parent_id):
                 state.inner += (inner,)
-        elif isinstance(record, Ask | Decision | ToolStart):
+        elif isinstance(record, Ask | Decision | ToolStart | UserQuestion | UserAnswer):
             if state := self.states.get(record.call_id):
                 state.note(record)
         elif isinstance(record, RunStart):
@@ -302,6 +304,7 @@ class CallState:
     result: None while the call is open. `result.seconds` is the duration, if known.
     parent_id, inner: for `Loop.call`: the id of the call whose tool made this call, and the calls
         that this call made. Those without a result are closed together with this call.
+    question, answer: the newest question of the call's tool to the user, and the user's answer.
     decision: `decision.by` identifies the reviewer. A call denied without a decision was denied by
         a rule.
     """
@@ -314,6 +317,8 @@ class CallState:
     result: ToolMessage | None = None
     parent_id: str = ""
     inner: tuple[CallState, ...] = ()
+    question: UserQuestion | None = None
+    answer: UserAnswer | None = None
 
     @property
     def asked(self) -> ToolCall:
@@ -321,6 +326,13 @@ class CallState:
         if self.ask and self.ask.arguments:
             return replace(self.call, name=self.ask.name, arguments=self.ask.arguments)
         return self.call
+
+    @property
+    def presented(self) -> ToolCall:
+        """Return the call as `agent.pending` presents it, with the question of its tool, if any."""
+        if self.question:
+            return replace(self.call, arguments=self.question.arguments)
+        return self.asked
 
     @property
     def waits(self) -> bool:
@@ -335,11 +347,16 @@ class CallState:
             waiting += [inner] if inner.waits else inner.waiting_inside
         return waiting
 
-    def note(self, mark: Ask | Decision | ToolStart) -> None:
+    def note(self, mark: Ask | Decision | ToolStart | UserQuestion | UserAnswer) -> None:
         """Update the state from a log entry about this call."""
         if isinstance(mark, ToolStart):
             self.start = mark
             self.state = "running"
+        elif isinstance(mark, UserQuestion):
+            self.question, self.answer = mark, None
+            self.state = "pending"
+        elif isinstance(mark, UserAnswer):
+            self.answer = mark
         elif isinstance(mark, Ask):
             self.ask = mark
             self.state = "awaiting_approval"

@@ -103,6 +103,7 @@ session_as_test: There is bread | 2 calls returned the same | read returned anot
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
 mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and
+mcp_questions: needs_answer: When, and | ['date', 'guests'] | booked. | "A table for 4, tomorrow
 mcp_tools: ['shop__stock'] | There are 12. | 12
 traces: chat scripted | execute_tool add | invoke_agent adder
 stall_monitor: silent since ToolCallEvent | It is built.

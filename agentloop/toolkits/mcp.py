@@ -49,13 +49,14 @@ from urllib.parse import unquote
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json, to_json
 
-from ..arguments import type_of
+from ..arguments import read_object, type_of
 from ..common.processes import kill_group
 from ..content import describe_error
+from ..depends import Overrides, current_agent, current_call
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import IMAGE_TYPES, JSON, ImagePart, TextPart, text_of
-from ..tools import Tool
+from ..messages import IMAGE_TYPES, JSON, ImagePart, Stop, TextPart, UserQuestion, text_of
+from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
 
@@ -63,6 +64,8 @@ MAX_MESSAGE = 10_000_000  # maximum bytes of a message over stdio
 MAX_BLOCKS = 1_000  # maximum content blocks of a result
 MAX_TOOLS = 1_000  # maximum per server
 MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
+NEWEST = "2026-07-28"  # the first version whose results may be questions
+POLL_SECONDS = 0.25  # before a call is sent again because the server requires it
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 # maximum characters of a result, or of an image in base64: providers reject more
 MAX_RESULT = 5_000_000
@@ -111,6 +114,9 @@ class MCPConfig(StrictConfig):
     timeout: maximum seconds per call, at most 3,600. Configurations of Claude Code and Gemini CLI
         state milliseconds: write 60 instead of 60000.
     start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
+    elicitation: let the server ask the user. A question ends the run with "needs_answer". Answer
+        with a dict (the fields of the form), True (the user opened the URL) or None (declined).
+        Only MCP 2026-07-28 has such questions, so the client tries this version first.
     trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
         execute the tool without approval.
 
@@ -134,6 +140,7 @@ class MCPConfig(StrictConfig):
     timeout: float = Field(60, gt=0, le=3600)
     start_timeout: float = Field(60, gt=0)
     trust_hints: bool = False
+    elicitation: bool = False
 
 
 class _File(StrictConfig):
@@ -185,6 +192,9 @@ class MCPServer:
 
         Requesting the supported versions first would terminate some older servers.
         """
+        if self.config.elicitation:
+            await self._connect_in("auto")
+            return
         try:
             await self._connect_in("legacy")
         except Exception as error:
@@ -236,10 +246,16 @@ class MCPServer:
             if isinstance(message, mcp.types.ToolListChangedNotification):
                 changed.set()
 
-        client = mcp.Client(messages.of(transport), mode=mode, message_handler=on_message)
+        client = mcp.Client(
+            messages.of(transport),
+            mode=mode,
+            message_handler=on_message,
+            elicitation_callback=refuse_question if self.config.elicitation else None,
+        )
         async with client as self.client:
+            is_newest = client.protocol_version >= NEWEST
             subscription: Any = nullcontext()  # older servers announce changes without a request
-            if mode == "auto" and getattr(client.server_capabilities.tools, "list_changed", False):
+            if is_newest and getattr(client.server_capabilities.tools, "list_changed", False):
                 subscription = client.listen(tools_list_changed=True)
             async with subscription:
                 while True:
@@ -304,22 +320,152 @@ class MCPTool(Tool):
         self.server = server
         self.own_name = definition.name
 
-    async def execute(self, args: JSON, overrides: object = None) -> object:
+    async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         server = self.server
         if server.error:
             raise server.error
-        try:
-            result = await server.client.call_tool(self.own_name, args)
-        except Exception as error:
-            failed = server.error or server.explain(error)
-            reason = f"{failed.reason}; the call may have had effects"
-            raise MCPError(server.name, reason, failed.stderr) from None
+        result = await self._request(args, *earlier_answers(overrides))
+        while not hasattr(result, "content"):  # questions, or the request to send the call again
+            questions = Questions.read(result, server.name)
+            if questions.open and not server.config.elicitation:
+                raise ToolError("The server asks the user: set `elicitation` in its configuration.")
+            ask_user(questions, overrides)
+            await asyncio.sleep(POLL_SECONDS)
+            result = await self._request(args, state=result.request_state)
         parts = [as_part(block) for block in result.content]
         if result.is_error:
             raise ToolError(
                 mask(text_of(parts), server.secrets) or "The server gave no reason for the failure."
             )
         return parts or result.structured_content
+
+    async def _request(
+        self, args: JSON, answers: JSON | None = None, state: str | None = None
+    ) -> Any:
+        """Send the call and return the server's result. Raises MCPError."""
+        server = self.server
+        try:
+            return await server.client.session.call_tool(
+                self.own_name,
+                args,
+                input_responses=cast(Any, answers),
+                request_state=state,
+                allow_input_required=True,
+            )
+        except Exception as error:
+            failed = server.error or server.explain(error)
+            reason = f"{failed.reason}; the call may have had effects"
+            raise MCPError(server.name, reason, failed.stderr) from None
+
+
+# ---- elicitation: questions of a server to the user, which are results of `tools/call`
+
+
+async def refuse_question(context: object, params: object) -> Any:
+    """Refuse a question over an older version, in which the server would wait for the answer."""
+    from mcp.types import INVALID_REQUEST, ErrorData
+
+    return ErrorData(code=INVALID_REQUEST, message=f"elicitation requires MCP {NEWEST}")
+
+
+@dataclass
+class Questions:
+    """The questions in a result of a server, and the answers of the user.
+
+    open: the questions without an answer, by the server's keys. answers: in MCP's format, by key.
+    state: returned to the server together with the answers.
+    """
+
+    open: dict[str, JSON]
+    answers: JSON
+    state: str | None
+
+    @classmethod
+    def read(cls, result: Any, server: str) -> Questions:
+        """Return the questions in a result. Raises ToolError if the user cannot answer them."""
+        questions = cls({}, {}, result.request_state)
+        requests: dict[str, Any] = result.input_requests or {}
+        for key, request in requests.items():
+            questions.open[key] = read_question(server, request)
+        if len(to_json(questions)) > MAX_DEFINITION:
+            raise ToolError(f"The server's questions have more than {MAX_DEFINITION:,} bytes.")
+        return questions
+
+    def take(self, answer: object) -> None:
+        """Add the answer to the first open question. An invalid answer leaves the question open."""
+        key, question = next(iter(self.open.items()))
+        try:
+            self.answers[key] = write_answer(question, answer)
+            del self.open[key]
+        except ToolError as error:
+            question["problem"] = str(error)
+
+
+def read_question(server: str, request: Any) -> JSON:
+    """Return the question of a server: a text with a form or a URL. Raises ToolError for others."""
+    params = request.params
+    question = {"server": server, "question": getattr(params, "message", "")}
+    form, url = getattr(params, "requested_schema", None), getattr(params, "url", "")
+    if isinstance(form, dict):
+        with suppress(Exception):  # the schema may contain anything
+            form_adapter(form)
+            return question | {"form": {"properties": {}, **form}}
+    if re.match("https?://", url):
+        return question | {"url": url}
+    raise ToolError(f"The server requires {request.method!r}, which cannot be answered here.")
+
+
+def form_adapter(form: Any) -> TypeAdapter[JSON]:
+    """Return the type of the answers to a form."""
+    return TypeAdapter(type_of({"type": "object", **form}))
+
+
+def write_answer(question: JSON, answer: object) -> JSON:
+    """Return the user's answer in MCP's format. Raises ToolError if it does not fit the form.
+
+    A text is a JSON object, the value of the first field, or "decline".
+    """
+    if answer in (None, False, "decline"):
+        return {"action": "decline"}
+    if "url" in question:
+        return {"action": "accept"}
+    fields = question["form"].get("properties", {})
+    if isinstance(answer, str) and not answer.lstrip().startswith("{"):
+        answer = dict.fromkeys([*fields][:1], answer)
+    text = answer if isinstance(answer, str) else to_json(answer).decode()
+    content = read_object(text, form_adapter(question["form"]))
+    return {"action": "accept", "content": content}
+
+
+def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
+    """Return the answers to the questions of an earlier execution of the call, and their state.
+
+    Raises Stop while a question is open.
+    """
+    if current_agent not in overrides:
+        return None, None
+    agent, call = overrides[current_agent](), overrides[current_call]()
+    state = agent.conversation.state_of(call)
+    if state.question is None:
+        return None, None
+    questions = Questions(**from_json(state.question.state))
+    if state.answer:
+        questions.take(from_json(state.answer.content))
+    ask_user(questions, overrides)
+    return questions.answers, questions.state
+
+
+def ask_user(questions: Questions, overrides: Overrides) -> None:
+    """Record the first open question and raise Stop. Return if there is no open question."""
+    if not questions.open:
+        return
+    if current_agent not in overrides:
+        raise ToolError("The server asks the user: the tool has to run in an agent.")
+    agent, call = overrides[current_agent](), overrides[current_call]()
+    question = next(iter(questions.open.values()))
+    asked = UserQuestion(call.id, to_json(question).decode(), to_json(questions).decode())
+    agent.record(asked)
+    raise Stop("needs_answer")
 
 
 # ---- connections: messages are bounded before the package converts their content to objects

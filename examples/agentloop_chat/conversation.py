@@ -177,10 +177,10 @@ class Chat:
 
         typed: the part of the prompt that the user typed, whose @paths attach files.
 
-        If the model has called `ask_user`, the prompt is the answer. Return None if the model
+        If the model or an MCP server has asked a question, the prompt is the answer. Return None if the model
         failed. Raises OSError if the session cannot be saved.
         """
-        questions = [call for call in self.agent.pending if call.name == "ask_user"]
+        questions = [call for call in self.agent.pending if self.is_question(call)]
         if prompt and questions:
             self.agent.answer(questions[0].id, answer_text(questions[0].parsed or {}, prompt))
             prompt = None
@@ -195,9 +195,16 @@ class Chat:
             self.error = f"{self.agent.llm.model} failed: {plain(error)}"
             self.terminal.say(self.error, RED)
             return None
+        for call in filter(self.is_question, result.pending):
+            if call.name != "ask_user":  # a question of an MCP server
+                self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
         if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
         return result
+
+    def is_question(self, call: ToolCall) -> bool:
+        """Return whether a pending call is a question of the model or of an MCP server."""
+        return call.name == "ask_user" or bool(self.agent.conversation.state_of(call).question)
 
     async def run_command(self, command: str) -> None:
         """Run a command of the user, and add its output to the conversation."""

@@ -1,13 +1,28 @@
 """A conversation of the command, without its terminal."""
 
 import io
+import json
+from typing import Annotated
 
 import pytest
 from agentloop_chat.conversation import Chat
 
-from agentloop import AssistantMessage, ScriptedModel, Usage, call
+from agentloop import (
+    AssistantMessage,
+    Depends,
+    Loop,
+    ScriptedModel,
+    Stop,
+    ToolCall,
+    Usage,
+    call,
+    current_agent,
+    current_call,
+    tool,
+)
 from agentloop.cli.terminal import Terminal
 from agentloop.common.prices import Price
+from agentloop.messages import UserQuestion
 
 
 def billed(text, *calls, tokens):
@@ -52,3 +67,27 @@ def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed
         assert (chat.agent.usage.input_tokens, chat.agent.cost) == (1123, 1123)
     with start(**settings) as chat:
         assert chat.agent.usage.input_tokens == 1123
+
+
+def test_the_form_of_a_server_is_shown_and_the_next_prompt_is_its_answer(start):
+    form = {"properties": {"date": {"type": "string"}}}
+    asked = {"server": "inn", "question": "When?", "form": form}
+
+    @tool("Book")
+    async def book(
+        agent: Annotated[Loop, Depends(current_agent)],
+        this: Annotated[ToolCall, Depends(current_call)],
+    ) -> str:
+        answer = agent.conversation.state_of(this).answer
+        if answer is None:
+            agent.record(UserQuestion(this.id, json.dumps(asked)))
+            raise Stop("needs_answer")
+        return f"booked: {answer.content}"
+
+    with start(call("book"), "It is booked.") as chat:
+        chat.agent.tools = [book]
+        chat.runner.run(chat.reply("Book a table."))
+        assert "When?" in chat.shown_text()
+        assert "Stopped" not in chat.shown_text()
+        assert chat.runner.run(chat.reply("tomorrow")).text == "It is booked."
+        assert chat.agent.messages[2].text == 'booked: "tomorrow"'

@@ -1,9 +1,9 @@
 """A hostile MCP server on stdin and stdout: `python mcp_server.py MODE PIDFILE`.
 
 Speaks the protocol by hand, so that it can break it. PIDFILE gets its process ids, a line each.
-In the mode "newest" it speaks only version 2026-07-28, and in "oldest" it ends if it is asked for
-that version. In the mode "tools" it declares 20,000 tools, in "descriptions" 20 MB of text, and in
-"schemas" tools that cannot be used.
+In the mode "newest" it speaks only version 2026-07-28, and asks the user, and in "oldest" it ends
+if it is asked for that version. In the mode "tools" it declares 20,000 tools, in "descriptions" 20
+MB of text, and in "schemas" tools that cannot be used.
 """
 
 import base64
@@ -114,6 +114,59 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
 
+def form(message, **properties):
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+def link(url):
+    params = {"mode": "url", "message": "Please log in.", "url": url}
+    return {"method": "elicitation/create", "params": params}
+
+
+DATE = {"type": "string", "description": "for example tomorrow"}
+QUESTIONS = {  # the rounds of questions of a call
+    "form": [{"when": form("Which date?", date=DATE, guests={"type": "integer"})}],
+    "one": [{"when": form("Which date?", date=DATE)}],
+    "url": [{"login": link("https://bank.example/login?id=7")}],
+    "two": [{"a": form("First?", a=DATE), "b": form("Second?", b=DATE)}],
+    "rounds": [{"a": form("First?", a=DATE)}, {"b": form("Second?", b=DATE)}],
+    "again": [{}],
+    "endless": [{}] * 10_000,
+    "script": [{"login": link("javascript:alert(1)")}],
+    "sampling": [
+        {"x": {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}}}
+    ],
+    "bad": [{"x": form("Bad?", date={"enum": 5})}],
+    "large": [{"x": form("x" * 300_000, date=DATE)}],
+    "kill": [{"when": form("Which date?", date=DATE)}],
+}
+requests = 0  # calls of tools
+
+
+def ask_or_answer(params):
+    """Return the next round of questions, or the answers to all of them; or end without a reply."""
+    global requests
+    requests += 1
+    kind = params["arguments"].get("kind", "")
+    rounds = QUESTIONS.get(kind)
+    if rounds is None:
+        return answer("tools/call", params)
+    number, answers = json.loads(params.get("requestState") or "[0, {}]")
+    if number:
+        assert (params.get("inputResponses") or {}).keys() == rounds[number - 1].keys()
+        answers |= params.get("inputResponses") or {}
+        if kind == "kill":
+            os._exit(3)
+    if number < len(rounds):
+        asked = {"inputRequests": rounds[number]} if rounds[number] else {}
+        state = json.dumps([number + 1, answers])
+        return {"resultType": "input_required", "requestState": state, **asked}
+    text = json.dumps({"requests": requests, "answers": answers})
+    return {"content": [{"type": "text", "text": text}]}
+
+
 def answer_newest(request):
     """Answer as version 2026-07-28 asks: no handshake, and each request says its version."""
     method, params = request["method"], request.get("params", {})
@@ -133,7 +186,8 @@ def answer_newest(request):
         send({"method": "notifications/subscriptions/acknowledged", "params": about})
     else:
         assert params["_meta"]["io.modelcontextprotocol/protocolVersion"] == VERSION
-        send({"id": request["id"], "result": answer(method, params) | COMPLETE})
+        result = ask_or_answer(params) if method == "tools/call" else answer(method, params)
+        send({"id": request["id"], "result": COMPLETE | result})
 
 
 if mode == "exit":

@@ -17,11 +17,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentloop import Agent, ImagePart, ScriptedModel, ToolError
-from agentloop.messages import text_of
+from agentloop import Agent, ImagePart, ScriptedModel, Session, ToolError, assert_prefix_stable
+from agentloop.messages import ToolStart, text_of
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.environment import mask
 from agentloop.toolkits.mcp import MCPConfig, MCPError, MCPServer, MCPTools, mcp_servers, mcp_tools
+from agentloop.transcript import OUTCOME_UNKNOWN
 
 pytest.importorskip("mcp")
 HOSTILE = str(Path(__file__).parent.parent / "doubles" / "mcp_server.py")
@@ -322,6 +324,183 @@ async def test_a_server_that_speaks_only_the_newest_version_works_and_tells_of_c
 async def test_a_server_that_ends_when_it_is_asked_for_the_newest_version_is_not_asked(hostile):
     async with hostile("oldest") as server:
         assert (await result_of(server, "texts")).text == "one\ntwo"
+
+
+# ---- elicitation
+
+
+class Kept(Session, Agent):
+    session_fsync = False
+
+
+class Asking(Approval, Agent):
+    approval_rules = (Rule("allow"),)
+
+
+def asked(server, kind, cls=Agent, *replies, **settings):
+    """An agent whose model makes a call in which the server asks the user."""
+    llm = ScriptedModel(call("fake__echo", kind=kind), "seen", *replies)
+    return cls(llm=llm, tools=server.tools, **settings)
+
+
+@pytest.mark.parametrize("cls", [Agent, Asking])
+async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cls):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "form", cls)
+        result = await agent.run("go")
+        assert result.stop_reason == "needs_answer"
+        [question] = result.pending
+        assert question.name == "fake__echo"
+        assert question.parsed["server"] == "fake"
+        assert question.parsed["question"] == "Which date?"
+        assert {*question.parsed["form"]["properties"]} == {"date", "guests"}
+        assert (await agent.run()).pending == result.pending, "nobody has answered"
+        agent.answer(question.id, {"date": "tomorrow", "guests": 4})
+        assert agent.pending == ()
+        assert (await agent.run()).text == "seen"
+        answers = json.loads(agent.messages[2].text)
+        content = {"date": "tomorrow", "guests": 4}
+        assert answers == {
+            "requests": 2,
+            "answers": {"when": {"action": "accept", "content": content}},
+        }
+        assert_prefix_stable(agent.llm.requests)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "expected"),
+    [
+        ("one", "tomorrow", {"when": {"action": "accept", "content": {"date": "tomorrow"}}}),
+        ("one", '{"date": "now"}', {"when": {"action": "accept", "content": {"date": "now"}}}),
+        ("one", None, {"when": {"action": "decline"}}),
+        ("one", "decline", {"when": {"action": "decline"}}),
+        ("url", True, {"login": {"action": "accept"}}),
+        ("url", "done", {"login": {"action": "accept"}}),
+        ("url", False, {"login": {"action": "decline"}}),
+    ],
+)
+async def test_an_answer_is_a_dict_a_text_or_a_refusal(hostile, kind, answer, expected):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, kind)
+        [question] = (await agent.run("go")).pending
+        if kind == "url":
+            assert question.parsed["url"] == "https://bank.example/login?id=7"
+        agent.answer(question.id, answer)
+        assert (await agent.run()).text == "seen"
+        assert json.loads(agent.messages[2].text)["answers"] == expected
+
+
+@pytest.mark.parametrize("kind", ["two", "rounds"])
+async def test_several_questions_are_asked_one_after_another(hostile, kind):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, kind)
+        result = await agent.run("go")
+        for text in ("First?", "Second?"):
+            [question] = result.pending
+            assert question.parsed["question"] == text
+            agent.answer(question.id, text)
+            result = await agent.run()
+        assert result.text == "seen"
+        answers = json.loads(agent.messages[2].text)
+        assert answers["requests"] == {"two": 2, "rounds": 3}[kind]
+        assert [each["content"] for each in answers["answers"].values()] == [
+            {"a": "First?"},
+            {"b": "Second?"},
+        ]
+
+
+async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(hostile):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "form")
+        [question] = (await agent.run("go")).pending
+        agent.answer(question.id, {"date": "tomorrow", "guests": "many"})
+        [question] = (await agent.run()).pending
+        assert "guests" in question.parsed["problem"]
+        agent.answer(question.id, {"date": "tomorrow", "guests": 4})
+        assert (await agent.run()).text == "seen"
+        assert json.loads(agent.messages[2].text)["requests"] == 2, "the first answer was not sent"
+
+
+async def test_the_answer_may_come_in_another_process(hostile, tmp_path):
+    settings = {"session": "s", "session_dir": tmp_path}
+    async with hostile("newest", elicitation=True) as server:
+        with asked(server, "one", Kept, **settings) as agent:
+            assert (await agent.run("go")).stop_reason == "needs_answer"
+    async with hostile("newest", elicitation=True) as server:
+        with Kept(llm=ScriptedModel("seen"), tools=server.tools, **settings) as agent:
+            [question] = agent.pending
+            agent.answer(question.id, "tomorrow")
+            assert (await agent.run()).text == "seen"
+            assert json.loads(agent.messages[2].text)["requests"] == 1, "in this process"
+
+
+async def test_a_question_that_a_prompt_closes_leaves_an_unknown_outcome(hostile):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "form")
+        [question] = (await agent.run("go")).pending
+        assert (await agent.run("never mind")).text == "seen"
+        assert agent.messages[2].text == OUTCOME_UNKNOWN
+        assert agent.pending == ()
+        with pytest.raises(ValueError, match="not pending"):
+            agent.answer(question.id, "late")
+
+
+async def test_a_call_that_dies_with_its_answer_is_not_sent_again(hostile):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "kill", Agent, "again")
+        [question] = (await agent.run("go")).pending
+        agent.answer(question.id, "tomorrow")
+        assert (await agent.run()).text == "seen"
+        assert "may have had effects" in agent.messages[2].text
+        with pytest.raises(ValueError, match="nothing to continue"):
+            await agent.run()
+
+
+async def test_a_killed_process_does_not_send_an_answer_twice(hostile):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "one")
+        [question] = (await agent.run("go")).pending
+        agent.answer(question.id, "tomorrow")
+        agent.record(ToolStart(question.id))  # and here the process dies
+        assert (await agent.run()).text == "seen"
+        assert agent.messages[2].text == OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("script", "cannot be answered"),
+        ("sampling", "cannot be answered"),
+        ("bad", "cannot be answered"),
+        ("large", "200,000"),
+    ],
+)
+async def test_other_questions_are_errors(hostile, kind, text):
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, kind)
+        assert (await agent.run("go")).text == "seen"
+        assert agent.messages[2].is_error
+        assert text in agent.messages[2].text
+
+
+async def test_a_server_may_ask_to_be_asked_again_until_the_timeout(hostile):
+    async with hostile("newest", elicitation=True) as server:
+        assert json.loads((await result_of(server, "again")).text)["requests"] == 2
+    async with hostile("newest", elicitation=True, timeout=1) as server:
+        assert "not finished within 1 seconds" in (await result_of(server, "endless")).text
+
+
+async def test_a_server_with_older_versions_only_works_and_asks_nothing(hostile):
+    async with hostile("good", elicitation=True) as server:
+        assert (await result_of(server, "texts")).text == "one\ntwo"
+
+
+async def test_without_the_setting_a_question_is_an_error(hostile):
+    async with hostile("newest") as server:
+        agent = asked(server, "form")
+        assert (await agent.run("go")).text == "seen"
+        assert agent.messages[2].is_error
+        assert "elicitation" in agent.messages[2].text
 
 
 async def test_what_a_server_says_of_its_tools_counts_if_its_config_trusts_it(hostile):
