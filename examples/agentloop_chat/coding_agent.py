@@ -28,7 +28,7 @@ from agentloop.toolkits.subagent import as_tool
 
 from .memory import Remembering
 
-CUT_OFF = "An error interrupted your answer here. Continue at this point."
+INTERRUPTED = "An error interrupted your answer here. Continue at this point."
 
 
 READER = (
@@ -40,16 +40,16 @@ READER = (
 class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent):
     """An agent whose actions require approval. Text before an interruption is preserved.
 
-    workspace: the workspace of the file tools. Impossible changes are rejected without approval.
+    workspace: the workspace of the file tools. Impossible changes are rejected without an approval
+        request.
     """
 
     workspace: Workspace | None = None
 
     async def judge(self, judgment: Judgment) -> Judgment:
         call = judgment.call
-        is_first = (
-            self.conversation.open_calls[0].call.id == call.id
-        )  # later calls may depend on it
+        # subsequent calls may depend on the effects of the first
+        is_first = self.conversation.open_calls[0].call.id == call.id
         if self.workspace and is_first:
             trouble = await rehearse(self.workspace, call)
             if trouble:
@@ -57,19 +57,19 @@ class CodingAgent(Skills, Approval, Session, Cost, Remembering, MCPTools, Agent)
         return await super().judge(judgment)
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        self._said = ""
+        self._partial = ""
         try:
             return await super().call_model(request)
         except (asyncio.CancelledError, ModelError) as error:
-            if self._said.strip():
-                self.add(AssistantMessage(self._said, stop_reason="interrupted"))
+            if self._partial.strip():
+                self.add(AssistantMessage(self._partial, stop_reason="interrupted"))
                 if isinstance(error, ModelError):
-                    self.add_note(CUT_OFF)
+                    self.add_note(INTERRUPTED)
             raise
 
     def emit(self, event: events.Event) -> None:
         if isinstance(event, events.TextDeltaEvent):
-            self._said += event.content
+            self._partial += event.content
         super().emit(event)
 
 
@@ -83,7 +83,7 @@ def reader(llm: ChatModel, root: Path) -> Tool:
 
 
 async def rehearse(workspace: Workspace, call: ToolCall) -> str:
-    """Return the error of a write or an edit, or "" if it would succeed. Changes no file."""
+    """Return the error that a write or an edit would cause, or "". Files remain unchanged."""
     twin = Workspace(workspace.root, dry_run=True)
     twin.seen = dict(workspace.seen)
     for tool in (twin.write, twin.edit, twin.multi_edit):

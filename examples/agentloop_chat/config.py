@@ -61,7 +61,7 @@ Beside = Annotated[str, AfterValidator(lambda name: str(config_folder() / name))
 
 
 class Config(BaseModel):
-    """The settings of the config file. File names are relative to its folder."""
+    """The settings of the configuration file. Paths are relative to its directory."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +78,7 @@ class Config(BaseModel):
 
 
 def configured(options: argparse.Namespace) -> Config:
-    """Read the config file. Options override its settings. Raises ValueError for invalid files."""
+    """Read the configuration file. Options take precedence. Raises ValueError for invalid files."""
     file = config_folder() / FILE
     text = ""
     try:
@@ -102,11 +102,11 @@ def configured(options: argparse.Namespace) -> Config:
 
 
 def local_models() -> list[tuple[tuple[str, str], str]]:
-    """List the models of local servers: (URL, model), and a label for the user.
+    """Return the models of local servers as (URL, model), with labels for the user.
 
     Names with control characters are omitted.
     """
-    found = list[tuple[tuple[str, str], str]]()
+    models = list[tuple[tuple[str, str], str]]()
     direct = build_opener(ProxyHandler({}))
     for port in PORTS:
         url = f"http://localhost:{port}/v1"
@@ -115,23 +115,24 @@ def local_models() -> list[tuple[tuple[str, str], str]]:
             for model in json.loads(listing)["data"]:
                 name = model["id"]
                 if isinstance(name, str) and name.isprintable():
-                    found.append(((url, name), f"{name} at {url}"))
-    return found
+                    models.append(((url, name), f"{name} at {url}"))
+    return models
 
 
 def remember_model(file: Path, base_url: str, model: str) -> None:
-    """Add a model to the config file, replacing the file in one step.
+    """Add a model to the configuration file, which is replaced atomically.
 
-    Raises ValueError if the new file would set anything but these two.
+    Raises ValueError if this would change anything but `base_url` and `model`.
     """
-    file = file.resolve()  # a link to a file elsewhere remains
+    file = file.resolve()  # preserves a symbolic link
     text = file.read_text("utf-8") if file.exists() else ""
     settings = {"base_url": base_url, "model": model}
     added = "".join(f"{name} = {toml_string(value)}\n" for name, value in settings.items())
-    new = f"{added}{text}"  # at the top: below a table header, they would belong to the table
+    # at the beginning, because keys after a table header belong to the table
+    new = f"{added}{text}"
     try:
         if tomllib.loads(new) != settings | tomllib.loads(text):
-            raise ValueError("they are set already")
+            raise ValueError("the keys exist already")
     except ValueError as error:
         raise ValueError(f"{file}: set base_url and model there by hand: {error}") from None
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -150,16 +151,16 @@ def toml_string(text: str) -> str:
 def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
-    pick: asks the user to select an option. If nothing is configured, the user selects a model of
-        a local server, which is saved in the config file.
+    pick: prompts the user to select an option. Without a configured model, the user selects a model
+        of a local server, which is saved in the configuration file.
     """
     providers = [KEYS[key] for key in KEYS if os.environ.get(key)]
     if config.base_url:
         providers = ["openai"]
     if config.provider:
         providers = [config.provider]
-    if not providers and pick and (found := local_models()):
-        url, name = pick("Which model, from now on?", options=found)
+    if not providers and pick and (offered := local_models()):
+        url, name = pick("Which model do you want to use permanently?", options=offered)
         remember_model(config_folder() / FILE, url, name)
         config.base_url, config.model = url, name
         providers = ["openai"]
@@ -171,14 +172,14 @@ def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTP
 
 
 def load_tools(file: str) -> list[Tool]:
-    """Return all tools at the top level of a file. Raises ValueError if there are none."""
+    """Return all tools at the top level of a file. Raises ValueError for a file without tools."""
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
     try:
-        found = vars(import_module(path.stem)).values()
+        values = vars(import_module(path.stem)).values()
     except (Exception, SystemExit) as error:
         raise ValueError(f"{file}: {type(error).__name__}: {error}") from None
-    tools = [each for each in found if isinstance(each, Tool)]
+    tools = [value for value in values if isinstance(value, Tool)]
     if not tools:
         raise ValueError(f"{file}: no tool found; @tool turns a function into a tool")
     return tools

@@ -54,30 +54,31 @@ SYSTEM_PROMPT = (
     "file, whose content follows."
 )
 STOPPED = {  # advice by the stop reason of a run that ended early
-    "context_overflow": "it is too long for the model (in a chat, /undo takes it back)",
-    "limit:length": "the model can say no more at once: tell it to go on",
+    "context_overflow": "the conversation is too long for the model (/undo removes your message)",
+    "limit:length": "the answer reached the model's output limit: ask it to continue",
 }
-# A repository may contain a folder that git takes for a bare repository, and whose configuration
-# names programs: without this setting, `git status` would start them there.
+# A repository may contain a directory that git recognizes as a bare repository, with programs in
+# its configuration. Without this setting, `git status` in the directory would start the programs.
 SAFE_GIT = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "safe.bareRepository",
     "GIT_CONFIG_VALUE_0": "explicit",
 }
-NOBODY = "Nobody can be asked here, so this is denied. --yes allows whatever the model wants."
+NOBODY = "Denied: no user is present to approve this call. --yes allows all calls."
 
 
 class Chat:
     """A conversation, and a context manager that owns an event loop.
 
     root: the working directory.
-    yes: allow all calls without approval. rules: the approval rules.
-    tools: tools in addition to the file and shell tools; they run without approval.
+    yes: allow all calls without approval.
+    rules: the approval rules.
+    tools: additional tools, which run without approval.
     window: the size of the model's context window in tokens, if configured.
-    settings: further settings of the agent.
+    settings: additional settings of the agent.
 
-    A method `do_x` implements the command /x, and its docstring is the help text. The argument is
-    the text after the command.
+    A method `do_x` implements the command /x: its argument is the text after the command, and its
+    docstring is the help text.
     """
 
     def __init__(
@@ -96,14 +97,15 @@ class Chat:
         self.configured_window = window
         self.window = window or context_window(llm.model) or UNKNOWN_WINDOW
         self.workspace, self.shell = Workspace(root), Shell(root, env=SAFE_GIT)
-        self.own_shell = Shell(root)  # for !COMMAND of the user
+        self.own_shell = Shell(root)  # for the user's !COMMAND
         self.rules = [*rules, *(Rule("allow", tool.name) for tool in tools)]
         self.runner = asyncio.Runner()
         self.printer = EventPrinter(terminal)
-        self.error = ""  # of the model, if it failed
+        self.error = ""  # the error of the last request, if the model failed
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
-            f"It is {datetime.now().date()}. The folder is {root}, the system {platform.system()}."
+            f"Date: {datetime.now().date()}. Working directory: {root}. "
+            f"Operating system: {platform.system()}."
         )
         self.settings: dict[str, Any] = settings | {
             "llm": llm,
@@ -128,19 +130,19 @@ class Chat:
         self.shell.close()
         self.runner.close()
 
-    async def start_servers(self, path: str, opened: AsyncExitStack) -> None:
+    async def start_servers(self, path: str, resources: AsyncExitStack) -> None:
         """Start the MCP servers of a file, and report servers that fail to start."""
         self.note("Starting the MCP servers ...")
-        servers = await opened.enter_async_context(mcp_servers(path))
+        servers = await resources.enter_async_context(mcp_servers(path))
         self.settings["mcp_servers"] = self.agent.mcp_servers = servers
         for server in servers:
             if server.error:
                 self.terminal.say(str(server.error), RED)
 
     async def greet(self) -> None:
-        """Print the session's name, its last exchange, and its interrupted calls."""
+        """Print the name of the session, its last exchange, and interrupted calls."""
         name, messages = self.agent.session or "not saved", self.agent.messages
-        self.note(f"Session {name}: {len(messages)} messages. Ctrl-D leaves, /help says more.")
+        self.note(f"Session {name}: {len(messages)} messages. Ctrl-D exits, /help lists commands.")
         for message in messages[newest_prompt(messages) :]:
             if is_prompt(message):
                 lines = typed(message).splitlines()
@@ -150,7 +152,7 @@ class Chat:
         for state in self.agent.conversation.open_calls:
             if state.start:
                 call = f"{state.call.name} {arguments_of(state.call.parsed or {})}"
-                self.note(f"It is unknown what came of this call: {call}")
+                self.note(f"Interrupted call with unknown outcome: {call}")
 
     def note(self, text: str) -> None:
         """Print a note from the program."""
@@ -162,10 +164,10 @@ class Chat:
         return False
 
     async def confirm(self, path: str) -> bool:
-        """Refuse to attach a file outside the working folder, because nobody can confirm it."""
+        """Refuse to attach a file outside the directory, because no user can confirm."""
         raise ValueError(
-            f"{path} is outside {self.root}: nobody can confirm here that it may be sent. "
-            f"Start agentloop in its folder, or pipe the file: agentloop -p ... < {quote(path)}"
+            f"{path} is outside {self.root}, and no user is present to confirm the attachment. "
+            f"Start agentloop in its directory, or pipe the file: agentloop -p ... < {quote(path)}"
         )
 
     def show(self, event: events.Event) -> None:
@@ -173,12 +175,12 @@ class Chat:
         self.printer(event)
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
-        """Answer a prompt, and show the answer as it arrives. None continues an interrupted run.
+        """Answer a prompt, displaying the answer incrementally. None continues an interrupted run.
 
         typed: the part of the prompt that the user typed, whose @paths attach files.
 
-        If the model or an MCP server has asked a question, the prompt is the answer. Return None if the model
-        failed. Raises OSError if the session cannot be saved.
+        After a question from the model or an MCP server, the prompt is the answer. Return None if
+        the model failed. Raises OSError if the session cannot be saved.
         """
         questions = [call for call in self.agent.pending if self.is_question(call)]
         if prompt and questions:
@@ -209,7 +211,7 @@ class Chat:
     async def run_command(self, command: str) -> None:
         """Run a command of the user, and add its output to the conversation."""
         self.show(events.ToolCallEvent("!", {"command": command}, "!"))
-        result = "The user stopped it."
+        result = "The user interrupted the command."
         try:
             result = await self.own_shell.bash(command, MAX_TIMEOUT)
         except ToolError as error:
@@ -219,7 +221,7 @@ class Chat:
         self.show(events.ToolResultEvent("!", result, "!"))
 
     def partial_answer(self) -> str:
-        """Return the text of an answer that an error interrupted, or ""."""
+        """Return the text of an answer that an error interrupted, otherwise ""."""
         messages = self.agent.messages
         for message in messages[newest_prompt(messages) :]:
             if isinstance(message, AssistantMessage) and message.stop_reason == "interrupted":
@@ -242,9 +244,9 @@ class Chat:
         return filled, f"system {system:,}, tools {tools:,}, messages {messages:,}"
 
     async def use_session(self, name: str | None) -> None:
-        """Close the current session, and continue with the session of this name.
+        """Close the current session, and continue the session with this name.
 
-        None starts a conversation that is not saved.
+        None starts an unsaved conversation.
         """
         self.settings["session"] = name
         agent = CodingAgent(**self.settings)
@@ -253,15 +255,15 @@ class Chat:
         await self.greet()
 
     def take_back(self) -> str:
-        """Remove the newest prompt and the records after it, and return the prompt.
+        """Remove the newest prompt and all subsequent records, and return the prompt.
 
-        The cost remains part of the bill. A note names the files that the agent has changed since.
-        Raises ValueError if there is no prompt.
+        The cost remains part of the bill. A note lists the files that the agent has changed since
+        the prompt. Raises ValueError in a conversation without a prompt.
         """
         log, before = [*self.agent.log], self.agent.conversation
         at = newest_prompt(log)
         if at == len(log):
-            raise ValueError("There is no message to take back.")
+            raise ValueError("The conversation contains no message to remove.")
         files = dict[str, None]()
         for record in log[at:]:
             if isinstance(record, ToolMessage) and not record.is_error:
@@ -269,13 +271,11 @@ class Chat:
                 if call.name in EDITS:
                     files[str((call.parsed or {}).get("path"))] = None
         self.agent.load_history(view(log[:at]))
-        self.agent.record(Fork())  # the following records represent all requests so far
+        self.agent.record(Fork())  # the following records represent all previous requests
         for request in before.requests:
             self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
-        self.note(
-            f"Taken back. What was done to files stays. Written: {', '.join(files) or 'none'}."
-        )
+        self.note(f"Removed. Changed files are not restored: {', '.join(files) or 'none'}.")
         return next(typed(record) for record in log[at:] if is_prompt(record))
 
     # ---- commands
@@ -286,15 +286,16 @@ class Chat:
 
     async def do_resume(self, rest: str) -> None:
         """continue the session NAME; a unique prefix suffices, Tab completes"""
-        kept = [each for each in sessions_of(self.root) if each.name != self.agent.session]
+        current = self.agent.session
+        others = [session for session in sessions_of(self.root) if session.name != current]
         names = rest, f"{stem(self.root)}-{rest}"
-        exact = [each for each in kept if each.name in names]
-        found = exact or [each for each in kept if each.name.startswith(names)]
-        if rest and len(found) == 1:
-            await self.use_session(found[0].name)
+        exact = [session for session in others if session.name in names]
+        matches = exact or [session for session in others if session.name.startswith(names)]
+        if rest and len(matches) == 1:
+            await self.use_session(matches[0].name)
         else:
-            lines = map(described, found or kept)
-            self.terminal.say("\n".join(["There are these other sessions:", *lines]))
+            lines = map(described, matches or others)
+            self.terminal.say("\n".join(["Other sessions:", *lines]))
 
     async def do_fork(self, rest: str) -> None:
         """continue in a copy (named NAME); this session remains unchanged"""
@@ -304,10 +305,10 @@ class Chat:
             self.agent = before.fork(session=name)
         except FileExistsError:
             raise ValueError(
-                f"There is a session {name}: /resume {rest} goes on with it."
+                f"The session {name} already exists: /resume {rest} continues it."
             ) from None
         before.close()
-        self.note(f"This is session {name} now; {before.session} stays as it was.")
+        self.note(f"This is {name} now; {before.session} remains unchanged.")
 
     async def do_model(self, rest: str) -> None:
         """switch to the model NAME of the same provider"""
@@ -317,13 +318,13 @@ class Chat:
             self.window = self.configured_window or context_window(rest) or UNKNOWN_WINDOW
             compaction = CompactionConfig(context_window=self.window)
             self.agent.compaction = self.settings["compaction"] = compaction
-        self.note(f"The model is {self.agent.llm.model}.")
+        self.note(f"Model: {self.agent.llm.model}.")
 
     async def do_compact(self, rest: str) -> None:
         """summarize the conversation now, and continue from the summary"""
         self.note("The model writes a summary ...")
         if not await self.agent.compact():
-            self.note("Nothing was summarized.")
+            self.note("No summary was written.")
 
     async def do_context(self, rest: str) -> None:
         """show the use of the context window, the tools, and the cost so far"""

@@ -1,4 +1,4 @@
-"""The instruction files of a folder, recorded in the log for the page."""
+"""The instruction files of a directory, recorded in the log for `agentloop view`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from agentloop import InstructionFiles, Mark, Record, RunStart
 
 @dataclass(frozen=True, slots=True)
 class Remembered(Mark):
-    """The text of the instruction files, which is part of each request of a run."""
+    """The text of the instruction files, which is part of all requests of a run."""
 
     content: str
 
@@ -24,10 +24,10 @@ class Remembering(InstructionFiles):
 
 
 def memory_files(folder: Path, own: Path) -> list[Path]:
-    """Return the AGENTS.md of the user's `own` folder, of a folder, and of its parents.
+    """Return the AGENTS.md of the user's `own` directory, of a directory, and of its parents.
 
-    The parents extend to the root of the repository, whose file comes first. CLAUDE.md replaces a
-    missing AGENTS.md.
+    The parents extend to the root of the repository, whose file precedes the files of
+    subdirectories. CLAUDE.md replaces a missing AGENTS.md.
     """
     folders = list[Path]()
     for above in [folder, *folder.parents]:
@@ -36,8 +36,8 @@ def memory_files(folder: Path, own: Path) -> list[Path]:
             break
     else:
         folders = [folder]
-    found = list[Path]()
-    for each in [own, *folders]:
-        names = [each / "AGENTS.md", each / "CLAUDE.md"]
-        found += [path for path in names if path.is_file()][:1]
-    return found
+    files = list[Path]()
+    for directory in [own, *folders]:
+        names = [directory / "AGENTS.md", directory / "CLAUDE.md"]
+        files += [path for path in names if path.is_file()][:1]
+    return files

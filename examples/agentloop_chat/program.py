@@ -67,7 +67,8 @@ def chat(options: argparse.Namespace) -> int:
     --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
     """
     here = Path.cwd()
-    # The answer goes to stdout. Other output goes to stdout if it is a terminal, else to stderr.
+    # The answer is written to stdout. Other output is written to stdout if it is a terminal,
+    # otherwise to stderr.
     on_screen = sys.stdout.isatty() and not options.json
     is_typed = sys.stdin and sys.stdin.isatty()
     is_chat = is_typed and on_screen and options.prompt is None
@@ -83,12 +84,12 @@ def chat(options: argparse.Namespace) -> int:
             raise ImportError(NO_EXTRA) from None
     names: Iterable[str | None] = [options.session]
     if not options.session and (options.resume or vars(options)["continue"]):
-        found = sessions_of(here)
-        if not found:
+        existing = sessions_of(here)
+        if not existing:
             raise ValueError(f"No session of {here} found.")
-        names = [session.name for session in found]
-        if is_chat and options.resume and found[1:]:
-            offered = [(each.name, described(each)) for each in found]
+        names = [session.name for session in existing]
+        if is_chat and options.resume and existing[1:]:
+            offered = [(session.name, described(session)) for session in existing]
             names = [kind.pick("Which session?", options=offered)]
     is_unnamed = is_chat and names == [None]
     if is_unnamed:
@@ -120,13 +121,13 @@ def chat(options: argparse.Namespace) -> int:
         conversation = start(session=None)
 
     async def converse() -> Result | None:
-        async with AsyncExitStack() as opened:
+        async with AsyncExitStack() as resources:
             if config.mcp:
-                start = conversation.start_servers(config.mcp, opened)
+                start = conversation.start_servers(config.mcp, resources)
                 conversation.starting = asyncio.ensure_future(start)
                 await asyncio.wait([conversation.starting], timeout=0.1)
                 if conversation.starting.done():
-                    conversation.starting.result()  # raises an error for an invalid file
+                    conversation.starting.result()  # raises the exception for an invalid file
             work = conversation.talk(typed) if is_chat else conversation.reply(prompt, typed)
             result: Result | None = await work
             return result
@@ -154,7 +155,7 @@ def chat(options: argparse.Namespace) -> int:
 def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
     """Start a conversation with the first session that is not open elsewhere.
 
-    Raises SessionLocked if each of the sessions is open elsewhere.
+    Raises SessionLocked if all sessions are open elsewhere.
     """
     locked = ""
     for name in names:
@@ -162,20 +163,20 @@ def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
             return start(session=name)
         except SessionLocked:
             locked = locked or str(name)
-    raise SessionLocked(f"session {locked} is open elsewhere: leave that chat, or /fork it there")
+    raise SessionLocked(f"session {locked} is open elsewhere: exit or /fork there")
 
 
 def print_answer(text: str) -> None:
-    """Print an answer to stdout, or nothing if there is none."""
+    """Print an answer to stdout, unless it is empty."""
     if text:
         print(safe(text), flush=True)
 
 
 def read_prompt(options: argparse.Namespace) -> tuple[str, str]:
-    """Return the text that the user typed on the command line, and that text with piped input."""
+    """Return the text of the command line, and the prompt: this text with piped input."""
     texts = [options.prompt or "", " ".join(options.message)]
     typed = "\n\n".join(filter(str.strip, texts))
-    if sys.stdin and not sys.stdin.isatty():  # a shell may have closed it
+    if sys.stdin and not sys.stdin.isatty():  # None if the shell has closed stdin
         texts.append(sys.stdin.read())
         if "\0" in texts[-1]:
             raise ValueError("standard input is not text; @shot.png in a prompt attaches an image")

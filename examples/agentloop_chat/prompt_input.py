@@ -16,21 +16,21 @@ from agentloop.toolkits.files import SKIPPED
 
 NAMED = re.compile(r'(?<!\S)@("[^"]+"|\S+)')  # @path, or @"a path"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-MAX_TEXT = 50_000  # bytes of an attached text file; the middle of a longer file is omitted
-MAX_IMAGE = 5_000_000  # bytes of an attached image; every later request repeats it
+MAX_TEXT = 50_000  # bytes of an attached text file; the middle of longer files is omitted
+MAX_IMAGE = 5_000_000  # bytes of an attached image, which all subsequent requests repeat
 MOST_FILES = 200_000  # maximum number of files for Tab completion
-LONG = 10  # lines of a paste that the prompt shows in full
+LONG = 10  # maximum lines of a paste without a placeholder
 
 
 class Pastes(dict[str, str]):
-    """Pastes by the placeholders that the prompt shows until it is sent.
+    """Pasted texts, by the placeholders that represent them in the prompt before sending.
 
-    A placeholder replaces a long paste, and a paste with an @path: only paths that the user typed
+    Placeholders replace long pastes, and pastes containing an @path: only paths typed by the user
     attach files.
     """
 
     def fold(self, text: str) -> str:
-        """Return the text, or a placeholder for it."""
+        """Return a pasted text, or a placeholder for the text."""
         lines = text.count("\n") + 1
         if lines <= LONG and not NAMED.search(text):
             return text
@@ -39,11 +39,12 @@ class Pastes(dict[str, str]):
         return name
 
     def unfold(self, text: str) -> str:
-        """Replace the placeholders by the pastes."""
+        """Replace placeholders by the pasted texts."""
         if not self:
             return text
         names = "|".join(map(re.escape, self))
-        return re.sub(names, lambda match: self[match[0]], text)  # one pass: not inside a paste
+        # one pass, which ignores placeholders inside of pastes
+        return re.sub(names, lambda match: self[match[0]], text)
 
 
 async def with_files(
@@ -53,13 +54,13 @@ async def with_files(
     say: Callable[[str], None],
     confirm: Callable[[str], Awaitable[bool]],
 ) -> str | list[Part]:
-    """Return the prompt with the files and images that the user named as @path.
+    """Return the prompt with the files and images that the user specified as @path.
 
-    typed: the part of the prompt that the user typed. A pipe or a paste attaches nothing.
-    root: the working folder, the base of relative paths.
-    say: receives a line about each attached or missing file.
-    confirm: receives the path of a file outside the working folder, and returns whether to attach
-        it.
+    typed: the part of the prompt that the user typed. Paths in piped or pasted text are ignored.
+    root: the working directory, the base of relative paths.
+    say: receives a line about every attached or missing file.
+    confirm: receives the path of a file outside the working directory, and returns whether to
+        attach the file.
     """
     parts: list[Part] = [TextPart(prompt)]
     for name in NAMED.findall(typed):
@@ -69,7 +70,7 @@ async def with_files(
             path = path.rstrip(".,:;!?)")
             file = file_at(root, path)
         if not file:
-            if "." in path:  # otherwise @ may start a user name
+            if "." in path:  # otherwise @ may precede a user name
                 say(f"{path} was not attached: no such file.")
             continue
         is_outside = not file.is_relative_to(root.resolve())
@@ -89,7 +90,7 @@ async def with_files(
 
 
 def file_at(root: Path, path: str) -> Path | None:
-    """Return the file at a path with its links resolved, or None if there is none."""
+    """Return the file at a path with links resolved, or None for a missing file."""
     try:
         file = (root / Path(path).expanduser()).resolve()
         return file if file.is_file() else None
@@ -98,7 +99,7 @@ def file_at(root: Path, path: str) -> Path | None:
 
 
 def text_at(file: Path, path: str) -> TextPart:
-    """Return the start and the end of a text file. Raises ValueError for a binary file."""
+    """Return a text file without the middle if it is long. Raises ValueError for a binary file."""
     size = file.stat().st_size
     half = MAX_TEXT // 2
     with file.open("rb") as stream:
@@ -107,18 +108,18 @@ def text_at(file: Path, path: str) -> TextPart:
         stream.seek(half + omitted)
         end = stream.read(half)
     if b"\0" in start + end:
-        raise ValueError("it is a binary file")
+        raise ValueError("the file is binary")
     note = f"\n[{omitted:,} bytes omitted]\n".encode() if omitted else b""
     return TextPart(f"{path}:\n{(start + note + end).decode('utf-8', 'replace')}")
 
 
 def is_prompt(record: Record | Message) -> TypeGuard[UserMessage]:
-    """Return whether a record is a message of the user, not a hidden message of the program."""
+    """Return whether a record is a message from the user instead of the program."""
     return isinstance(record, UserMessage) and not record.hidden
 
 
 def typed(message: UserMessage) -> str:
-    """Return the text of a user message without its attached files."""
+    """Return the text of a user message without attachments."""
     if isinstance(message.content, str):
         return message.content
     return "".join(part.text for part in message.content[:1] if isinstance(part, TextPart))
@@ -130,23 +131,23 @@ def image_at(path: Path) -> Part | None:
     if kind not in IMAGE_TYPES:
         return None
     if path.stat().st_size > MAX_IMAGE:
-        raise ValueError(f"the image is larger than {MAX_IMAGE:,} bytes: scale it down")
+        raise ValueError(f"the image is larger than {MAX_IMAGE:,} bytes: reduce its size")
     return ImagePart(data=path.read_bytes(), media_type=kind)
 
 
 def is_image(root: Path, path: str) -> bool:
-    """Return whether a text is the path of an image, which @"path" can name."""
+    """Return whether a text is the path of an image that @"path" can specify."""
     return '"' not in path and guess_type(path)[0] in IMAGE_TYPES and bool(file_at(root, path))
 
 
 def named_files(root: Path) -> list[str]:
-    """List the files below a folder as @paths, nearest first, without the folders in SKIPPED.
+    """Return the files below a directory as @paths, nearest first. Skips the directories in SKIPPED.
 
-    Names with quotes or control characters are omitted: @"..." cannot contain them.
+    Names with quotes or control characters, which @"..." cannot contain, are omitted.
     """
     names = list[str]()
     folders = [str(root)]
-    for folder in folders:  # grows meanwhile
+    for folder in folders:  # the loop appends subdirectories
         entries = list[os.DirEntry[str]]()
         with suppress(OSError), os.scandir(folder) as found:
             entries = sorted(found, key=attrgetter("name"))

@@ -29,12 +29,13 @@ BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
 
-class Drawn(Chat):
+class RenderedChat(Chat):
     """A chat with formatted output.
 
-    text: the incomplete Markdown of a reply. output: the recent output of a running command.
-    calls: a line for each running call, and its file changes, by call id.
-    asked: ids of the calls whose changes were displayed in an approval request.
+    text: the incomplete Markdown of a reply.
+    output: the recent output of a running command.
+    calls: a line for every running call, and its file changes, by call id.
+    previewed: ids of the calls whose changes were displayed in an approval request.
     folded: texts that were displayed only in part, with titles.
     mode: a key of MODES, or "" before the user has selected a mode.
     """
@@ -43,14 +44,14 @@ class Drawn(Chat):
         self.text = ""
         self.output = ""
         self.calls: dict[str, tuple[str, Text | None]] = {}
-        self.asked = set[str]()
+        self.previewed = set[str]()
         self.folded = list[tuple[str, str]]()
         self.mode = self.live_end = ""
-        self.live: object = None  # the text and the screen size of `live_end`
+        self.live: object = None  # the text and the screen size that `live_end` was rendered for
         self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
-        self.shell.on_output = self.own_shell.on_output = self.hear
+        self.shell.on_output = self.own_shell.on_output = self.append_output
 
     def next_mode(self, _: object) -> None:
         """Switch to the approval settings of the next mode."""
@@ -72,10 +73,10 @@ class Drawn(Chat):
                     complete, self.text = split_blocks(self.text)
                     self.markdown(complete)
             case events.TextEvent():
-                self.markdown(self.text or event.content)  # some servers do not stream
+                self.markdown(self.text or event.content)  # some servers do not support streaming
                 self.text = ""
             case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
-                self.hear(event.content)
+                self.append_output(event.content)
             case events.ThinkingEvent():
                 self.output = ""
                 self.fold(event.content, "thinking")
@@ -88,7 +89,7 @@ class Drawn(Chat):
                 if event.tool in EDITS:
                     what = str(event.args.get("path"))
                 diff = None
-                if event.tool_call_id not in self.asked:
+                if event.tool_call_id not in self.previewed:
                     diff = self.diff(event.tool, event.args)
                 self.calls[event.tool_call_id] = f"{event.tool} {what}", diff
             case events.ToolResultEvent():
@@ -112,62 +113,62 @@ class Drawn(Chat):
         lines += [f"  {line[-room:]}" for line in self.output.splitlines()[-3:]]
         for id, (task, _) in self.shell.background.items():
             if not task.done():
-                lines.append(f"in the background: {id} {task.get_name()}")
+                lines.append(f"background command {id}: {task.get_name()}")
         return lines
 
-    def hear(self, piece: str) -> None:
+    def append_output(self, piece: str) -> None:
         """Append to the recent output of a command."""
         self.output = self.output[-MOST_OUTPUT:] + safe(piece)
 
-    def cut_off(self) -> None:
+    def show_incomplete(self) -> None:
         """Display incomplete text, calls and output."""
         self.markdown(self.text)
         for line, _ in self.calls.values():
-            self.terminal.line(f"* {line}  (cut off)", RED)
-        self.fold(self.output, "cut off")
+            self.terminal.line(f"* {line}  (interrupted)", RED)
+        self.fold(self.output, "interrupted")
         if self.calls and self.output:
-            self.agent.add_note(f"Until it was interrupted it printed:\n{self.output}")
+            self.agent.add_note(f"Output of the command before the interruption:\n{self.output}")
         self.calls.clear()
         self.text = self.output = ""
 
-    def drawn(self, text: str) -> str:
+    def rendered(self, text: str) -> str:
         """Return Markdown as rendered for this terminal."""
-        with self.console.capture() as shown:
+        with self.console.capture() as capture:
             self.console.print(Markdown(safe(text), hyperlinks=False))
-        return shown.get().strip("\n")
+        return capture.get().strip("\n")
 
-    def drawn_end(self) -> str:
-        """Return the end of the incomplete text as rendered, computed once per change."""
+    def rendered_end(self) -> str:
+        """Return the rendered end of the incomplete text, computed once per change."""
         size = self.console.size
         if (self.text, size) != self.live:
             self.live = self.text, size
-            self.live_end = self.drawn(last_lines(self.text, size.height))
+            self.live_end = self.rendered(last_lines(self.text, size.height))
         return self.live_end
 
     def markdown(self, text: str) -> None:
         """Print Markdown."""
         if text.strip():
-            print(f"\n{self.drawn(text)}")
+            print(f"\n{self.rendered(text)}")
 
     def fold(self, text: str, title: str) -> None:
-        """Print a short result completely, and the start and the end of a long result."""
+        """Print a short result completely, and the beginning and the end of a long result."""
         lines = text.strip("\n").splitlines()
         longest = max(map(len, lines), default=0)
         if len(lines) > FOLDED or longest > self.terminal.width - 3:
             self.folded.append((text, title))
         if len(lines) > FOLDED:
-            lines[2:-3] = [f"... {len(lines) - 5} lines more: Ctrl-O shows them"]
+            lines[2:-3] = [f"... {len(lines) - 5} more lines (Ctrl-O)"]
         for line in lines:
             self.terminal.line(f"  {line}", DIM)
 
     def fold_lines(self, text: Text, title: str) -> Text:
-        """Return a text; if it is longer than the screen, only the first lines."""
+        """Return a text, truncated to the height of the screen."""
         room = max(self.console.height - 10, FOLDED)
         lines = self.wrap(text)
         if len(lines) <= room:
             return text
         self.folded.append((text.plain, title))
-        more = Text(f"... {len(lines) - room} lines more: Ctrl-O shows them", "dim")
+        more = Text(f"... {len(lines) - room} more lines (Ctrl-O)", "dim")
         return Text("\n").join([*lines[:room], more])
 
     def wrap(self, text: Text) -> Lines:
@@ -175,7 +176,7 @@ class Drawn(Chat):
         return text.wrap(self.console, self.console.width - 4, overflow="fold")
 
     def unfold(self, _: object) -> None:
-        """Display the most recently folded text, in a pager if it is longer than the screen."""
+        """Display the most recently folded text, in a pager if longer than the screen."""
         if not self.folded:
             return
         text, title = self.folded.pop()
@@ -200,7 +201,7 @@ class Drawn(Chat):
             match args.get("edits", [args]):
                 case [*edits]:
                     pass
-                case _:  # not validated yet
+                case _:  # the arguments are not validated
                     edits = []
             for edit in edits:
                 match edit:
@@ -208,38 +209,38 @@ class Drawn(Chat):
                         after = after.replace(str(old), str(new))
                     case _:
                         pass
-        number, shown = 0, Text()
+        number, diff = 0, Text()
         lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
         for line in [*lines][2:]:
             if start := re.match(r"@@ .*\+(\d+)", line):
                 number = int(start[1])
             elif line[0] == "-":
-                shown.append(f"      {exact(line)}\n", "red")
+                diff.append(f"      {exact(line)}\n", "red")
             else:
-                shown.append(f"{number:5} {exact(line)}\n", "green" if line[0] == "+" else "dim")
+                diff.append(f"{number:5} {exact(line)}\n", "green" if line[0] == "+" else "dim")
                 number += 1
-        shown.rstrip()
-        return shown
+        diff.rstrip()
+        return diff
 
     def draw_question(self, call: ToolCall) -> Always:
-        """Display a call that requires approval, and return the permission for "always"."""
+        """Display a call that requires approval, and return the standing approval to offer."""
         args, name = call.parsed or {}, call.name
-        self.asked.add(call.id)
+        self.previewed.add(call.id)
         diff = self.diff(name, args)
         shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
         title = name
         if diff:
             shown, title = diff, f"{name} {args['path']}"
         elif name == "bash":
-            where = "the background of " if args.get("background") else ""
+            where = "the background, in " if args.get("background") else ""
             shown = Text(exact(str(args["command"])))
             title = f"bash in {where}{self.shell.cwd}"
         self.box(self.fold_lines(shown, title), title)
         return always_for(call)
 
-    def box(self, shown: str | Text, title: str) -> None:
+    def box(self, content: str | Text, title: str) -> None:
         """Print text in a box."""
-        text = Text(exact(shown)) if isinstance(shown, str) else shown
+        text = Text(exact(content)) if isinstance(content, str) else content
         self.console.print(Panel(text, title=Text(one_line(title))))
 
 
@@ -255,9 +256,9 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def last_lines(text: str, count: int) -> str:
-    """Return the last lines of Markdown; in a block of code, with the line that opens it.
+    """Return the last lines of Markdown, preceded by the opening line of a truncated code block.
 
-    A live area that renders more than it shows takes longer for each further line.
+    Rendering the complete text would take longer for every additional line.
     """
     text, omitted = text[-LIVE_WIDTH * count :], text[: -LIVE_WIDTH * count]
     lines = text.split("\n")

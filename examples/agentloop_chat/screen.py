@@ -33,38 +33,39 @@ from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
 from .prompt_input import Pastes, is_image, named_files
-from .rendering import Drawn
+from .rendering import RenderedChat
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always
 
 HISTORY = "~/.agentloop/history"  # next to the sessions
-GO_ON = "The run was cut off. Enter goes on with it."
+INTERRUPTED = "The run was interrupted. Press Enter to continue."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
-GRACE = 1.0  # seconds after a question appears in which keys still belong to a draft
-REDRAW_PAUSE = 20  # multiples of the duration of a redraw until the next one
+GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
+REDRAW_PAUSE = 20  # pause between redraws, in multiples of a redraw's duration
 MIN_PAUSE, MAX_PAUSE = 0.1, 0.7  # seconds
 KEYS = """\
-Ctrl-D    leaves, and so does Ctrl-C twice
-!COMMAND  runs it, and lets the model read what it prints
-@PATH     attaches a file or an image
-Tab       completes
-Ctrl-R    searches what you typed
-Ctrl-O    opens what was folded last, then the one before
-Ctrl-X Ctrl-E  edits the message in $EDITOR
-Ctrl-B    moves a running command to the background
-Shift-Tab asks for all, or not for edits, or lets the agent only plan
-Esc       stops an answer, and so does Ctrl-C
-Enter     during an answer queues what you type: Up edits the last, Esc drops it
-          after a run that was cut off, goes on with it
-A line that ends with \\ goes on in the next."""
+Ctrl-D    exit (also: Ctrl-C twice)
+!COMMAND  run a shell command, and add its output to the conversation
+@PATH     attach a file or an image
+Tab       complete
+Ctrl-R    search the input history
+Ctrl-O    show the last folded text, then the previous ones
+Ctrl-X Ctrl-E  edit the message in $EDITOR
+Ctrl-B    move a running command to the background
+Shift-Tab switch the mode: approval of all changes, edits without approval, only planning
+Esc       stop an answer (also: Ctrl-C)
+Enter     during an answer: queue the message (Up edits the last one, Esc removes it)
+          after an interrupted run: continue the run
+A line that ends with \\ continues in the next line."""
 
 
-class Screen(Drawn):
+class Screen(RenderedChat):
     """An interactive chat.
 
-    work: the task of the current input. queue: the inputs after the current input.
+    work: the task of the current input.
+    queue: subsequent inputs.
     question: a future for the answer to an approval request.
     """
 
@@ -75,17 +76,18 @@ class Screen(Drawn):
         self.work: asyncio.Task[None] | None = None
         self.queue = list[str]()
         self.question: asyncio.Future[str] | None = None
-        self.leaves = False  # whether the next Ctrl-C leaves
+        self.leaves = False  # whether the next Ctrl-C exits
         self.pastes = Pastes()
-        self.drafts: dict[str, str] = {}  # sent prompts as they were typed, with placeholders
+        self.drafts: dict[str, str] = {}  # typed text with placeholders, by sent prompt
         self.standing = list[Always]()
         self.status = ""
-        self.label = ""  # of the open question
+        self.label = ""  # the label of the open question
         self.is_empty = True
-        self.area = ""  # text of the live area, and the same parsed
+        self.area = ""  # text of the live area; parsed: `fragments`
         self.fragments: StyleAndTextTuples = []
         self.render_began = self.render_seconds = 0.0
-        self.asked_at = self.typed_at = 0.0  # when the question appeared, when the text was begun
+        # times of the question's display, and of the first key of the text in the prompt
+        self.asked_at = self.typed_at = 0.0
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
@@ -111,9 +113,10 @@ class Screen(Drawn):
         self.session.app.after_render += self.end_render
 
     async def talk(self, first: str) -> None:
-        """Answer the first message, unless empty, and further input until the user leaves."""
+        """Answer the first message, unless empty, and further input until the user exits."""
         output = self.session.output
-        # prompt_toolkit disables bracketed paste at each print, which would split pastes into lines
+        # prompt_toolkit disables bracketed paste during every print, which would split pastes into
+        # lines
         vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
         with patch_stdout(raw=True):
@@ -135,7 +138,8 @@ class Screen(Drawn):
     async def open(self, first: str) -> None:
         """Greet the user, and answer the first message.
 
-        The first message is never a command: a shell may have inserted external text into it.
+        The first message is never interpreted as a command, because a shell may have inserted
+        external text.
         """
         await self.greet()
         if first:
@@ -143,55 +147,55 @@ class Screen(Drawn):
             await self.reply(first, first)
 
     async def read(self) -> None:
-        """Read input until the user leaves."""
-        while True:  # in a terminal without cursor movement, a prompt ends after each line
+        """Read input until the user exits."""
+        while True:  # in a dumb terminal, a prompt ends after every line
             typed = await self.session.prompt_async()
             self.buffer.text = typed
             self.enter()
 
     async def tick(self) -> None:
-        """Update the live area. The slower a redraw is, the longer is the pause."""
-        shown: object = None
+        """Update the live area, with pauses proportional to the duration of a redraw."""
+        rendered: object = None
         while True:
             live = self.text, self.output, self.prompt, int(monotonic())
-            if not self.status or (self.work and live != shown):
-                shown = live
+            if not self.status or (self.work and live != rendered):
+                rendered = live
                 self.status, _ = await self.meter()
                 self.session.app.invalidate()
             pause = REDRAW_PAUSE * self.render_seconds
             await asyncio.sleep(min(max(pause, MIN_PAUSE), MAX_PAUSE))
 
     def begin_render(self, _: object) -> None:
-        """Note the time when a redraw begins."""
+        """Record the time when a redraw begins."""
         self.render_began = monotonic()
 
     def end_render(self, _: object) -> None:
-        """Note the duration of a redraw."""
+        """Record the duration of a redraw."""
         self.render_seconds = monotonic() - self.render_began
 
     def below(self) -> StyleAndTextTuples:
-        """Return the live area. A redraw calls this several times."""
+        """Return the live area, parsed once per change: a redraw calls this several times."""
         text = self.live_area()
         if text != self.area:
             self.area, self.fragments = text, []
-            # ANSI makes a fragment of each character
+            # ANSI creates a fragment per character
             for style, run in groupby(to_formatted_text(ANSI(text)), itemgetter(0)):
                 self.fragments.append((style, fragment_list_to_text([*run])))
         return self.fragments
 
     def live_area(self) -> str:
-        """Render the live area: unfinished text, running calls, queue, status line, prompt."""
+        """Render the live area: incomplete text, running calls, queue, status line, prompt."""
         lines = self.running()
         if self.question and not self.is_answering:
-            lines += ["A question is open. Send or delete this text first, then answer."]
+            lines += ["A question awaits your answer. Send or delete this text first."]
         elif self.work:
-            hint = "Up edits the last, Esc drops it" if self.queue else "Esc stops"
+            hint = "Up edits the last message, Esc removes it" if self.queue else "Esc stops"
             lines += [f"{hint} ({monotonic() - self.began:.0f} s)"]
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
-        # the last lines, to fit on the screen
-        lines = ["", *self.drawn_end().splitlines(), *lines][6 - self.console.height :]
+        # only the last lines, which fit on the screen
+        lines = ["", *self.rendered_end().splitlines(), *lines][6 - self.console.height :]
         return "\n".join([*lines, self.prompt])
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
@@ -201,9 +205,9 @@ class Screen(Drawn):
             return True
         always = self.draw_question(call)
         self.output = ""
-        label = f"yes, always ({exact(always.text)}), no, or what to do instead > "
+        label = f"yes, always ({exact(always.text)}), no, or an instruction > "
         answer = await self.answer_to(
-            label, (*YES, *ALWAYS, *NO), "Say y, a or n, or in a few words what to do instead."
+            label, (*YES, *ALWAYS, *NO), "Answer y, a or n, or write an instruction."
         )
         word = word_of(answer)
         if word in ALWAYS:
@@ -213,26 +217,26 @@ class Screen(Drawn):
         return False if word in NO else answer
 
     def as_executed(self, call: ToolCall) -> ToolCall:
-        """Return a call with the validated arguments, which the tool receives."""
+        """Return a call with the validated arguments that the tool will receive."""
         tool = self.agent.tool(call)
         arguments = plain_arguments(tool.validate(call.arguments))
         text = to_json(arguments, inf_nan_mode="strings", fallback=str).decode()
         return replace(call, arguments=text)
 
     async def confirm(self, path: str) -> bool:
-        """Ask the user whether to attach a file outside the working folder."""
-        self.box(path, "a file outside this folder")
-        answer = await self.answer_to("attach it: yes or no > ", (*YES, *NO), "Say y or n.")
+        """Ask the user whether to attach a file outside the working directory."""
+        self.box(path, "a file outside this directory")
+        answer = await self.answer_to("attach: yes or no > ", (*YES, *NO), "Answer y or n.")
         return word_of(answer) in YES
 
     async def answer_to(self, label: str, words: Sequence[str], help: str) -> str:
         """Return the user's answer to a question: one of the words, or several words.
 
-        An answer is text that was begun on an empty prompt while it showed the label, which takes
-        a moment to appear. Anything else is the draft of a message, which Enter sends or queues.
+        Text is an answer if its first key was typed on an empty prompt after the label had appeared
+        for GRACE seconds. Other text is the draft of a message, which Enter sends or queues.
         """
         self.label, self.asked_at = label, monotonic()
-        if is_dumb_terminal():  # prints its prompt only once, before the question
+        if is_dumb_terminal():  # the prompt was printed before the question, and is not updated
             await asyncio.sleep(GRACE)
             self.note(label)
         try:
@@ -248,7 +252,7 @@ class Screen(Drawn):
 
     @property
     def is_answering(self) -> bool:
-        """Return whether the text in the prompt, or the next key, belongs to the open question."""
+        """Return whether the text in the prompt, or the next key, answers the open question."""
         if not self.question:
             return False
         begun = self.typed_at if self.buffer.text else monotonic()
@@ -279,14 +283,14 @@ class Screen(Drawn):
         return keys
 
     def begin_text(self, _: object) -> None:
-        """Note when the text in the prompt was begun."""
+        """Record the time of the first key of a text in the prompt."""
         if self.is_empty:
             self.typed_at = monotonic()
         self.is_empty = not self.buffer.text
 
     def clear(self, *, append_to_history: bool = False) -> None:
         """Empty the prompt."""
-        self.buffer.reset(append_to_history=append_to_history)  # emits no on_text_changed
+        self.buffer.reset(append_to_history=append_to_history)  # does not emit on_text_changed
         self.is_empty = True
 
     def enter(self, _: object = None) -> None:
@@ -307,12 +311,12 @@ class Screen(Drawn):
             self.take_next()
 
     def take_next(self) -> None:
-        """Start the first entry of the queue, unless other work is in progress."""
+        """Start the first entry of the queue unless other work is in progress."""
         while self.queue and not self.work:
             self.submit(self.queue.pop(0))
 
     def escape(self, _: object) -> None:
-        """Drop the last entry of the queue. If the queue is empty, stop the current work."""
+        """Remove the last entry of the queue, or stop the current work if the queue is empty."""
         if self.queue:
             self.queue.pop()
         else:
@@ -323,7 +327,7 @@ class Screen(Drawn):
         self.buffer.insert_text(self.queue.pop())
 
     def stop(self, _: object = None) -> None:
-        """Stop the work and drop the queue. If there is no work, empty the prompt, or leave."""
+        """Stop the current work and clear the queue. Without work, clear the prompt, or exit."""
         self.queue.clear()
         if self.agent.running:
             self.agent.interrupt()
@@ -335,10 +339,10 @@ class Screen(Drawn):
             self.prompting.cancel()
         else:
             self.leaves = True
-            self.note("Ctrl-C again leaves.")
+            self.note("Press Ctrl-C again to exit.")
 
     def paste(self, event: KeyPressEvent) -> None:
-        """Insert a paste. The path of an image becomes @path."""
+        """Insert pasted text. The path of an image becomes @path."""
         text = event.data
         path = text.strip().strip("'\"").replace("\\ ", " ")
         if is_image(self.root, path):
@@ -351,13 +355,13 @@ class Screen(Drawn):
         """Return the words for Tab completion."""
         typed = self.buffer.text
         if typed.startswith("/resume "):
-            return [each.name for each in sessions_of(self.root)]
+            return [session.name for session in sessions_of(self.root)]
         if typed.startswith("/"):
             return [f"/{name}" for name in self.commands]
         return named_files(self.root)
 
     def submit(self, text: str) -> None:
-        """Start the work for a message or a command."""
+        """Start processing a message or a command."""
         self.terminal.say(f"\n> {text}", BOLD)
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
@@ -366,9 +370,9 @@ class Screen(Drawn):
         name, _, rest = text[1:].partition(" ")
         if text.startswith("!"):
             work: Awaitable[object] = self.run_command(text[1:])
-        elif text.startswith("/") and name.isalpha():  # a message may start with /etc/hosts
+        elif text.startswith("/") and name.isalpha():  # messages may start with /etc/hosts
             if name not in self.commands:
-                self.note(f"There is no /{name}. /help says what there is.")
+                self.note(f"Unknown command /{name}. /help lists the commands.")
                 return
             work = self.commands[name](rest.strip())
         else:
@@ -376,7 +380,7 @@ class Screen(Drawn):
         self.begin(work)
 
     def begin(self, work: Awaitable[object]) -> None:
-        """Start a task for some work."""
+        """Start a task for a message or a command."""
         self.leaves = False
         self.began = monotonic()
         self.work = asyncio.ensure_future(self.finish(work))
@@ -389,12 +393,12 @@ class Screen(Drawn):
             self.note("Stopped.")
         except Exception as error:
             self.terminal.say(str(error), RED)
-        self.cut_off()
+        self.show_incomplete()
         self.status = ""
         self.work = None
         self.session.app.invalidate()
         if is_cut_off(self.agent):
-            self.note(GO_ON)
+            self.note(INTERRUPTED)
         self.take_next()
 
     async def reply(self, prompt: str | None, typed: str = "") -> Result | None:
@@ -405,7 +409,7 @@ class Screen(Drawn):
             raise
 
     def put_back(self, text: str) -> None:
-        """Move a message back into the prompt. If the prompt has a draft, Up shows the message."""
+        """Move a message back into the prompt, or into the history if the prompt has a draft."""
         draft = self.buffer.document
         if draft.text:
             self.buffer.history.append_string(text)
@@ -426,14 +430,14 @@ class Screen(Drawn):
         self.put_back(self.drafts.get(prompt) or self.pastes.fold(prompt))
 
     async def do_exit(self, rest: str) -> None:
-        """leave"""
+        """exit"""
         self.queue.clear()
         self.prompting.cancel()
 
     do_quit = do_exit
-    do_clear = Drawn.do_new
+    do_clear = RenderedChat.do_new
 
 
 def word_of(answer: str) -> str:
-    """Return an answer in the form of YES, ALWAYS and NO."""
+    """Return an answer in lower case, without final punctuation."""
     return answer.lower().rstrip(".!")

@@ -19,7 +19,7 @@ def is_cut_off(agent: Agent) -> bool:
 
 
 def stem(folder: Path) -> str:
-    """Return the prefix of a directory's session names: its name, and a hash of its path."""
+    """Return the prefix of a directory's session names: the name, and a hash of the path."""
     name = re.sub("[^A-Za-z0-9]+", "-", folder.name)[:20].strip("-") or "folder"
     return f"{name}-{sha256(str(folder).encode()).hexdigest()[:6]}"
 
@@ -33,15 +33,15 @@ def free_names(folder: Path) -> Iterator[str]:
 
 
 def sessions_of(folder: Path) -> list[SessionInfo]:
-    """Return the directory's sessions that contain messages, newest first."""
+    """Return the sessions of a directory that contain messages, newest first."""
     return [each for each in sessions(names=f"{stem(folder)}-*") if each.title]
 
 
 def described(session: SessionInfo) -> str:
-    """Return a line for a list of sessions, with the newest prompt and the first prompt.
+    """Describe a session in a line with its newest prompt and its first prompt.
 
-    The newest prompt distinguishes a fork from the original session. It precedes the first prompt,
-    because narrow terminals hide the end of the line.
+    The newest prompt distinguishes a fork from the original session, and precedes the first prompt
+    because narrow terminals truncate the line.
     """
     when = datetime.fromtimestamp(session.modified)
     title = session.title

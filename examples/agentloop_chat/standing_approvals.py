@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 from agentloop import ToolCall
 
 EDITS = ("write", "edit", "multi_edit")
-# The modes of the chat in the order of Shift-Tab: `approval_mode`, and the tools that run unasked
+# The modes of the chat in the order of Shift-Tab: `approval_mode`, and tools without approval
 MODES: Mapping[str, tuple[Literal["ask", "plan"], Sequence[str]]] = {
     "accept edits": ("ask", EDITS),
     "plan": ("plan", ()),
     "ask": ("ask", ()),
 }
-# Programs that only read, whatever their options are
+# Programs that are read-only with all options
 READERS = frozenset(
     [
         *("ls", "cat", "head", "tail", "wc", "grep", "egrep", "fgrep", "pwd", "echo", "stat", "du"),
@@ -23,12 +23,12 @@ READERS = frozenset(
         *("realpath", "readlink", "which", "whoami", "id", "uname", "md5sum", "sha256sum"),
     ]
 )
-# Options with which these programs follow the links inside a folder
+# Options of these programs that follow symbolic links inside a directory
 FOLLOWING: Mapping[str, str] = {
     **dict.fromkeys(["grep", "egrep", "fgrep"], r"-\w*R\w*|--d[\w-]*"),
     "diff": r"-\w*r\w*|--r[\w-]*",
 }
-# Commands whose other options write files, delete, or start a program: only these are allowed
+# The harmless options of commands whose other options write, delete, or start programs
 OPTIONS: Mapping[str, str] = {
     "git status": "-s --short -b --branch --porcelain -uno --ignored --long",
     "git log": "-n -p --oneline --stat --graph --all --decorate --since --until --author --grep "
@@ -55,7 +55,7 @@ OPTIONS: Mapping[str, str] = {
     "docker images": "-a -q",
     "kubectl get": "-n -A -w",
 }
-# Operands that a command may have, if not any: `git branch NAME` creates a branch, and
+# Permitted operands of commands with harmful operands: `git branch NAME` creates a branch, and
 # `pytest deploy.py` imports deploy.py
 OPERANDS: Mapping[str, str] = {
     "git branch": "",
@@ -63,18 +63,18 @@ OPERANDS: Mapping[str, str] = {
     "docker images": "",
     "pytest": r"(?!.*\.py).*|(.*/)?(test_\w+|\w+_test)\.py(::.*)?",
 }
-# No second command, substitution, redirection, variable, escape or brace expansion
+# Without a second command, substitution, redirection, variable, escape or brace expansion
 ONE_COMMAND = re.compile(r"[\w ./,:=@+~^%'\"-]*")
-# A path outside the folder, or a hidden file, which may contain a secret; also after "-f" or "="
+# A path outside the directory, or a hidden file, which may contain secrets; also after "-f" or "="
 GUARDED = re.compile(r"(^(-\w*)?|[=,:])([/~]|\.\.(/|$)|\.+[^./])|/\.\.(/|$)|/\.+[^./]")
-FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads further options from the file
+FILE_OF_OPTIONS = re.compile(r"@[\w./]")  # `mypy @file` reads additional options from the file
 
 
 class Always(NamedTuple):
-    """A standing approval: its text for the user, the tools, and the commands of bash.
+    """A standing approval: the description for the user, the tools, and the commands of bash.
 
-    command: None for any arguments; "git log *" for one entry of the tables; otherwise exactly
-        this command.
+    command: None for any arguments; "git log *" for an entry of the tables; otherwise the exact
+        command.
     """
 
     text: str
@@ -82,9 +82,10 @@ class Always(NamedTuple):
     command: str | None = None
 
     def covers(self, call: ToolCall, folder: Path = Path(), root: Path = Path()) -> bool:
-        """Return whether the call needs no further approval.
+        """Return whether this approval applies to a call.
 
-        folder: the folder of the shell. A prefix covers no command that names a link out of `root`.
+        folder: the working directory of the shell. A prefix does not apply to a command with a
+            symbolic link to a file outside of `root`.
         """
         if call.name not in self.tools:
             return False
@@ -92,7 +93,7 @@ class Always(NamedTuple):
             return True
         arguments = call.parsed or {}
         command = str(arguments.get("command"))
-        if arguments.get("background"):  # requires approval each time
+        if arguments.get("background"):  # always requires approval
             return False
         if command == self.command:
             return True
@@ -103,9 +104,8 @@ class Always(NamedTuple):
 def always_for(call: ToolCall) -> Always:
     """Return the standing approval to offer for a call.
 
-    A command that only reads allows its program with any arguments ("cat *"), a command of the
-    table `OPTIONS` allows the same command with its harmless options ("git log *"), and any other
-    command allows only itself.
+    For a read-only program, the approval covers any arguments ("cat *"); for a command in the table
+    `OPTIONS`, the harmless options ("git log *"); for other commands, only the exact command.
     """
     if call.name in EDITS:
         return Always("each edit", EDITS)
@@ -117,12 +117,12 @@ def always_for(call: ToolCall) -> Always:
 
 
 def prefix_of(command: str) -> str:
-    """Return the prefix with "*" that covers a command safely, or "" if there is none."""
+    """Return a prefix with "*" that covers a command safely, or "" without such a prefix."""
     if not ONE_COMMAND.fullmatch(command):
         return ""
     try:
         words = shlex.split(command)
-    except ValueError:  # an unbalanced quote
+    except ValueError:  # unbalanced quotes
         return ""
     if any(GUARDED.search(word) for word in words):
         return ""
@@ -130,26 +130,26 @@ def prefix_of(command: str) -> str:
     if name in READERS:
         follows = re.compile(FOLLOWING.get(name, "(?!)"))
         return "" if any(map(follows.fullmatch, words)) else f"{name} *"
-    for known in (name, subcommand):
-        if known in OPTIONS and are_harmless(known, words[len(known.split()) :]):
-            return f"{known} *"
+    for entry in (name, subcommand):
+        if entry in OPTIONS and are_harmless(entry, words[len(entry.split()) :]):
+            return f"{entry} *"
     return ""
 
 
 def reads_through_link(command: str, folder: Path, root: Path) -> bool:
-    """Return whether a word of a command in `folder` is a link to a place outside `root`."""
+    """Return whether a word of a command in `folder` is a link to a file outside `root`."""
     for word in re.split(r"[ =:,'\"]+", command):
         if not (folder / word).resolve().is_relative_to(root.resolve()):
             return True
     return False
 
 
-def are_harmless(known: str, words: Sequence[str]) -> bool:
-    """Return whether the arguments of a command are among those that `OPTIONS` allows."""
-    options = OPTIONS[known].split()
+def are_harmless(entry: str, words: Sequence[str]) -> bool:
+    """Return whether `OPTIONS` permits the arguments of a command."""
+    options = OPTIONS[entry].split()
     for word in words:
         if not word.startswith("-"):
-            is_operand = re.fullmatch(OPERANDS.get(known, ".*"), word)
+            is_operand = re.fullmatch(OPERANDS.get(entry, ".*"), word)
             if not is_operand or FILE_OF_OPTIONS.match(word):
                 return False
         elif not re.fullmatch(r"--|-\d+", word) and word.partition("=")[0] not in options:

@@ -58,7 +58,7 @@ def test_an_undo_leaves_the_bill_as_it_was_and_names_the_files_that_were_changed
         chat.runner.run(chat.reply("second"))
         before = chat.agent.bill
         assert chat.take_back() == "second"
-        assert "(Taken back. What was done to files stays. Written: a.py.)" in chat.shown_text()
+        assert "(Removed. Changed files are not restored: a.py.)" in chat.shown_text()
         assert chat.agent.bill == before
         assert [each.text for each in chat.agent.messages] == ["first", "one"]
         assert chat.take_back() == "first"

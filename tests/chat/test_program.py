@@ -67,7 +67,7 @@ def test_the_answer_goes_to_stdout_and_the_model_is_told_where_it_works(tmp_path
         assert done.stderr == f"{where}* read a\n  1 x\n(0 tokens in, 0 out)\n"
         assert ask(server, prompt="", cwd=tmp_path, stdin="piped").stdout == "one\n"
     system, memory, prompt = said(server.requests[0], "system", "user")
-    assert f"It is {date.today()}. The folder is {tmp_path}, the system " in system
+    assert f"Date: {date.today()}. Working directory: {tmp_path}. " in system
     assert "Write no comments." in memory
     assert prompt == "go\n\npiped"
     assert said(server.requests[-1], "user")[-1] == "piped"

@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from agentloop_chat.coding_agent import CUT_OFF
+from agentloop_chat.coding_agent import INTERRUPTED
 
 from agentloop import AssistantMessage
 from agentloop.common.store import read_log
@@ -20,7 +20,7 @@ from tests.cli.command import run
 from tests.cli.held_double import HeldDouble
 
 pytestmark = needs_tmux
-QUESTION = "or what to do instead >"
+QUESTION = "or an instruction >"
 LEDGER = ("bash", {"command": "echo ran >> ledger"})
 ROOTS = [os.getcwd(), os.path.join(os.getcwd(), "examples")]
 PNG = base64.b64decode(
@@ -42,7 +42,7 @@ def chat(tmp_path):
             opened.callback(screen.close)
             screen.server = server
             if wait:
-                screen.expect("Ctrl-D leaves")
+                screen.expect("Ctrl-D exits")
                 screen.expect("\ncontext ")
             return screen
 
@@ -139,7 +139,7 @@ def test_a_call_is_one_line_an_edit_a_diff_and_a_long_result_folds_until_a_key_o
     many, long = (("bash", {"command": f"seq {n}"}) for n in ("9101 9130", "-s ' ' 8000 8050"))
     screen = chat([many], [edit, long], "done", options=["--yes"])
     shown = screen.enter("go", "done")
-    folded = "  9101\n  9102\n  ... 25 lines more: Ctrl-O shows them\n  9128\n  9129\n  9130\n"
+    folded = "  9101\n  9102\n  ... 25 more lines (Ctrl-O)\n  9128\n  9129\n  9130\n"
     assert f"* bash seq 9101 9130\n{folded}" in shown
     assert "* edit a.py\n" in shown
     assert "\n      -line12\n   12 +changed\n" in shown
@@ -218,7 +218,7 @@ def test_a_draft_does_not_answer_a_question_and_enter_queues_it(chat, project):
     screen.expect("> make it really eas")
     hold.set()
     screen.expect("│ echo ran >> ledger")
-    screen.expect("A question is open")
+    screen.expect("A question awaits your answer")
     screen.enter("y", "next: make it really easy")
     assert not (project / "ledger").exists()
     answer(screen, "n", "next answer")
@@ -297,7 +297,7 @@ def test_a_question_of_the_model_is_shown_and_what_is_typed_is_its_answer(chat, 
     assert " 1 two\n" in shown
     assert '"options"' not in shown
     assert "Stopped" not in shown
-    assert "cut off" not in shown
+    assert "interrupted" not in shown
     screen.enter("2", "A table for four.")
     assert said(screen.server.requests[-1], "tool") == ["four"]
 
@@ -367,7 +367,7 @@ def test_after_an_error_the_same_goes_on(chat):
     screen = chat([400, "no such thing"], "first answer", "second answer")
     shown = screen.enter("go", "\nsome-model failed: 400: no such thing\n")
     assert "{" not in shown, "the provider's words alone"
-    screen.expect("(The run was cut off. Enter goes on with it.)")
+    screen.expect("(The run was interrupted. Press Enter to continue.)")
     screen.press("Enter")
     screen.expect("first answer")
     assert said(screen.server.requests[-1]) == ["go"]
@@ -378,23 +378,21 @@ def test_after_an_error_the_same_goes_on(chat):
 
 def test_what_was_said_before_a_stream_broke_stays_and_enter_goes_on(chat):
     screen = chat(["half of it", ConnectionError()], "the rest", "done")
-    shown = screen.enter("go", "Enter goes on with it.)")
+    shown = screen.enter("go", "Press Enter to continue.)")
     assert re.search(r"\nhalf of it\n+some-model failed: the answer was interrupted: .*\n", shown)
     assert "{" not in shown
     screen.press("Enter")
     screen.expect("the rest")
     sent = screen.server.requests[-1]
     assert said(sent, "assistant") == ["half of it"]
-    assert said(sent) == ["go", CUT_OFF]
+    assert said(sent) == ["go", INTERRUPTED]
 
 
 def test_a_run_that_ends_too_early_says_what_to_do(chat):
     too_long = [400, "The maximum context length is 8192 tokens."]
     screen = chat(["half of", {"finish_reason": "length"}], *[too_long] * 3)
-    screen.enter("go", "(Stopped: the model can say no more at once: tell it to go on.)")
-    screen.enter(
-        "too much", "(Stopped: it is too long for the model (in a chat, /undo takes it back).)"
-    )
+    screen.enter("go", "(Stopped: the answer reached the model's output limit")
+    screen.enter("too much", "(Stopped: the conversation is too long for the model")
 
 
 def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(chat):
@@ -402,13 +400,13 @@ def test_a_chat_that_was_killed_says_so_when_it_is_resumed_and_enter_goes_on(cha
     screen.enter("go", "half of it")
     screen.kill()
     screen = chat(server=screen.server, options=["-c"])
-    shown = screen.expect("(The run was cut off. Enter goes on with it.)")
+    shown = screen.expect("(The run was interrupted. Press Enter to continue.)")
     assert "> go" in shown
     screen.enter("/new", "-2: 0 messages.")
-    screen.enter("/resume 1", "Enter goes on with it.)", 2)
+    screen.enter("/resume 1", "Press Enter to continue.)", 2)
     screen.press("Enter")
     shown = screen.expect("the answer")
-    assert shown.count("Enter goes on with it.)") == 2, "once each time"
+    assert shown.count("Press Enter to continue.)") == 2, "once each time"
     assert said(screen.server.requests[-1]) == ["go"]
 
 
@@ -448,7 +446,7 @@ def test_a_command_that_there_is_not_holds_nothing_up(chat):
     screen.enter("after it", "next: after it")
     hold.set()
     shown = screen.expect("second answer")
-    assert "There is no /nonsense" in shown
+    assert "Unknown command /nonsense" in shown
     assert "\nCtrl-D " not in shown, "the help would push it out of view"
 
 
@@ -528,11 +526,11 @@ def test_words_that_people_type(chat):
     screen = chat("one", "two", "three", "four", "five", options=["look", "at it"])
     screen.expect("> look at it\n\none")
     first = re.search(r"Session (\S+):", screen.screen())[1]
-    screen.enter("/model other-model", "(The model is other-model.)")
+    screen.enter("/model other-model", "(Model: other-model.)")
     screen.enter("second", "two")
     assert [each["model"] for each in screen.server.requests] == ["some-model", "other-model"]
     screen.enter("/model gemini-2.5-flash", "of 1,048,576")
-    screen.enter("/model other-model", "(The model is other-model.)", 2)
+    screen.enter("/model other-model", "(Model: other-model.)", 2)
     screen.expect("of 128,000")
     for word, nth in (("/new", 2), ("/clear", 3)):
         screen.enter(word, f"(Session {first[:-1]}{nth}: 0 messages.")
@@ -551,7 +549,7 @@ def test_ways_to_leave(chat, leave):
     if leave == "C-c":
         screen.type("something")
         screen.press("C-c", "C-c")
-        screen.expect("(Ctrl-C again leaves.)")
+        screen.expect("(Press Ctrl-C again to exit.)")
         screen.press("C-c")
     else:
         screen.enter(leave)
@@ -603,14 +601,14 @@ def test_ctrl_z_suspends_and_fg_goes_on(project, tmp_path):
 
 def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(chat):
     screen = chat("first answer", "second answer", "third answer", "fourth answer")
-    screen.enter("/nonsense", "(There is no /nonsense. /help says what there is.)")
+    screen.enter("/nonsense", "(Unknown command /nonsense. /help lists the commands.)")
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
     assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] == "/")
     screen.enter("/etc/hosts is a file", "first answer")  # no command
     screen.enter("secnd", "second answer")
-    screen.enter("/undo", "files stays")
+    screen.enter("/undo", "not restored")
     screen.expect("> secnd")
     screen.press("Left")
     screen.enter("o", "third answer")
@@ -631,7 +629,7 @@ def test_an_undo_from_the_queue_leaves_a_draft_as_it_is_and_up_shows_the_prompt(
     screen.type("my draft")
     screen.expect("> my draft")
     hold.set()
-    screen.expect("files stays")
+    screen.expect("not restored")
     screen.press("Up")
     screen.expect("> the first")
     screen.press("Down")
@@ -676,7 +674,7 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
     screen.expect("> in the fork")
     screen.enter("still there?", "three")
     assert said(server.requests[-1]) == ["first words", "in the fork", "still there?"]
-    screen.enter("/resume nowhere", "There are these other sessions:")
+    screen.enter("/resume nowhere", "Other sessions:")
     screen.enter(f"/resume {names[0]}", "> first words")
     screen.enter("and here?", "four")
     assert said(server.requests[-1]) == ["first words", "and here?"]
@@ -684,27 +682,27 @@ def test_a_resumed_session_shows_its_last_exchange_and_several_are_picked_from(c
 
 def test_a_session_is_resumed_by_how_its_name_begins_and_a_fork_is_told_from_its_origin(chat):
     screen = chat("one", "two", "three", "four", "five")
-    shown = screen.enter("/undo", "There is no message to take back.")
-    assert "Taken back" not in shown
+    shown = screen.enter("/undo", "contains no message to remove")
+    assert "not restored" not in shown
     stem = re.search(r"Session (\S+)-1:", shown)[1]
     screen.enter("first words", "one")
     screen.enter("/fork try", "-try now")
     screen.enter("in the fork", "two")
-    shown = screen.enter("/fork try", f"There is a session {stem}-try:")
-    assert "/resume try goes on with it." in " ".join(shown.split())
+    shown = screen.enter("/fork try", f"{stem}-try already exists:")
+    assert "/resume try continues it." in " ".join(shown.split())
     assert "Errno" not in shown
     screen.enter("/fork trial", "-trial now")
     screen.enter("a trial", "three")
     screen.enter("/new", "0 messages", 2)
-    screen.enter("/resume", f"There are these other sessions:\n{stem}-trial ")
-    shown = screen.enter("/resume tr", "There are these other sessions:", 2)
+    screen.enter("/resume", f"Other sessions:\n{stem}-trial ")
+    shown = screen.enter("/resume tr", "Other sessions:", 2)
     [names] = re.findall(r"/resume tr\n(.*)\n\n", shown, re.DOTALL)
     assert re.findall(r"-(\w+)  [\d-]+ [\d:]+  (.*)", names) == [
         ("trial", "a trial (began: first words)"),
         ("try", "in the fork (began: first words)"),
     ]
     screen.enter("/resume try", "> in the fork", 2)
-    screen.enter("/resume try", "There are these other sessions:", 3)  # it is this one
+    screen.enter("/resume try", "Other sessions:", 3)  # it is this one
     screen.enter("and here?", "four")
     assert said(screen.server.requests[-1]) == ["first words", "in the fork", "and here?"]
     screen.enter(f"/resume {stem}-tri", "> a trial", 2)
@@ -770,7 +768,7 @@ def test_in_plan_mode_neither_a_rule_nor_a_standing_approval_allows_a_change(
 def test_one_word_that_is_no_answer_is_asked_about_and_a_sentence_is_a_denial(chat, project):
     screen = chat([LEDGER], "done")
     screen.enter("go", QUESTION)
-    screen.enter("yess", "(yess? Say y, a or n, or in a few words what to do instead.)")
+    screen.enter("yess", "(yess? Answer y, a or n, or write an instruction.)")
     assert len(screen.server.requests) == 1
     screen.enter("look at it first", "done")
     assert "look at it first" in said(screen.server.requests[-1], "tool")[0]
@@ -785,7 +783,7 @@ def test_the_question_about_a_long_command_stays_in_view_and_a_pager_has_all_of_
     turns = [("bash", {"command": f"{command} the end"})], "done"
     screen = chat(*turns, columns=80, rows=24, PAGER="less")
     screen.enter("go", QUESTION)
-    screen.expect("lines more: Ctrl-O shows them")
+    screen.expect("more lines (Ctrl-O)")
     visible = screen.do("capture-pane", "-p")
     assert re.search("╭─+ bash.* in /", visible)
     assert "│ echo ran >> ledger" in visible
@@ -847,13 +845,13 @@ def test_a_file_that_a_prompt_names_goes_along_and_is_not_shown(chat, project):
     prompt = "what is in @a.py, and in @b.bin? @c.png, @d.py. Ask @anna."
     shown = screen.enter(prompt, "I see.")
     assert "(a.py is attached: 12 bytes.)" in shown
-    assert "(b.bin was not attached: it is a binary file.)" in shown
+    assert "(b.bin was not attached: the file is binary.)" in shown
     assert "(c.png is attached: " in shown
     assert "(d.py was not attached: no such file.)" in shown
     assert "anna.)" not in shown
     assert "answer = 42" not in shown
     assert "answer = 42" in str(said(screen.server.requests[0]))
-    screen.enter("/undo", "Taken back")
+    screen.enter("/undo", "not restored")
     screen.expect(f"> {prompt}")
     assert "answer = 42" not in screen.screen()
 
@@ -927,7 +925,7 @@ def test_the_question_about_a_long_change_stays_in_view_and_a_pager_has_all_of_i
     write = ("write", {"path": "new.txt", "content": text})
     screen = chat([write], "done", columns=columns, rows=rows, PAGER="less")
     screen.enter("go", QUESTION)
-    screen.expect("lines more: Ctrl-O shows them")
+    screen.expect("more lines (Ctrl-O)")
     visible = screen.do("capture-pane", "-p")
     assert re.search("╭─+ write new.txt ─+╮", visible)
     assert QUESTION in visible
@@ -947,8 +945,8 @@ def test_a_chat_that_was_killed_says_which_call_has_an_unknown_outcome(chat, pro
     wait_for(lambda: lines_of(project / "ledger"), screen)
     screen.kill()
     screen = chat(server=screen.server, options=["-c"])
-    shown = screen.expect("Enter goes on with it.)")
-    assert f"(It is unknown what came of this call: bash {command})" in shown
+    shown = screen.expect("Press Enter to continue.)")
+    assert f"(Interrupted call with unknown outcome: bash {command})" in shown
     screen.press("Enter")
     screen.expect("I look.")
     assert "outcome is unknown" in said(screen.server.requests[-1], "tool")[0]
@@ -958,9 +956,9 @@ def test_commands_in_the_background_are_listed_and_end_with_the_chat(chat, proje
     command = "echo $$ > pid; sleep 300"
     screen = chat([("bash", {"command": command, "background": True})], "done", options=["--yes"])
     screen.enter("go", "done")
-    shown = screen.expect("\nin the background: ")
+    shown = screen.expect("\nbackground command ")
     id = re.search(r"Its id is (\w+)\.", shown)[1]
-    assert f"in the background: {id} {command}" in shown
+    assert f"background command {id}: {command}" in shown
     wait_for(lambda: lines_of(project / "pid"), screen)
     assert screen.leave() == 0
     wait_for(lambda: is_gone(int(lines_of(project / "pid")[0])), screen)
@@ -1139,7 +1137,7 @@ def test_a_pasted_path_attaches_nothing_and_a_typed_path_outside_the_folder_is_c
     screen.expect("one\n")
     assert said(screen.server.requests[0]) == ["why? error in @shop.py and @../secret.txt"]
     for reply, text in (("no", "two"), ("yes", "three")):
-        screen.enter("read @../secret.txt", "attach it: yes or no >")
+        screen.enter("read @../secret.txt", "attach: yes or no >")
         screen.enter(reply, f"{text}\n")
     refused, attached = (str(said(request)[-1]) for request in screen.server.requests[1:])
     assert "outside = 2" not in refused
