@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from .errors import ToolError
 from .messages import InnerCall, Result, TaskComplete, ToolCall, ToolMessage
 from .run import BaseAgent
-from .tools import Tool, by_name
+from .tools import Tool
 from .transcript import placeholder_result
 from .waiting import cancel_and_wait, capture, was_cancelled
 
@@ -30,20 +30,18 @@ class Caller:
     earlier executions that has the same name and arguments. A call with a result returns this
     result, and a call that had started runs again only if its tool is idempotent.
 
-    tools: the tools of this turn. run_calls: `Loop.call_tools`.
+    run_calls: `Loop.call_tools`.
     """
 
     def __init__(
         self,
         agent: BaseAgent,
         call: ToolCall,
-        tools: Sequence[Tool],
         run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]],
         max_parallel: int,
     ) -> None:
         self.agent = agent
         self._call_id = call.id
-        self._tools = tools
         self._run_calls = run_calls
         self._slots = asyncio.Semaphore(max_parallel)
         self._single_slot = asyncio.Semaphore(1)  # for tools without parallel calls
@@ -51,10 +49,10 @@ class Caller:
         self._tasks = set[asyncio.Task[ToolMessage | BaseException]]()
         self._error: BaseException | None = None
 
-    async def call(self, name: str, arguments: str) -> Any:
+    async def call(self, tool: Tool, arguments: str) -> Any:
         """Run a call, and return its result. Raises ToolError for an error, and Stop."""
-        call = self._earlier_call(name, arguments) or self._new_call(name, arguments)
-        task = asyncio.create_task(self._run(call))
+        call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
+        task = asyncio.create_task(self._run(call, tool))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         result = await task
@@ -107,13 +105,11 @@ class Caller:
         self.agent.record(InnerCall(self._call_id, call_id, name, arguments))
         return ToolCall(call_id, name, arguments)
 
-    async def _run(self, call: ToolCall) -> ToolMessage | BaseException:
+    async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
         """Run a call if it may start. Return its result, or the exception that ends the run."""
         state = self.agent.conversation.states[call.id]
-        tool = by_name(self._tools).get(call.name)
-        may_repeat = tool is not None and tool.idempotent and state.result is None
-        async with self._slots if tool is None or tool.parallel else self._single_slot:
-            if state.waits or may_repeat:
+        async with self._slots if tool.parallel else self._single_slot:
+            if state.waits or (tool.idempotent and state.result is None):
                 ended = await capture(self._run_calls([call]))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)

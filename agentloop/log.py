@@ -148,32 +148,18 @@ def adapted(record: Record, change: HistoryChange) -> Record | None:
 def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
     """Return placeholder results for calls that were closed or started in the old records only.
 
-    Also for a call if an inner call was closed or started in the old records only.
+    Also for a call whose inner calls differ, because it could make a deleted call again.
     """
     states = Conversation(old).catch_up().states
-    conversation = Conversation(new).catch_up()
     results = list[Record]()
-    for state in conversation.open_calls:
+    for state in Conversation(new).catch_up().open_calls:
         before = states.get(state.call.id)
-        if before is None or may_stay_open(state, before):
+        if before is None:
+            continue
+        if (before.waits or not state.waits) and state.inner == before.inner:
             continue
         start = before.start
         if before.result and before.result.origin == "tool":
             start = start or ToolStart(state.call.id)
         results.append(placeholder_result(CallState(state.call, start=start)))
     return results
-
-
-def may_stay_open(state: CallState, before: CallState) -> bool:
-    """Return whether an open call, and the calls inside, may run again as far as before."""
-    if state.waits and not before.waits:
-        return False
-    inner = {inner.call.id: inner for inner in state.inner}
-    for earlier in before.inner:
-        now = inner.get(earlier.call.id)
-        if now is None:
-            if not earlier.waits:
-                return False
-        elif now.result != earlier.result or not may_stay_open(now, earlier):
-            return False
-    return True

@@ -25,7 +25,6 @@ from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
 from .inner_calls import Caller, current_caller
 from .messages import (
-    JSON,
     AssistantMessage,
     Extra,
     Message,
@@ -206,9 +205,7 @@ class Loop(BaseAgent):
         if waiting.question:
             self.record(UserAnswer(call_id, to_json(content).decode()))
             return
-        result = to_content(content, self.max_result_chars)
-        is_json = not isinstance(content, str)
-        self.add(self.conversation.record_of(waiting.call.answer(result, is_json=is_json)))
+        self.add(self.conversation.record_of(self._result(waiting.call, content)))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
@@ -286,10 +283,13 @@ class Loop(BaseAgent):
             if tool.external:
                 raise Stop("needs_answer")
             self.record(ToolStart(call.id))
-            value = await self._execute(tool, call, arguments, overrides)
-            content = to_content(value, self.max_result_chars)
-            is_json = not isinstance(value, str)
-            return call.answer(content, ephemeral=tool.ephemeral, is_json=is_json)
+            work = tool.execute(arguments, overrides)
+            timeout = tool.timeout or self.tool_timeout
+            if timeout:
+                work = wait_for(timeout, work, grace=self.cancel_timeout)
+            async with Caller(self, call, self.call_tools, self.max_parallel):
+                value = await work
+            return self._result(call, value, ephemeral=tool.ephemeral)
         except ToolError as error:
             text = safe_str(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
@@ -339,7 +339,8 @@ class Loop(BaseAgent):
         if caller is None or caller.agent is not self:
             raise RuntimeError("agent.call() is only available in a tool that this agent runs")
         name = tool_or_name if isinstance(tool_or_name, str) else tool_or_name.name
-        return await caller.call(name, to_json(arguments).decode())
+        tool = find_tool(name, self._turn_tools)
+        return await caller.call(tool, to_json(arguments).decode())
 
     def system_text(self) -> str:
         """Return the text of the system prompt. During a run the text is constant."""
@@ -368,7 +369,8 @@ class Loop(BaseAgent):
                 runnable.append(state.call)
             else:
                 ended.append(state)
-                runnable += [inner.call for inner in state.waiting_inside if inner.ask]
+                waiting = state.waiting_inside
+                runnable += [inner.call for inner in waiting if inner.ask or inner.question]
         done = await self.call_tools(runnable) if runnable else None
         for state in self.conversation.open_calls:
             if state in ended:
@@ -444,17 +446,10 @@ class Loop(BaseAgent):
             await run.events.join()
         return run.state == "running"
 
-    async def _execute(
-        self, tool: Tool, call: ToolCall, arguments: JSON, overrides: Overrides
-    ) -> object:
-        """Run the function of a tool within its timeout."""
-        caller = Caller(self, call, self._turn_tools, self.call_tools, self.max_parallel)
-        work = tool.execute(arguments, overrides)
-        timeout = tool.timeout or self.tool_timeout
-        if timeout:
-            work = wait_for(timeout, work, grace=self.cancel_timeout)
-        async with caller:
-            return await work
+    def _result(self, call: ToolCall, value: object, ephemeral: int = 0) -> ToolMessage:
+        """Return the result of a call for the value that its tool returned."""
+        content = to_content(value, self.max_result_chars)
+        return call.answer(content, ephemeral=ephemeral, is_json=not isinstance(value, str))
 
     def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
         """Return the result of a call that ends the run, or None if the call stays open."""

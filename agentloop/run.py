@@ -256,8 +256,8 @@ class BaseAgent(Settings):
         states = ["awaiting_approval"]
         if self.conversation.stop_reason == "needs_answer":
             states.append("pending")
-        calls = self.conversation.states.values()
-        return tuple(call.presented for call in calls if call.state in states and not call.answer)
+        calls = [call for call in self.conversation.states.values() if call.state in states]
+        return tuple(call.presented for call in calls if not (call.answer or call.result))
 
     def waiting_call(self, call_id: str) -> CallState:
         """Return the state of a call that awaits approval, an external result, or `run()`.

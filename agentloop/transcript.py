@@ -147,14 +147,14 @@ class Conversation(Fold):
                 )
         elif isinstance(record, ToolMessage | InnerResult):
             result = record.result if isinstance(record, InnerResult) else record
-            if state := self.states.get(result.tool_call_id):
-                state.end(result)
+            call = ToolCall(result.tool_call_id, result.tool_name)  # if a mixin has added it
+            self.states.setdefault(call.id, CallState(call)).end(result)
         elif isinstance(record, InnerCall):
-            call = ToolCall(record.call_id, record.name, record.arguments)
-            inner = CallState(call, parent_id=record.parent_id)
-            self.states[call.id] = inner
-            if state := self.states.get(record.parent_id):
-                state.inner += (inner,)
+            parent = self.states.get(record.parent_id)
+            if parent and record.call_id not in self.states:
+                call = ToolCall(record.call_id, record.name, record.arguments)
+                self.states[call.id] = inner = CallState(call, parent_id=record.parent_id)
+                parent.inner += (inner,)
         elif isinstance(record, Ask | Decision | ToolStart | UserQuestion | UserAnswer):
             if state := self.states.get(record.call_id):
                 state.note(record)

@@ -306,7 +306,8 @@ class Approval(Gate):
             self.record(Deferred(call.id))
             return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
         if self.approval_callback is None:
-            return replace(judgment, waits=call.id in self.conversation.states)
+            is_open = call.id in self.conversation.states and not state.result
+            return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)
         answer = await wait_for(self.approval_timeout, work, grace=1)
         note = answer if isinstance(answer, str) else ""

@@ -139,8 +139,8 @@ class Pruning(Fold):
         known = len(self._given)
         if messages[:known] != self._given:
             known = 0
-            self._shown.clear()
             self._positions.clear()
+        del self._shown[known:]  # a call that was interrupted may have added messages
         for message in messages[known:]:
             if isinstance(message, ToolMessage) and message.ephemeral:
                 self._positions[message.tool_call_id] = len(self._shown)

@@ -97,9 +97,9 @@ class Limits(Priced):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         counted = [call for call in calls if call.name not in self.limit_exempt]
         refused = list[ToolCall]()
-        if self.max_tool_calls:
-            used = self._usage()["tool_calls"] - len(counted)  # the log has this turn's
-            refused = counted[max(self.max_tool_calls - used, 0) :]
+        if self.max_tool_calls and counted:
+            left = self.max_tool_calls - self._run_usage().calls_before(counted)
+            refused = counted[max(left, 0) :]
         for call in refused:
             self.record(self.conversation.record_of(not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
@@ -132,8 +132,11 @@ class Limits(Priced):
 
     def _usage(self) -> dict[str, Any]:
         """Return the usage of this run; the cost only if `max_cost` is set."""
+        return self._run_usage().used
+
+    def _run_usage(self) -> RunUsage:
         price = self.price if self.max_cost else None
-        return self.fold(RunUsage, price, *self.limit_exempt).used
+        return self.fold(RunUsage, price, *self.limit_exempt)
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
         """Return the result of the work, or None if `max_seconds` elapse first."""
@@ -180,6 +183,7 @@ class RunUsage(Fold):
         self._start = time.monotonic() + start - time.time()  # monotonic: the clock may change
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
+        self._calls_before = dict[str, int]()  # by the id of an inner call
         self._failures = Counter[str]()  # consecutive, by tool
 
     @property
@@ -207,11 +211,16 @@ class RunUsage(Fold):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]
             self._calls += len(counted)
         elif isinstance(record, InnerCall):
+            self._calls_before[record.call_id] = self._calls
             self._calls += record.name not in self._exempt
         elif isinstance(record, SideRequest):  # the calls of a sub-agent
             self._calls += record.tool_calls
         if is_request(record):
             self._add(record)
+
+    def calls_before(self, calls: Sequence[ToolCall]) -> int:
+        """Return the number of calls before the newest turn, or before an inner call."""
+        return self._calls_before.get(calls[0].id, self._calls - len(calls))
 
     def _add(self, request: RequestRecord) -> None:
         """Add the usage of a request."""

@@ -39,7 +39,16 @@ from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log
 from agentloop.common.subagents import SubAgentRecord
 from agentloop.content import describe_error
-from agentloop.messages import Ask, Decision, RunEnd, RunStart, SideRequest, Unknown
+from agentloop.messages import (
+    Ask,
+    Decision,
+    InnerCall,
+    InnerResult,
+    RunEnd,
+    RunStart,
+    SideRequest,
+    Unknown,
+)
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.hooks import HookVerdict
 from agentloop.toolkits.subagent import as_tool
@@ -318,6 +327,26 @@ class TestInABrowser:
         odd = Unknown({"type": 7, "at": 1.0, "what": "from elsewhere"})
         browser.show([RunStart(), UserMessage("Go."), AssistantMessage("Gone."), odd])
         browser.sees("article", "from elsewhere")
+
+    def test_the_calls_of_a_tool_stand_in_the_card_of_its_call(self, browser):
+        outer = ToolCall("1", "order", "{}")
+        log = [
+            RunStart(),
+            UserMessage("Go."),
+            AssistantMessage(tool_calls=(outer,)),
+            ToolStart("1"),
+            InnerCall("1", "1.1", "pay", '{"amount": 5}'),
+            Ask("1.1", "It may have side effects."),
+            Decision("1.1", True, by="user"),
+            ToolStart("1.1"),
+            InnerResult(ToolMessage("1.1", "pay", "paid 5")),
+            InnerCall("1.1", "1.1", "pay", "{}"),  # not of this library: its own parent
+            outer.answer("ordered"),
+            AssistantMessage("Done."),
+        ]
+        browser.show(log)
+        browser.sees(".card .card", "pay", "paid 5", "allowed by user", "✓ ok")
+        browser.sees(".card", "ordered")
 
     def test_what_a_turn_did_stands_first_and_what_it_saw_below_it(self, browser, tmp_path):
         browser.show(book(tmp_path)[0])

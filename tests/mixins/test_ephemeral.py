@@ -211,3 +211,29 @@ class TestEphemeral(test_loop.TestLoop):
             newest = places[-log[places[-1]].ephemeral :] if places else []
             unseen = [at for at in places if at >= last]
             assert not stale & {log[at].tool_call_id for at in newest + unseen}
+
+
+class InterruptedOnce(list):
+    """Messages of which only the first is read before Ctrl-C, once."""
+
+    interrupts = 1
+
+    def __getitem__(self, at):
+        part = super().__getitem__(at)
+        return self.interrupt(part) if isinstance(at, slice) and at.stop is None else part
+
+    def interrupt(self, part):
+        for message in part:
+            yield message
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+
+
+def test_an_interruption_while_results_are_hidden_shows_no_message_twice():
+    fold = Pruning([], CacheRules())
+    messages = InterruptedOnce([UserMessage("a"), UserMessage("b"), UserMessage("c")])
+    fold.hide([*messages][:1], placeholder)
+    with pytest.raises(KeyboardInterrupt):
+        fold.hide(messages, placeholder)
+    assert fold.hide(messages, placeholder) == [*messages]

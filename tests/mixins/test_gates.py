@@ -19,7 +19,17 @@ from pydantic import (
     model_serializer,
 )
 
-from agentloop import Agent, ScriptedModel, Tool, ToolCall, ToolMessage, tool
+from agentloop import (
+    Agent,
+    Limits,
+    ScriptedModel,
+    Stop,
+    TaskComplete,
+    Tool,
+    ToolCall,
+    ToolMessage,
+    tool,
+)
 from agentloop.common.gate import Gate, Judgment, Verdict
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks, fires_for
@@ -139,6 +149,10 @@ def says(said):
 
 def no_rm(data):
     return {"decision": "deny"} if "rm" in data["tool_input"]["command"] else None
+
+
+def no_pwd(data):
+    return {"decision": "deny"} if data["tool_input"]["command"] == "pwd" else None
 
 
 def change_in_place(data):
@@ -435,6 +449,54 @@ class TestGate(test_loop.TestLoop):
         agent, ran = agent_with((Looking, Gate, Agent), [], [BASH, "ok"])
         assert (await agent.run("go")).stop_reason == "completed"
         assert ran == ["ls", "pwd"]
+
+    @pytest.mark.parametrize(
+        ("bases", "settings", "ran"),
+        [
+            ((), {}, ["ls", "pwd"]),
+            ((Hooks,), {"hooks": [says(None)]}, ["ls", "pwd"]),
+            ((Hooks,), {"hooks": [Hook("PreToolUse", no_pwd, "bash")]}, ["ls"]),
+            ((Approval,), {"approval_mode": "auto"}, ["ls", "pwd"]),
+            ((Approval,), {"approval_callback": lambda call, why: True}, ["ls", "pwd"]),
+            ((Approval,), {"approval_rules": [Rule("allow", "bash", {"command": "ls"})]}, ["ls"]),
+            ((Limits,), {"max_seconds": 9}, ["ls", "pwd"]),
+        ],
+    )
+    @pytest.mark.parametrize("ending", ["", "Stop", "TaskComplete", "external", "late"])
+    async def test_a_call_that_a_mixin_adds_is_judged_like_others_however_it_ends(
+        self, bases, settings, ran, ending
+    ):
+        class Looking(test_loop.Loop):
+            async def call_tools(self, calls):
+                extra = ToolCall("mine", "bash", '{"command": "pwd"}')
+                return await super().call_tools([*calls, extra, ToolCall("ends", "end", "{}")])
+
+        @tool("End", external=ending == "external", read_only=True)
+        async def end() -> None:
+            if ending == "late":
+                await asyncio.Event().wait()
+            if ending:
+                raise {"Stop": Stop("mine"), "TaskComplete": TaskComplete("done")}[ending]
+
+        reasons = {"Stop": "mine", "TaskComplete": "done", "external": "needs_answer"}
+        expected = reasons.get(ending, "completed")
+        if ending == "late":
+            if Limits not in bases:
+                bases = (*bases, Limits)
+            settings = {**settings, "max_seconds": 0.3}
+            expected = "limit:seconds"
+        after = []
+        if Hooks in bases:
+            follow = Hook("PostToolUse", lambda data: after.append(data["tool_use_id"]), "bash")
+            settings = {**settings, "hooks": [*settings["hooks"], follow]}
+        agent, did = acting(
+            bash("ls"), "ok", kind=type("All", (Looking, *bases, Agent), {}), **settings
+        )
+        agent.tools = [*agent.tools, end]
+        agent.require_done_tool = False
+        assert (await agent.run("go")).stop_reason == expected
+        assert did == ran
+        assert len(after) == (len(ran) if Hooks in bases else 0)
 
     async def test_a_call_that_turns_valid_during_its_turn_does_not_run(self):
         served = Tool("served", "From a server", {"type": "object", "required": ["x"]})

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Annotated
 
 import pytest
 
@@ -9,11 +10,14 @@ from agentloop import (
     Agent,
     AssistantMessage,
     BadRequest,
+    Depends,
     ImagePart,
+    Loop,
     ScriptedModel,
     Session,
     Stop,
     Usage,
+    current_agent,
     tool,
 )
 from agentloop.mixins.tracing import Tracing
@@ -95,6 +99,17 @@ class TestTracing(test_loop.TestLoop):
         run = found["invoke_agent agent"].attributes
         assert run["gen_ai.response.finish_reasons"] == ("completed",)
         assert run["gen_ai.request.model"] == "scripted"
+
+    async def test_a_call_of_a_tool_is_a_child_of_the_calling_tools_span(self, spans):
+        @tool("Add twice")
+        async def twice(a: int, agent: Annotated[Loop, Depends(current_agent)]) -> int:
+            return sum(await asyncio.gather(*(agent.call(add, a=a, b=b) for b in (1, 2))))
+
+        llm = ScriptedModel(call("twice", a=1), "5")
+        await Traced(llm=llm, tools=[add, twice]).run("x")
+        found = spans()
+        assert parent_of(found["execute_tool add"], found) == "execute_tool twice"
+        assert parent_of(found["execute_tool twice"], found) == "invoke_agent agent"
 
     async def test_the_span_of_a_run_has_the_tokens_of_all_its_requests_and_of_no_other(
         self, spans

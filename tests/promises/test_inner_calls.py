@@ -369,6 +369,27 @@ async def test_limits_count_inner_calls():
     assert ran == ["order", "look price"]
 
 
+async def test_parallel_inner_calls_run_up_to_the_limit():
+    ran = []
+
+    class Limited(Limits, Agent):
+        max_tool_calls = 10
+
+    @tool("Work")
+    async def work(at: int) -> None:
+        ran.append(at)
+
+    @tool("All")
+    async def spread(agent: Caller) -> str:
+        calls = (agent.call(work, at=at) for at in range(20))
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        return str(sum(isinstance(each, ToolError) for each in done))
+
+    agent = Limited(llm=ScriptedModel(call("spread"), "ok"), tools=[work, spread])
+    assert (await agent.run("go")).stop_reason == "limit:tool_calls"
+    assert (ran, results(agent)) == ([*range(9)], ["11"])
+
+
 async def test_failures_of_inner_calls_count():
     class Limited(Limits, Agent):
         max_tool_failures = 2
