@@ -13,7 +13,6 @@ import asyncio
 import copy
 import functools
 import inspect
-import json
 import logging
 import os
 import random
@@ -23,7 +22,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from ..errors import (
     AuthenticationFailed,
@@ -47,6 +46,7 @@ from .wire import (
     EventParser,
     as_dict,
     encode_body,
+    load_json,
     parse_json,
     plain_text,
     retry_after,
@@ -356,6 +356,11 @@ class HTTPModel(ABC):
             raise ValueError(
                 f"{self!r}: api_key contains a space, a line break or a non-ASCII character"
             )
+        if self.client is not None:
+            import httpx
+
+            if not isinstance(cast(object, self.client), httpx.AsyncClient):
+                raise TypeError(f"client must be an httpx.AsyncClient, not {type(self.client)}")
         if not self.api_key and self.client is None and self.base_url == self.default_url:
             names = " or ".join(self.key_variables)
             raise ValueError(
@@ -447,7 +452,7 @@ class HTTPModel(ABC):
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
         """Parse a body, or the data of an event. Raises ModelError if it contains an error."""
-        data = as_dict(json.loads(content))
+        data = as_dict(load_json(content))
         error = data.get("error")
         if not error and plain_text(data.get("type")).endswith("error"):
             error = data  # an event of Responses ("error"), of llama.cpp ("server_error")

@@ -75,6 +75,17 @@ def drop_none(fields: Mapping[str, Any]) -> JSON:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def load_json(text: str | bytes | bytearray) -> Any:
+    """Return the value of a JSON text. An integer of more than 4,000 digits is returned as text.
+
+    Python refuses to convert such an integer, and a session could not store it. Raises ValueError
+    for invalid JSON.
+    """
+    with suppress(ValueError):
+        return json.loads(text)
+    return json.loads(text, parse_int=lambda digits: digits if len(digits) > 4_000 else int(digits))
+
+
 def parse_json(text: str | bytes | bytearray) -> Any:
     """Return the value of a JSON text, or None for invalid JSON."""
     with suppress(ValueError, RecursionError):

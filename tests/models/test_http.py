@@ -314,6 +314,14 @@ async def test_a_hook_that_raises_for_the_status_raises_our_error(status, kind, 
         assert (caught.value.status, len(server.requests)) == (status, asked)
 
 
+@pytest.mark.parametrize("name", ["httpx.Client", "httpx2.AsyncClient"])
+def test_a_client_of_another_kind_is_an_error_that_names_both(name):
+    package, _, kind = name.partition(".")
+    client = getattr(pytest.importorskip(package), kind)()
+    with pytest.raises(TypeError, match=rf"httpx\.AsyncClient.*{name}"):
+        model("http://x", client=client)
+
+
 async def test_an_answer_that_is_compressed_though_not_asked_for_is_read(streaming):
     content = b"".join(OPENAI.frames()) if streaming else json.dumps(OK).encode()
     kind = "text/event-stream" if streaming else "application/json"

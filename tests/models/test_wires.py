@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agentloop import Agent, errors
+from agentloop.common.records import dump_record, load_record
 from agentloop.errors import BadRequest, BadResponse, ConnectionFailed, ModelError
 from agentloop.events import ToolCallDeltaEvent
 from agentloop.messages import (
@@ -790,13 +791,38 @@ async def test_a_bad_answer_is_tried_again_and_described(wire, body, kind, strea
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("put", [b"[" * 300 + b"]" * 300, b"1" * 5_000], ids=["deep", "long"])
-async def test_what_no_json_can_hold_again_is_an_error(wire, streaming, put):
+def whole_with(wire, put):
     whole = wire.whole(Reply("hello", thinking="hm"))
     wire.keep_beside(whole)["x"] = "HERE"
-    async with serving(answer(json.dumps(whole).encode().replace(b'"HERE"', put))) as server:
+    return answer(json.dumps(whole).encode().replace(b'"HERE"', put))
+
+
+async def test_what_no_json_can_hold_again_is_an_error(wire, streaming):
+    async with serving(whole_with(wire, b"[" * 300 + b"]" * 300)) as server:
         with pytest.raises(BadResponse):
             await ask(wire.model(server, max_retries=0), streaming)
+
+
+async def test_an_integer_of_any_length_spoils_no_reply(wire, streaming):
+    async with serving(whole_with(wire, b"1" * 5_000)) as server:
+        reply = await ask(wire.model(server, max_retries=0), streaming)
+    assert (reply.text, bool(reply.usage)) == ("hello", True)
+    assert load_record(dump_record(reply)) == reply
+
+
+async def test_a_call_with_an_integer_of_any_length_gets_an_error_result(wire):
+    @tool("Count.")
+    def count(to: int) -> str:
+        return "counted"
+
+    arguments = '{"to": "HERE"}' if wire.name in ("openai", "responses") else {"to": "HERE"}
+    body = json.dumps(wire.whole(Reply(calls=[("count", arguments, "c1")]))).encode()
+    long = b"1" * 5_000
+    body = body.replace(b'\\"HERE\\"', long).replace(b'"HERE"', long)
+    async with serving(answer(body), wire.answer()) as server:
+        agent = Agent(llm=wire.model(server, max_retries=0), tools=[count])
+        assert (await agent.run("Count.")).text == "hello"
+    assert [m.is_error for m in agent.messages if isinstance(m, ToolMessage)] == [True]
 
 
 async def test_a_stream_that_is_labelled_as_json_is_read_as_a_stream(wire):
