@@ -121,6 +121,15 @@ async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front
     assert [each async for each in told] == ['event: End\ndata: "cancelled"\n\n']
 
 
+async def test_a_stream_that_is_silent_sends_comments(recipe, front, monkeypatch):
+    monkeypatch.setattr(recipe, "KEEP_ALIVE", 0.01)
+    run = (await begin(front))["id"]
+    told = recipe.lines(run, 0, 0)
+    assert [await anext(told) for _ in range(3)] == [": no new events\n\n"] * 3
+    await front.delete(f"/runs/{run}")
+    assert [each async for each in told][-1] == 'event: End\ndata: "cancelled"\n\n'
+
+
 async def test_events_are_told_while_a_tool_runs(monkeypatch):
     recipe = load("fleet")
     written, seen = [], asyncio.Event()
@@ -176,12 +185,12 @@ def free_port():
 
 
 @contextmanager
-def started(folder, *arguments, kill=signal.SIGTERM):
+def started(folder, *arguments, kill=signal.SIGTERM, recipes=FOLDER):
     """Start the command; give a client of it. Afterwards it has ended, and said no error."""
     port = free_port()
     ours = {"PYTHONPATH": str(ROOT), "PORT": port, "PGPORT": free_port(), "HOME": str(folder)}
     environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"} | ours
-    command = [sys.executable, "-W", "error", str(FOLDER / "fleet_api.py"), *arguments]
+    command = [sys.executable, "-W", "error", str(recipes / "fleet_api.py"), *arguments]
     with (folder / "said").open("w+") as said:
         pipes = {"stdout": said, "stderr": said}
         process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
@@ -240,6 +249,77 @@ def test_the_command_ends_although_somebody_follows_a_run(tmp_path):
         database.destroy()
         follow = httpx.stream("GET", client.base_url.join("/runs/small-1/events"), timeout=60)
         assert afterwards.enter_context(follow).is_success
+
+
+BLOCKED = """
+@tool("Book a room")
+async def book(room: str) -> str:
+    if "/" in room:
+        with open(room, "x"):  # a second call would fail
+            await asyncio.sleep(3600)
+    return f"{room} is booked."
+"""
+
+
+def kill_worker(folder, name):
+    """Kill -9 the process of a worker of the fleet that runs in a folder."""
+    command = [b"work", name.encode(), b"below", b""]
+    for process in sorted(Path("/proc").glob("[0-9]*")):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            is_ours = words[-4:] == command and os.readlink(process / "cwd") == str(folder)
+        except OSError:
+            continue  # it has ended meanwhile, or is another user's
+        if is_ours:
+            os.kill(int(process.name), signal.SIGKILL)
+            return
+    raise AssertionError(f"no worker {name}")
+
+
+def wait_for(client, path, found):
+    """Ask until the answer is as it should be; the test's time limit ends this."""
+    while not found(answer := client.get(path)):
+        time.sleep(0.1)
+    return answer
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def test_a_killed_worker_is_noticed_and_its_run_continues_on_another(database):
+    if database == "postgres" and not Postgres.find("initdb"):
+        pytest.skip("there is no Postgres: install the package postgresql")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # root starts Postgres as another user, who has to get there
+        kill_a_worker_during_a_run(folder, database)
+
+
+def kill_a_worker_during_a_run(folder, database):
+    for name in ("fleet.py", "fleet_api.py"):
+        (folder / name).write_text((FOLDER / name).read_text())
+    source = (folder / "fleet.py").read_text()
+    before, rest = source.split('@tool("Book a room")\n')
+    after = rest.split(' is booked."\n', 1)[1]
+    (folder / "fleet.py").write_text(before + BLOCKED + after)
+    with started(folder, database, recipes=folder) as client:
+        question = {"model": "small", "prompt": str(folder / "A1")}
+        path = f"/runs/{client.post('/runs', json=question).json()['id']}"
+        wait_for(client, path, lambda _: (folder / "A1").exists())
+        worker = client.get(path).json()["worker"]
+        assert 'fleet_workers{state="lost"} 0' in client.get("/metrics").text
+        kill_worker(folder, worker)
+        run = wait_for(client, path, lambda answer: answer.json()["ended"]).json()
+        assert (run["status"], run["worker"] == worker) == ("outcome_unknown", False)
+        assert "its outcome is unknown" in run["answer"]
+        do_a_run(client)
+        for status, count in (("outcome_unknown", 1), ("done", 1), ("failed", 0)):
+            assert len(client.get("/runs", params={"status": status}).json()) == count
+        page = client.get("/metrics").text
+        assert 'fleet_workers{state="alive"} 1\nfleet_workers{state="lost"} 1\n' in page
+        assert 'fleet_runs{model="small",status="outcome_unknown"} 1\n' in page
+        assert f'fleet_heartbeat_age_seconds{{worker="{worker}"}}' in page
+    assert f"worker {worker} is lost: others continue its 1 runs" in (folder / "said").read_text()
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")

@@ -2,21 +2,25 @@
 
 Use a fleet when runs are long, expensive, or too many for one machine. This file is the worker.
 `python fleet.py work NAME` starts a worker; after a restart with the same NAME the worker resumes
-its runs. `python fleet.py lost NAME` reassigns the runs of a permanently lost worker to the others.
-The database contains the entire state: SQLite by default; for many machines Postgres, with
+its runs. Workers write heartbeats: after six seconds without one, another worker logs the loss and
+takes over the runs, as `python fleet.py lost NAME` does by hand. The database contains the entire state: SQLite by default; for many machines Postgres, with
 DATABASE_URL=postgresql+psycopg://... fleet_api.py is the HTTP API, and starts the complete fleet.
 Without arguments, this program executes a single run in one process. Requires dbos, and psycopg for
 Postgres.
 """
 
 import asyncio
+import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import sqlalchemy as sa
 from dbos import DBOS, DBOSClient
 from pydantic_core import to_json
 
@@ -42,6 +46,17 @@ QUEUES: dict[str, Any] = {  # per model: concurrent runs, and starts per period 
     "small": {"global_concurrency": 200, "worker_concurrency": 20},
     "large": {"global_concurrency": 20, "limiter": {"limit": 60, "period": 60}},
 }
+BEAT = 1.0  # seconds between two heartbeats of a worker
+LOST = 6  # heartbeats of the others without one of a worker, which is lost then
+TABLE = """CREATE TABLE IF NOT EXISTS fleet_workers
+    (name TEXT PRIMARY KEY, process TEXT, beats INTEGER, at DOUBLE PRECISION)"""
+REGISTER = """INSERT INTO fleet_workers VALUES (:name, :process, 0, :at)
+    ON CONFLICT (name) DO UPDATE SET process = :process, beats = 0, at = :at"""
+COUNT = """UPDATE fleet_workers SET beats = beats + 1, at = :at
+    WHERE name = :name AND process = :process"""
+CLAIM = """UPDATE fleet_workers SET process = :claim
+    WHERE name = :name AND process = :process AND beats = :beats"""
+log = logging.getLogger("fleet")
 
 
 @tool("Book a room")
@@ -101,16 +116,89 @@ async def answer(model: str, prompt: str) -> str:
     agent = Worker(llm=ScriptedModel(think, think, model=model))  # or ChatOpenAI(model)
     text = await agent.query(prompt)
     await agent.write()
+    calls = agent.conversation.states.values()
+    is_unknown = any(call.state == "sealed" and call.start for call in calls)  # killed during one
+    outcome = {"outcome": "unknown" if is_unknown else "known"}
+    await DBOS.update_workflow_attributes_async(DBOS.workflow_id or "", outcome)
     return text
 
 
-def work(name: str) -> None:
+class Heartbeat(threading.Thread):
+    """Counts up a worker's row in `fleet_workers`, and takes over the runs of lost workers.
+
+    A worker is lost if its count has not changed during `LOST` heartbeats of the worker that looks.
+    No clock is compared, and an unavailable database makes nobody lost. `process` identifies the
+    process of a row, and is empty after the loss: a lost worker that is alive after all exits.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(daemon=True)
+        self.row = {"name": name, "process": uuid4().hex}
+        self.engine = sa.create_engine(URL)
+        self.beats = 0
+        self.seen = dict[str, tuple[tuple[str, int], int]]()  # the row, and our count at its change
+
+    def change(self, sql: str, **values: Any) -> bool:
+        """Execute a statement; return whether it changed a row."""
+        with self.engine.begin() as connection:
+            return connection.execute(sa.text(sql), values).rowcount > 0
+
+    def register(self) -> None:
+        """Claim the row of this name. A process that had the name exits."""
+        self.change(TABLE)
+        self.change(REGISTER, **self.row, at=time.time())
+
+    def run(self) -> None:
+        client = DBOSClient(system_database_url=URL)
+        while True:
+            try:
+                if not self.change(COUNT, **self.row, at=time.time()):
+                    log.critical("worker %s: lost, or started twice: exiting", self.row["name"])
+                    os._exit(1)
+                self.beats += 1
+                for row in self.lost_workers():
+                    self.replace_worker(client, **row)
+            except Exception as error:  # the database is unavailable
+                log.warning("heartbeat of worker %s failed: %s", self.row["name"], error)
+            time.sleep(BEAT)
+
+    def lost_workers(self) -> list[dict[str, Any]]:
+        """Return the rows that have not changed for too long."""
+        with self.engine.connect() as connection:
+            query = "SELECT name, process, beats FROM fleet_workers WHERE process != ''"
+            rows = connection.execute(sa.text(query)).mappings().all()
+        lost = list[dict[str, Any]]()
+        for row in rows:
+            state = row["process"], row["beats"]
+            before, since = self.seen.get(row["name"], (None, 0))
+            if state != before:
+                self.seen[row["name"]] = state, self.beats
+            elif self.beats - since >= LOST:
+                lost.append(dict(row))
+        return lost
+
+    def replace_worker(self, client: DBOSClient, name: str, process: str, beats: int) -> None:
+        """Take over the runs of a lost worker, unless another worker has claimed its row."""
+        claim = f"claimed by {self.row['process']}"  # which is lost, too, if this process is killed
+        if self.change(CLAIM, claim=claim, name=name, process=process, beats=beats):
+            runs = take_over(client, name)
+            self.change(CLAIM, claim="", name=name, process=claim, beats=beats)
+            log.warning("worker %s is lost: others continue its %d runs", name, len(runs))
+
+
+def work(name: str, heartbeat: Heartbeat | None = None) -> None:
     """Make this process a worker. Workers accept only runs of the same application version."""
+    with suppress(sa.exc.OperationalError):  # before the first start, there is no database
+        if heartbeat:  # before DBOS resumes runs, so that no other worker takes them over
+            heartbeat.register()
     DBOS(config={"name": "fleet", "system_database_url": URL, "executor_id": name,
                  "application_version": "1", "log_level": "WARNING"})  # fmt: skip
     DBOS.launch()
     for queue, limits in QUEUES.items():
         DBOS.register_queue(queue, **limits)
+    if heartbeat:
+        heartbeat.register()
+        heartbeat.start()
 
 
 def take_over(client: DBOSClient, name: str) -> list[str]:
@@ -139,11 +227,11 @@ def demo() -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["work", name]:
-            work(name)
+            work(name, Heartbeat(name))
             print("ready", flush=True)
             threading.Event().wait()
         case ["work", name, "below"]:
-            work(name)
+            work(name, Heartbeat(name))
             print("ready", flush=True)
             sys.stdin.read()  # until the parent process ends, for any reason
             os._exit(1)  # a new worker of this name resumes the runs

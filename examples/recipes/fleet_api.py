@@ -20,8 +20,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -29,24 +30,30 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
+import sqlalchemy as sa
 import uvicorn
 from dbos import DBOSClient
 from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
+from agentloop.waiting import cancel_and_wait
+
 HERE = Path(__file__).parent
 Model = Literal["small", "large"]  # every model has a queue of the same name
-Status = Literal["waiting", "running", "done", "failed", "cancelled"]
+Status = Literal["waiting", "running", "done", "outcome_unknown", "failed", "cancelled"]
 STATUS: dict[str, Status] = {
     "DELAYED": "waiting",
     "ENQUEUED": "waiting",
     "PENDING": "running",
-    "SUCCESS": "done",
+    "SUCCESS": "done",  # or "outcome_unknown": see `as_run`
     "ERROR": "failed",
     "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "failed",  # repeatedly killed its worker
     "CANCELLED": "cancelled",
 }
+PAGE = 1000  # runs per query
+KEEP_ALIVE = 15.0  # seconds until a silent stream sends a comment, so that proxies keep it open
+SILENCE = 10.0  # seconds without a heartbeat until the metrics count a worker as lost
 app = FastAPI(title="fleet")
 
 
@@ -56,21 +63,34 @@ class Question(BaseModel):
 
 
 class Run(BaseModel):
-    """A run, as returned to clients. `error` is the class name of the exception."""
+    """A run, as returned to clients. `error` is the class name of the exception.
+
+    The status "outcome_unknown" means that the run ended, but that its worker was lost during a
+    tool call, which may have had effects: check them.
+    """
 
     id: str
     model: str
     status: Status
+    worker: str | None
     begun: datetime
     ended: datetime | None
     answer: str | None = None
     error: str | None = None
 
 
+def url() -> str:
+    return os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
+
+
 @cache
 def client() -> DBOSClient:
-    url = os.environ.get("DATABASE_URL", "sqlite:///fleet.sqlite")
-    return DBOSClient(system_database_url=url)
+    return DBOSClient(system_database_url=url())
+
+
+@cache
+def engine() -> sa.Engine:
+    return sa.create_engine(url(), poolclass=sa.NullPool)
 
 
 async def runs(**filters: Any) -> list[Run]:
@@ -80,10 +100,14 @@ async def runs(**filters: Any) -> list[Run]:
 
 
 def as_run(workflow: Any) -> Run:
+    status = STATUS[workflow.status]
+    if status == "done" and (workflow.attributes or {}).get("outcome") == "unknown":
+        status = "outcome_unknown"
     return Run(
         id=workflow.workflow_id,
         model=workflow.workflow_id.partition("-")[0],
-        status=STATUS[workflow.status],
+        status=status,
+        worker=workflow.executor_id,
         begun=workflow.created_at / 1000,
         ended=workflow.completed_at and workflow.completed_at / 1000,
         answer=workflow.output,
@@ -129,10 +153,20 @@ async def list_runs(
     offset: Annotated[int, Field(ge=0)] = 0,
 ) -> list[Run]:
     """List runs without their answers, newest first."""
-    states = [theirs for theirs, ours in STATUS.items() if status in (None, ours)]
-    page: Any = {"limit": limit, "offset": offset, "load_input": False, "load_output": False}
+    stored = "done" if status == "outcome_unknown" else status
+    states = [theirs for theirs, ours in STATUS.items() if stored in (None, ours)]
     prefix = f"{model}-" if model else None
-    return await runs(status=states, workflow_id_prefix=prefix, **page)
+    matching = list[Run]()
+    skipped = 0
+    while len(matching) < offset + limit:
+        # DBOS cannot filter by outcome on SQLite
+        page: Any = {"limit": PAGE, "offset": skipped, "load_input": False, "load_output": False}
+        batch = await runs(status=states, workflow_id_prefix=prefix, **page)
+        matching += [run for run in batch if status in (None, run.status)]
+        skipped += PAGE
+        if len(batch) < PAGE:
+            break
+    return matching[offset : offset + limit]
 
 
 @app.get("/runs/{run_id}")
@@ -167,13 +201,47 @@ async def events(
 async def lines(run_id: str, entry: int, place: int) -> AsyncGenerator[str]:
     """Yield the events after position `place` (counted from 1) of a stream entry."""
     stream = client().read_stream_async(run_id, "events", offset=entry)
-    async for batch in stream:
+    async for batch in with_pauses(stream, KEEP_ALIVE):
+        if batch is None:
+            yield ": no new events\n\n"
+            continue
         for number, (name, data) in enumerate(batch, 1):
             if number > place:
                 yield f"id: {entry}-{number}\nevent: {name}\ndata: {data}\n\n"
         entry, place = entry + 1, 0
     [run] = await runs(workflow_ids=[run_id])
     yield f'event: End\ndata: "{run.status}"\n\n'
+
+
+async def with_pauses(
+    stream: AsyncIterator[list[Any]], seconds: float
+) -> AsyncGenerator[list[Any] | None]:
+    """Yield the items of a stream, and None whenever the stream is silent for some seconds."""
+    reading = None
+    try:
+        while True:
+            reading = reading or asyncio.ensure_future(anext(stream, None))
+            if not (await asyncio.wait([reading], timeout=seconds))[0]:
+                yield None
+                continue
+            item = reading.result()
+            reading = None
+            if item is None:
+                return
+            yield item
+    finally:
+        if reading:
+            await cancel_and_wait([reading], 5)
+
+
+def workers() -> list[tuple[str, bool, float]]:
+    """Return each worker's name, whether it is alive, and the age of its newest heartbeat."""
+    with engine().connect() as connection:
+        if not sa.inspect(connection).has_table("fleet_workers"):
+            return []
+        rows = connection.execute(sa.text("SELECT name, process, at FROM fleet_workers")).all()
+    ages = [(name, process, max(0.0, time.time() - at)) for name, process, at in rows]
+    return [(name, process != "" and age < SILENCE, age) for name, process, age in sorted(ages)]
 
 
 @app.get("/metrics")
@@ -189,6 +257,14 @@ async def metrics() -> PlainTextResponse:
     for (model, status), count in sorted(counts.items()):
         page.append(f'fleet_runs{{model="{model}",status="{status}"}} {count}')
     page += ["# TYPE fleet_oldest_waiting_seconds gauge", f"fleet_oldest_waiting_seconds {oldest}"]
+    page += ["# TYPE fleet_workers gauge"]
+    beats = await asyncio.to_thread(workers)
+    alive = [name for name, is_alive, _ in beats if is_alive]
+    page += [f'fleet_workers{{state="alive"}} {len(alive)}']
+    page += [f'fleet_workers{{state="lost"}} {len(beats) - len(alive)}']
+    page += ["# TYPE fleet_heartbeat_age_seconds gauge"]
+    for name, _, age in beats:
+        page.append(f'fleet_heartbeat_age_seconds{{worker="{name}"}} {age:.1f}')
     page += ["# TYPE fleet_run_seconds summary"]
     page += [f"fleet_run_seconds_sum {sum(took)}", f"fleet_run_seconds_count {len(took)}"]
     return PlainTextResponse("\n".join(page) + "\n", media_type="text/plain; version=0.0.4")
