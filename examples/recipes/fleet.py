@@ -2,8 +2,9 @@
 
 Use a fleet when runs are long, expensive, or too many for one machine. This file is the worker.
 `python fleet.py work NAME` starts a worker; after a restart with the same NAME the worker resumes
-its runs. Workers write heartbeats: after six seconds without one, another worker logs the loss and
-takes over the runs, as `python fleet.py lost NAME` does by hand. The database contains the entire state: SQLite by default; for many machines Postgres, with
+its runs. Workers write heartbeats: six seconds after the last heartbeat of a killed worker, another
+worker logs the loss and takes over the runs. `python fleet.py lost NAME` does the same by hand.
+The database contains the entire state: SQLite by default; for many machines Postgres, with
 DATABASE_URL=postgresql+psycopg://... fleet_api.py is the HTTP API, and starts the complete fleet.
 Without arguments, this program executes a single run in one process. Requires dbos, and psycopg for
 Postgres.
@@ -47,7 +48,7 @@ QUEUES: dict[str, Any] = {  # per model: concurrent runs, and starts per period 
     "large": {"global_concurrency": 20, "limiter": {"limit": 60, "period": 60}},
 }
 BEAT = 1.0  # seconds between two heartbeats of a worker
-LOST = 6  # heartbeats of the others without one of a worker, which is lost then
+LOST = 6  # heartbeats of an observing worker until a silent worker counts as lost
 TABLE = """CREATE TABLE IF NOT EXISTS fleet_workers
     (name TEXT PRIMARY KEY, process TEXT, beats INTEGER, at DOUBLE PRECISION)"""
 REGISTER = """INSERT INTO fleet_workers VALUES (:name, :process, 0, :at)
@@ -124,11 +125,12 @@ async def answer(model: str, prompt: str) -> str:
 
 
 class Heartbeat(threading.Thread):
-    """Counts up a worker's row in `fleet_workers`, and takes over the runs of lost workers.
+    """Increments a worker's counter in `fleet_workers`, and takes over the runs of lost workers.
 
-    A worker is lost if its count has not changed during `LOST` heartbeats of the worker that looks.
-    No clock is compared, and an unavailable database makes nobody lost. `process` identifies the
-    process of a row, and is empty after the loss: a lost worker that is alive after all exits.
+    A worker is lost if its counter is constant during `LOST` heartbeats of an observing worker.
+    Therefore clocks need no synchronization, and a database outage does not look like a loss. The
+    column `process` identifies the worker's process, and is empty after a loss: a lost worker that
+    is still alive then exits.
     """
 
     def __init__(self, name: str) -> None:
@@ -136,7 +138,7 @@ class Heartbeat(threading.Thread):
         self.row = {"name": name, "process": uuid4().hex}
         self.engine = sa.create_engine(URL)
         self.beats = 0
-        self.seen = dict[str, tuple[tuple[str, int], int]]()  # the row, and our count at its change
+        self.seen = dict[str, tuple[tuple[str, int], int]]()  # a row, and `beats` at its change
 
     def change(self, sql: str, **values: Any) -> bool:
         """Execute a statement; return whether it changed a row."""
@@ -144,7 +146,7 @@ class Heartbeat(threading.Thread):
             return connection.execute(sa.text(sql), values).rowcount > 0
 
     def register(self) -> None:
-        """Claim the row of this name. A process that had the name exits."""
+        """Claim the row of this name. Another process with the same name then exits."""
         self.change(TABLE)
         self.change(REGISTER, **self.row, at=time.time())
 
@@ -163,7 +165,7 @@ class Heartbeat(threading.Thread):
             time.sleep(BEAT)
 
     def lost_workers(self) -> list[dict[str, Any]]:
-        """Return the rows that have not changed for too long."""
+        """Return the rows of workers that count as lost."""
         with self.engine.connect() as connection:
             query = "SELECT name, process, beats FROM fleet_workers WHERE process != ''"
             rows = connection.execute(sa.text(query)).mappings().all()
@@ -179,7 +181,7 @@ class Heartbeat(threading.Thread):
 
     def replace_worker(self, client: DBOSClient, name: str, process: str, beats: int) -> None:
         """Take over the runs of a lost worker, unless another worker has claimed its row."""
-        claim = f"claimed by {self.row['process']}"  # which is lost, too, if this process is killed
+        claim = f"claimed by {self.row['process']}"  # repeated by others if this process is killed
         if self.change(CLAIM, claim=claim, name=name, process=process, beats=beats):
             runs = take_over(client, name)
             self.change(CLAIM, claim="", name=name, process=claim, beats=beats)
