@@ -89,7 +89,7 @@ def chat(options: argparse.Namespace) -> int:
             raise ValueError(f"No session of {here} found.")
         names = [session.name for session in existing]
         if is_chat and options.resume and existing[1:]:
-            offered = [(session.name, described(session)) for session in existing]
+            offered = [(session.name, safe(described(session))) for session in existing]
             names = [kind.pick("Which session?", options=offered)]
     is_unnamed = is_chat and names == [None]
     if is_unnamed:

@@ -24,6 +24,7 @@ class HeldDouble(ThreadingHTTPServer):
     def __init__(self, *turns):
         super().__init__(("127.0.0.1", 0), Answer)
         self.turns, self.requests, self.refusals = list(turns), [], []
+        self.models = ["first-model", "second-model"]
         self.arrived = threading.Semaphore(0)
         self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
 
@@ -48,7 +49,7 @@ def pieces(turn):
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        models = [{"id": "first-model"}, {"id": "second-model"}]
+        models = [{"id": name} for name in self.server.models]
         self.whole(200, {"data": models} if self.path == "/v1/models" else {})
 
     def do_POST(self):
