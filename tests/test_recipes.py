@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -35,22 +34,16 @@ from agentloop import (
     UserMessage,
     assert_prefix_stable,
     dump_record,
-    load_record,
     tool,
 )
-from agentloop.common.store import read_log
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import TextDeltaEvent, ToolCallDeltaEvent
-from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage
-from agentloop.mixins.approval import DEFERRED, Approval
-from agentloop.mixins.hooks import Hooks, HookVerdict
-from agentloop.mixins.message_queue import MessageQueue
-from agentloop.mixins.session import Session
+from agentloop.mixins.approval import DEFERRED
 from agentloop.models.scripted import call
 from tests.cli.browser import chromium
 from tests.doubles.openai_double import calls
 from tests.doubles.wires import WIRES
-from tests.mixins import acting, bash, read
+from tests.mixins import read
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
@@ -93,7 +86,6 @@ llm_levels: Division by zero | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I can only look. | Fixed. | Available tools: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
-old_sessions: milk.jsonl: converted | "schema":2} | "origin":"nudge"} | 3 records are read
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed
@@ -944,154 +936,6 @@ def test_a_project_s_file_runs_only_after_a_yes_to_what_is_in_it(tmp_path):
     path.write_text(path.read_text().replace("true", "rm -r x"))
     with pytest.raises(PermissionError):
         hooks_recipe.load_hooks(path, trusted=[digest])
-
-
-# ---- old sessions
-
-DATA = ROOT / "tests" / "data"
-old_sessions = load("old_sessions")
-
-
-class Kept(MessageQueue, Hooks, Approval, Session, Agent):
-    """All that reads marks of an old session."""
-
-
-def converted(folder, *lines, name="s"):
-    """Write an old session, convert its folder, and return the new file."""
-    path = folder / f"{name}.jsonl"
-    if lines:
-        path.write_text("".join(line + "\n" for line in lines))
-    else:
-        shutil.copy(DATA / path.name, path)
-    with pytest.raises(ValueError, match="old_sessions"):
-        read_log(path)
-    old_sessions.convert_folder(folder)
-    return path
-
-
-def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
-    path = converted(tmp_path, name="session_v1")
-    assert read_log(path) == read_log(DATA / "session_v2.jsonl")
-    old = tmp_path / "before_0.6" / path.name
-    assert old.read_bytes() == (DATA / path.name).read_bytes()
-    (tmp_path / "notes.jsonl").write_text("mine")
-    old_sessions.convert_folder(tmp_path)
-    said = ["session_v1.jsonl: converted", "notes.jsonl: unchanged"]
-    assert capsys.readouterr().out.splitlines() == [*said, "session_v1.jsonl: unchanged"]
-    assert old.read_bytes() == (DATA / path.name).read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["before_0.6", "notes.jsonl", "session_v1.jsonl"]
-
-
-def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
-    path = tmp_path / "s.jsonl"
-    agent = Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path)
-    before = b'{"type":"session","schema":1}\n{"type":"user","content":"x"}\n'
-    path.write_bytes(before)
-    old_sessions.convert_folder(tmp_path)
-    assert "s.jsonl: not converted: the session 's' is open elsewhere" in capsys.readouterr().out
-    assert path.read_bytes() == before
-    agent.close()
-
-
-def test_a_line_that_cannot_be_read_keeps_its_place_and_a_torn_one_goes(tmp_path, capsys):
-    path = tmp_path / "s.jsonl"
-    lines = ['{"type":"session","schema":1}', "{broken", "[7]", '{"type":"user","content":"x"}']
-    path.write_text("\n".join([*lines, '{"type":"us']))
-    old_sessions.convert_folder(tmp_path)
-    assert path.read_text().splitlines()[1:] == lines[1:]
-    assert "last line dropped, 11 bytes" in capsys.readouterr().out
-
-
-async def test_a_converted_session_goes_on_with_its_verdicts_asks_and_permissions(tmp_path):
-    converted(tmp_path, name="gates_v04")
-    script = [bash("git status"), bash("rm -r folder x.pyc")]
-    agent, ran = acting(
-        *script,
-        kind=Kept,
-        session="gates_v04",
-        session_dir=tmp_path,
-        approval_mode="plan",
-    )
-    with agent:
-        marks = [record for record in agent.log if isinstance(record, HookVerdict)]
-        assert [(mark.event, mark.verdict) for mark in marks] == [
-            ("UserPromptSubmit", "none"),
-            ("PreToolUse", "deny"),
-            ("UserPromptSubmit", "deny"),
-            ("UserPromptSubmit", "none"),
-        ]
-        [pending] = (await agent.run()).pending  # the other was allowed then
-        assert pending.parsed == {"command": "y"}
-        agent.decide(pending.id, "allow")
-        [pending] = (await agent.run()).pending
-        assert pending.parsed == {"command": "rm -r folder x.pyc"}  # "rm *.pyc" was allowed
-        assert ran == ["x", "y", "git status"]
-        assert "My key" not in str([request.messages for request in agent.llm.requests])
-
-
-async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_path):
-    converted(
-        tmp_path,
-        '{"type":"session","schema":1}',
-        '{"type":"user","content":"x"}',
-        '{"type":"sent","id":"0a","message":{"type":"user","content":"early"}}',
-        '{"type":"user","content":"early","sent":"0a"}',
-        '{"type":"sent","id":"0f","message":{"type":"user","content":"late","hidden":true}}',
-    )
-    for _ in range(2):
-        agent = Kept(llm=ScriptedModel("ok"), session="s", session_dir=tmp_path)
-        messages = [(message.text, message.hidden) for message in agent.messages]
-        assert messages == [("x", False), ("early", False), ("late", True)]
-        agent.close()
-
-
-@pytest.mark.parametrize(
-    ("line", "record"),
-    [
-        ('{"type":"user","content":"x","hidden":true}', UserMessage("x", "note")),
-        ('{"type":"user","content":"x","hidden":true,"nudge":true}', UserMessage("x", "nudge")),
-        ('{"type":"user","content":"x","hidden":true,"reminder":0}', UserMessage("x", "reminder")),
-        ('{"type":"user","content":"x","sent":"ab"}', UserMessage("x", "sent", "ab")),
-        (
-            '{"type":"user","content":"x","hidden":true,"sent":"a"}',
-            UserMessage("x", "program", "a"),
-        ),
-        (
-            '{"type":"ask","call_id":"a","reason":"r","call":["pay",{"eur":5}],"at":1}',
-            Ask("a", "r", "pay", '{"eur":5}', at=1),
-        ),
-        (
-            '{"type":"decision","call_id":"a","allowed":true,"by":"anna","at":1}',
-            Decision("a", True, by="anna", at=1),
-        ),
-        ('{"type":"side_request","tool_calls":3,"at":1}', SideRequest(tool_calls=3, at=1)),
-        (
-            '{"type":"run_start","workflow_run":"w:1","system_prompt":"s","mine":2,"at":1}',
-            RunStart("s", workflow_run="w:1", extra={"mine": 2}, at=1),
-        ),
-        (
-            '{"type":"tool","tool_call_id":"a","tool_name":"t","content":"c","offloaded":"f"}',
-            ToolMessage("a", "t", "c", offloaded="f"),
-        ),
-        *(
-            (
-                f'{{"type":"tool","tool_call_id":"a","tool_name":"t","content":"{text}",'
-                '"is_error":true}',
-                ToolMessage("a", "t", text, True, origin=origin),
-            )
-            for text, origin in {
-                **old_sessions.TOOL_ORIGINS,
-                f"{old_sessions.DENIED} No.": "denied",
-                "Denied by the bank": "tool",
-            }.items()
-        ),
-    ],
-)
-def test_what_version_0_4_wrote_is_understood(line, record):
-    found = load_record(old_sessions.convert_line(line.encode()))
-    if not record.extra:
-        found = replace(found, extra=None)
-    assert found == record
 
 
 def test_what_is_pruned_by_kind_changes_at_its_marks_only():

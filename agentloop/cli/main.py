@@ -20,7 +20,7 @@ from io import TextIOWrapper
 from typing import Any, TypeAlias
 
 from .. import SessionLocked, __version__
-from . import bundle, demo, replay, view
+from . import bundle, convert, demo, replay, view
 from .terminal import RED, Terminal
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
@@ -29,7 +29,7 @@ OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
 CHAT = "agentloop_chat.program"  # a module with the command `chat` and its help's end, EPILOG
 NO_CHAT = (
     "The chat, agentloop_chat, is not installed: run pip install -e '.[chat]' in a checkout of "
-    "agentloop. (demo, bundle, replay and view work without it.)"
+    "agentloop. (The other commands work without it: bundle, convert, demo, replay and view.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
@@ -117,6 +117,7 @@ def help_of(command: Command) -> tuple[str, str, str]:
 COMMANDS: dict[str, Command] = {
     "demo": demo.main,
     "bundle": bundle.main,
+    "convert": convert.main,
     "replay": replay.main,
     "view": view.main,
 }

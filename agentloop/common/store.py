@@ -230,8 +230,8 @@ def read_lines(path: Path) -> list[bytes]:
         if not HEADER.startswith(start):  # the header may be incomplete
             raise ValueError(
                 f"{path} starts with {start!r} and is not a session of schema 2. Version 0.5.0 and "
-                "older versions wrote schema 1: convert the folder with examples/recipes/"
-                "old_sessions.py. Newer versions may write higher schemas"
+                f"older wrote schema 1: run agentloop convert '{path.parent}'. Newer versions may "
+                "write higher schemas"
             )
         file.seek(0)
         while piece := file.readline(HOLE):

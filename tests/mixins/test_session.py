@@ -313,7 +313,7 @@ class TestSession(test_loop.TestLoop):
     @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
     def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):
         old = '{"type":"session","schema":1}'
-        error = r"0\.5\.0 and older .*recipes/old_sessions\.py"
+        error = r"0\.5\.0 and older .*agentloop convert"
         for text in ("my notes", "my\nnotes", '{"a":1}', '{"type":"session","schema":3}', old):
             (tmp_path / "s.jsonl").write_text(text + tail)
             for _ in range(2):  # and the lock is free again

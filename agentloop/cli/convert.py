@@ -1,30 +1,25 @@
-"""Conversion of old session files to the present format: one folder per call, with a backup.
+"""`agentloop convert`: session files of version 0.5.0 and older in the present format.
 
-Use the converter once, after an upgrade from version 0.5.0 or older: newer versions reject sessions
-of those versions. First close the programs that use the sessions.
-
-    python old_sessions.py ~/.agentloop/sessions
-
-converts every old session in the folder, and keeps the original files in the subfolder
-`before_0.6`. Up to version 0.4, components of agentloop exchanged data in additional keys of a
-record or in the wording of a text. The present format has separate fields for the same data.
+Up to version 0.4, components of agentloop exchanged data in additional keys of a record or in the
+wording of a text. The present format has separate fields for the same data.
 """
 
+import argparse
 import json
 import os
 import re
 import shutil
-import sys
-import tempfile
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
-from agentloop import dump_record, load_record
-from agentloop.common.store import HEADER, SessionFile, read_log
-from agentloop.errors import SessionLocked
+from ..common.records import dump_record, load_record
+from ..common.store import HEADER, SESSION_DIR, SessionFile
+from ..errors import SessionLocked
+from ..waiting import logger
+from .terminal import safe
 
 BACKUP = "before_0.6"
 IS_OLD = re.compile(rb'{"type": ?"session", ?"schema": ?1[,}]')
@@ -48,12 +43,26 @@ MARKS = {  # new types of the log entries without a time
     "plan approved": "plan_approved",
     "sent": "sent",
 }
-EXAMPLE = """\
-{"type":"session","schema":1}
-{"type":"user","content":"Buy milk"}
-{"type":"user","content":"Go on.","hidden":true,"nudge":1}
-{"type":"assistant","content":"Bought."}
-"""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Convert the sessions of version 0.5.0 and older.
+
+    folders FOLDER...  directories of session files (default: ~/.agentloop/sessions)
+
+    Close the programs that use the sessions first. The original files are kept in the
+    subdirectory before_0.6.
+    """
+    failures = 0
+    for folder in options.folders or [SESSION_DIR]:
+        for path in sorted(Path(folder).expanduser().glob("*.jsonl")):
+            try:
+                outcome = "converted" if convert(path) else "unchanged"
+            except (OSError, SessionLocked) as error:
+                outcome = f"not converted: {error}"
+                failures = 1
+            print(safe(f"{path.name}: {outcome}"))
+    return failures
 
 
 def modernize(data: dict[str, Any]) -> dict[str, Any]:
@@ -131,30 +140,7 @@ def convert(path: Path) -> bool:
         file.flush()
         os.fsync(file.fileno())
     if torn:
-        print(f"{path.name}: incomplete last line dropped, {len(torn)} bytes")
+        logger.warning("%s: incomplete last line dropped, %d bytes", path.name, len(torn))
     shutil.copystat(path, new)
     os.replace(new, path)
     return True
-
-
-def convert_folder(folder: Path) -> None:
-    """Convert the old sessions in a folder, and print the outcome for each file."""
-    for path in sorted(folder.glob("*.jsonl")):
-        try:
-            done = convert(path)
-        except (OSError, SessionLocked) as error:
-            print(f"{path.name}: not converted: {error}")
-        else:
-            print(f"{path.name}: {'converted' if done else 'unchanged'}")
-
-
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        convert_folder(Path(sys.argv[1]).expanduser())
-    else:
-        with tempfile.TemporaryDirectory() as example:
-            path = Path(example) / "milk.jsonl"
-            path.write_text(EXAMPLE, encoding="utf-8")
-            convert_folder(path.parent)
-            print(path.read_text(encoding="utf-8"))
-            print(f"{len(read_log(path))} records are readable")
