@@ -44,10 +44,10 @@ def ask(system_prompt):
     for time, question in QUESTIONS.items():
         agent.system_prompt = system_prompt.format(time=time)
         answer = agent.run_sync(question)
-    kept = [event.kept for event in events if isinstance(event, RequestEvent)]
+    cached = [event.kept for event in events if isinstance(event, RequestEvent)]
     again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
     roles = [type(message).__name__ for message in agent.messages]
-    print(f"   {answer}\n   cached messages per request: {kept}; {again} tokens are billed again")
+    print(f"   {answer}\n   cached messages per request: {cached}; {again} tokens are billed again")
     print(f"   a system message in the log: {'SystemMessage' in roles}")
 
 

@@ -46,7 +46,7 @@ async def ag_ui_stream(agent: Loop, prompt: str, thread: str = "main") -> AsyncI
                         yield line("TOOL_CALL_RESULT", **about, content=result)
         if stream.result:
             yield line("RUN_FINISHED", **run, result={"stopReason": stream.result.stop_reason})
-    except Exception as error:  # for example of the model: the text may be confidential
+    except Exception as error:  # such as a model error: its text may be confidential
         yield line("RUN_ERROR", message="The run failed.", code=type(error).__name__)
 
 

@@ -1,9 +1,10 @@
 """A call that awaits approval while the conversation continues.
 
-Use it for approvals that take hours, while the user has other questions. By default, a new prompt
-cancels a pending call. With `defer_approval`, the result of the call says that it awaits approval,
-and `agent.deferred` lists it. After `agent.decide`, also in another process with a session, the
-next run executes the call if it was allowed, and a note returns the outcome to the model.
+Use the setting for approvals that take hours, while the user has other questions. By default, a new
+prompt cancels a pending call. With `defer_approval`, the call immediately receives a result that
+mentions the pending approval, and `agent.deferred` lists the call. After `agent.decide`, also in
+another process with a session, the next run executes the call if it was allowed, and a note returns
+the outcome to the model.
 """
 
 from agentloop import Agent, ScriptedModel, call, tool

@@ -7,7 +7,7 @@ LM Studio, OpenRouter, Groq, Mistral and Together report the window; OpenAI does
     window = await server_window(llm.base_url, llm.model, llm.headers())
     agent = Agent(llm=llm, compaction=CompactionConfig(context_window=window))
 
-Ollama reports the window of loaded models only: send a first request before.
+Ollama reports the window of loaded models only: send a request to the model first.
 """
 
 import asyncio

@@ -4,10 +4,10 @@ Use a fleet when runs are long, expensive, or too many for one machine. This fil
 `python fleet.py work NAME` starts a worker; after a restart with the same NAME the worker resumes
 its runs. Workers write heartbeats: six seconds after the last heartbeat of a killed worker, another
 worker logs the loss and takes over the runs. `python fleet.py lost NAME` does the same by hand.
-The database contains the entire state: SQLite by default; for many machines Postgres, with
-DATABASE_URL=postgresql+psycopg://... fleet_api.py is the HTTP API, and starts the complete fleet.
-Without arguments, this program executes a single run in one process. Requires dbos, and psycopg for
-Postgres.
+The database contains the entire state: by default SQLite, or Postgres for many machines, with
+`DATABASE_URL=postgresql+psycopg://...`. fleet_api.py is the HTTP API, and starts the complete
+fleet. Without arguments, this program executes a single run in one process. Requires dbos, and
+psycopg for Postgres.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ of the session, the command
 
 writes a folder to commit, with the session, the files, this module and a test. Files that the
 session has read are restored to their content at its beginning. `python -m pytest as_test` runs the
-test. Before you commit, check the session for confidential data: its content is stored completely.
+test. Before you commit, check for confidential data: the folder contains the complete session.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Hundreds of tools, of which the model sees only the results of its searches.
 
 Use tool search with several MCP servers, whose schemas may be longer than the conversation. This
-program simulates their tools; with real servers, `searchable_tools` is `[tool for server in servers
+program simulates the tools; with real servers, `searchable_tools` is `[tool for server in servers
 for tool in server.tools]`. For a semantic search, write your own search function.
 """
 

@@ -122,8 +122,8 @@ def view(log):
         if record["role"] != "tool":
             messages.append(record)
             for call in record.get("tool_calls", []):
-                known = results.get(call["id"])
-                messages.append(known or interrupted(call))
+                result = results.get(call["id"])
+                messages.append(result or interrupted(call))
     return messages
 
 
