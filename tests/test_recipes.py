@@ -49,8 +49,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|background|channels|claude|context_w|event|fence|fleet|from_bu|many|mcp|old_|openai|"
-    "prune_by|record|session|skills|slash|sqlite|tools_from"
+    "agents_f|approve_l|azure|background|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
+    "many|mcp|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
@@ -68,6 +68,7 @@ anthropic_stream: event: message_start\n | event: message_stop\n
 background_agents: answer: Also far. | Started in the | \n5\n | has answered: 384,400 km.
 browser_state: Loop: | Agent:
 channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
+code_mode: are ordered. | ["ordered 5 coffee","ordered 5 milk"] | ['run_python'] 2 requests
 context_window: the window is 4096 | hello
 dump_bodies: hello | 0001-request.json {" | 0001-response.json {"choices"
 event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: FinalResponseEvent\n
@@ -107,7 +108,11 @@ tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
 """.strip().split("\n")
 )
-SERVERS = {"event_channels", "fastapi_endpoint"}
+NEEDS = {  # packages that a recipe requires, which may be missing
+    "code_mode": "pydantic_monty",
+    "event_channels": "fastapi",
+    "fastapi_endpoint": "fastapi",
+}
 ELSEWHERE = {
     "azure_openai",
     "durable_run",
@@ -190,8 +195,7 @@ def test_the_readme_has_a_line_for_each_recipe():
 
 def test_the_recipes_run_as_programs_say_their_point_and_need_no_network():
     assert {path.stem for path in RECIPES} == {*POINTS, *ELSEWHERE}
-    there = importlib.util.find_spec("fastapi")
-    programs = [name for name in POINTS if there or name not in SERVERS]
+    programs = [name for name in POINTS if importlib.util.find_spec(NEEDS.get(name, "agentloop"))]
     paths = [FOLDER / f"{name}.py" for name in programs]
     done = python("-W", "error", "-c", OFFLINE, *paths)
     assert (done.returncode, done.stderr) == (0, "")

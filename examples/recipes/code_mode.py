@@ -1,0 +1,178 @@
+"""Code mode: the model writes Python programs that call the tools, and receives only their output.
+
+Use code mode for tasks with many calls or large results: one program replaces several turns, and
+intermediate results stay outside the context. Programs run in Monty, a sandboxed interpreter
+without files, network access or host modules. Approval, hooks and limits apply to every call.
+After an approval, the program restarts, and completed calls return their recorded results.
+Requires `pip install pydantic-monty`.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic_monty import (
+    FutureSnapshot,
+    Monty,
+    MontyComplete,
+    MontyError,
+    MontyRuntimeError,
+    MontySyntaxError,
+    NameLookupSnapshot,
+    OSPolicy,
+    ResourceLimits,
+)
+
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Depends,
+    Loop,
+    Request,
+    ScriptedModel,
+    Tool,
+    ToolError,
+    call,
+    current_agent,
+    tool,
+)
+from agentloop.content import as_text
+from agentloop.messages import JSON, text_of
+
+LIMITS: ResourceLimits = {
+    "max_feed_duration_secs": 10,  # without the time of the calls
+    "max_turn_duration_secs": 3,  # between two calls
+    "max_memory": 100_000_000,
+}
+MAX_SECONDS = 600  # with the time of the calls
+MAX_PRINTED = 20_000  # characters
+# Restarted programs must repeat their calls, therefore clock and random numbers are constant.
+POLICY: OSPolicy = {"datetime": datetime(2000, 1, 1), "sleep": "zero", "random_start": {"seed": 0}}
+ABOUT = """Run Python that calls the functions below, and return the value of its last line.
+
+Await each call and use keyword arguments; asyncio.gather runs calls in parallel. Available modules:
+asyncio, json, math, re. There are no files, no network, and no clock.
+
+"""
+TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
+TYPES |= {"array": "list", "object": "dict"}
+
+
+class CodeMode(Loop):
+    """Offers the model a single tool for programs. Position: left of all other mixins."""
+
+    def toolset(self) -> Sequence[Tool]:
+        tools = super().toolset()
+        return [*tools, python_tool(tools)]
+
+    async def call_model(self, request: Request) -> AssistantMessage:
+        if request.purpose != "subagent":
+            shown = [tool for tool in request.tools if tool.name == "run_python" or tool.ends_run]
+            request = replace(request, tools=shown)
+        return await super().call_model(request)
+
+
+def python_tool(tools: Sequence[Tool]) -> Tool:
+    """Return the tool that executes programs. Only the calls of a program have side effects."""
+
+    async def run_python(code: str, agent: Annotated[Loop, Depends(current_agent)]) -> str:
+        return await run_program(code, agent, [tool.name for tool in tools])
+
+    about = ABOUT + "\n".join(map(signature, tools))
+    return tool(about, idempotent=True, read_only=True, timeout=MAX_SECONDS)(run_python)
+
+
+def signature(tool: Tool) -> str:
+    """Return the Python function signature and the description of a tool."""
+    parameters = ["*"]
+    for name, schema in tool.parameters["properties"].items():
+        default = "" if name in tool.parameters.get("required", ()) else " = ..."
+        parameters.append(f"{name}: {TYPES.get(schema.get('type'), 'Any')}{default}")
+    head = f"async def {tool.name}({', '.join(parameters)})".replace("(*)", "()")
+    return f"{head}: {tool.description!r}"
+
+
+async def run_program(code: str, agent: Loop, names: Collection[str]) -> str:
+    """Execute a program. Return the printed text and the value of the last expression.
+
+    Awaited calls run in parallel. Approval requests and other Stop exceptions terminate the
+    program, and the program cannot catch them. Raises ToolError with the traceback of the program.
+    """
+    printed: list[str] = []
+    calls: dict[int, tuple[str, JSON]] = {}  # calls without await, by Monty's call id
+    functions = dict.fromkeys(names, len)  # placeholders: this loop performs the calls
+    try:
+        with Monty() as pool, pool.checkout(limits=LIMITS, os_policy=POLICY) as session:
+            step: Callable[[], Any] = partial(
+                session.feed_start,
+                code,
+                external_lookup=functions,
+                print_callback=partial(keep_text, printed),
+            )
+            while not isinstance(state := await asyncio.to_thread(step), MontyComplete):
+                if isinstance(state, FutureSnapshot):
+                    ids = sorted(state.pending_call_ids)
+                    awaited = [call_tool(agent, *calls.pop(id)) for id in ids]
+                    results = await asyncio.gather(*awaited)
+                    step = partial(state.resume, dict(zip(ids, results, strict=True)))
+                elif isinstance(state, NameLookupSnapshot) or state.is_os_function:
+                    step = state.resume_auto
+                elif state.args:
+                    step = partial(state.resume, {"exception": TypeError("use keyword arguments")})
+                else:
+                    calls[state.call_id] = state.function_name, state.kwargs
+                    step = partial(state.resume, {"future": ...})
+    except (MontyRuntimeError, MontySyntaxError) as error:
+        raise ToolError("".join(printed) + error.display()) from None
+    except MontyError as error:
+        raise ToolError("".join(printed) + str(error)) from None
+    if calls:
+        skipped = ", ".join(name for name, _ in calls.values())
+        raise ToolError(f"These calls did not run, because they were not awaited: {skipped}")
+    return "".join(printed) + as_text(state.output)
+
+
+async def call_tool(agent: Loop, name: str, arguments: JSON) -> Any:
+    """Return the result or the exception of a call in Monty's format."""
+    try:
+        result = await agent.call(name, **arguments)
+    except ToolError as error:
+        return {"exception": RuntimeError(str(error))}
+    return {"return_value": text_of(result) if isinstance(result, tuple) else result}
+
+
+def keep_text(printed: list[str], stream: str, text: str) -> None:
+    """Collect printed text, up to `MAX_PRINTED` characters."""
+    printed.append(text[: MAX_PRINTED - sum(map(len, printed))])
+
+
+@tool(read_only=True)
+def stock(item: str) -> int:
+    """Return the number of items in stock."""
+    return {"tea": 12, "milk": 1}.get(item, 0)
+
+
+@tool
+def order(item: str, count: int) -> str:
+    """Order items."""
+    return f"ordered {count} {item}"
+
+
+class Clerk(CodeMode, Agent): ...
+
+
+CODE = """
+import asyncio
+items = ['tea', 'coffee', 'milk']
+counts = await asyncio.gather(*[stock(item=item) for item in items])
+[await order(item=item, count=5) for item, count in zip(items, counts) if count < 2]
+"""
+
+if __name__ == "__main__":
+    llm = ScriptedModel(call("run_python", code=CODE), "Coffee and milk are ordered.")
+    clerk = Clerk(llm=llm, tools=[stock, order])
+    print(clerk.run_sync("Order what is running out.").text, "|", clerk.messages[2].text)
+    print([tool.name for tool in llm.requests[0].tools], len(llm.requests), "requests")
