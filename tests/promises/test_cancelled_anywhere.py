@@ -85,6 +85,14 @@ class Scenario:
             helper.llm = ScriptedModel(call("act", name=name + "-sub"), "sub answer")
             return await helper.query("sub task")
 
+        async def nest(name: str, agent: Agent = Depends(current_agent)) -> str:
+            await agent.call("connected", name=f"{name}1")
+            await asyncio.gather(*(agent.call(act, name=f"{name}{n}") for n in (2, 3)))
+            return await agent.call(alone, name=f"{name}4")
+
+        once = tool("Call other tools", name="nest", timeout=30)(nest)
+        again = tool("Call them again", name="nest_again", idempotent=True)(nest)
+
         replies = iter(script)
 
         async def answer(messages, tools):
@@ -93,7 +101,7 @@ class Scenario:
                 return "SUMMARY"
             return next(replies, "the end")
 
-        tools = [act, connected, alone, finish, ask]
+        tools = [act, connected, alone, finish, ask, once, again]
         self.agent = Agent(llm=ScriptedModel(answer), tools=tools, **settings)
         self.run = lambda: how(self.agent, "task")
 
@@ -119,6 +127,8 @@ SCENARIOS = {
         "compaction": CompactionConfig(context_window=400, threshold_ratio=0.6),
     },
     "sub-agents": {"script": [[*calls("ask", "a"), *calls("act", "b")], calls("ask", "c")]},
+    "calls of tools": {"script": [[*calls("nest", "a"), *calls("nest_again", "b")]]},
+    "a stream of calls of tools": {"script": [calls("nest_again", "a")], "how": stream},
     "a stream": {
         "script": [[*calls("act", "a"), *calls("connected", "b")], "some words of text"],
         "how": stream,

@@ -12,6 +12,8 @@ from agentloop import (
     Loop,
     ScriptedModel,
     Session,
+    Stop,
+    ToolCall,
     ToolCallEvent,
     ToolError,
     ToolMessage,
@@ -21,7 +23,7 @@ from agentloop import (
     tool,
 )
 from agentloop.common.gate import Gate, Verdict
-from agentloop.messages import InnerCall, InnerResult
+from agentloop.messages import InnerCall, InnerResult, UserQuestion
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
@@ -324,6 +326,29 @@ async def test_an_external_tool_answers_a_tool():
     agent.answer(result.pending[0].id, "Ada")
     assert (await agent.run()).text == "ok"
     assert results(agent) == ["Hello Ada"]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_an_inner_call_may_ask_the_user(idempotent):
+    @tool("Ask, as an MCP server does")
+    async def served(agent: Caller, call: Annotated[ToolCall, Depends(current_call)]) -> str:
+        state = agent.conversation.states[call.id]
+        if not state.answer:
+            agent.record(UserQuestion(call.id, '{"question": "name?"}'))
+            raise Stop("needs_answer")
+        return f"Hello {state.answer.content}"
+
+    @tool("Greet", idempotent=idempotent)
+    async def greet(agent: Caller) -> str:
+        return await agent.call(served)
+
+    agent = Agent(llm=ScriptedModel(call("greet"), "ok"), tools=[served, greet])
+    result = await agent.run("go")
+    [question] = result.pending
+    assert (result.stop_reason, question.parsed) == ("needs_answer", {"question": "name?"})
+    agent.answer(question.id, "Ada")
+    assert (await agent.run()).text == "ok"
+    assert 'Hello "Ada"' in results(agent)[0]
 
 
 async def test_hooks_change_and_follow_inner_calls():
