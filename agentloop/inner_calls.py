@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 from pydantic_core import from_json
@@ -41,13 +42,21 @@ class Caller:
         max_parallel: int,
     ) -> None:
         self.agent = agent
-        self._call_id = call.id
+        self._call = call
         self._run_calls = run_calls
-        self._slots = asyncio.Semaphore(max_parallel)
-        self._single_slot = asyncio.Semaphore(1)  # for tools without parallel calls
-        self._earlier = [inner.call for inner in agent.conversation.state_of(call).inner]
-        self._tasks = set[asyncio.Task[ToolMessage | BaseException]]()
+        self._max_parallel = max_parallel
+        self._tasks: set[asyncio.Task[ToolMessage | BaseException]] = set()
         self._error: BaseException | None = None
+
+    @cached_property  # most tools make no calls
+    def _earlier(self) -> list[ToolCall]:
+        """Return the unmatched calls of earlier executions."""
+        return [inner.call for inner in self.agent.conversation.state_of(self._call).inner]
+
+    @cached_property
+    def _slots(self) -> dict[bool, asyncio.Semaphore]:
+        """Return the slots of running calls, by whether their tools allow parallel calls."""
+        return {True: asyncio.Semaphore(self._max_parallel), False: asyncio.Semaphore(1)}
 
     async def call(self, tool: Tool, arguments: str) -> Any:
         """Run a call, and return its result. Raises ToolError for an error, and Stop."""
@@ -91,24 +100,25 @@ class Caller:
     def _new_call(self, name: str, arguments: str) -> ToolCall:
         """Record a call. Raises ToolError at a recursion that is too deep."""
         states = self.agent.conversation.states
-        parent = states.get(self._call_id)
+        parent_id = self._call.id
+        parent = states.get(parent_id)
         if parent is None or parent.result:
-            raise ToolError(f"{name} cannot be called: the call {self._call_id!r} is not running.")
-        depth, outer = 1, parent
+            raise ToolError(f"{name} cannot be called: the call {parent_id!r} is not running.")
+        depth, outer = 1, self._call
         while outer.parent_id:
-            depth, outer = depth + 1, states[outer.parent_id]
+            depth, outer = depth + 1, states[outer.parent_id].call
         if depth > MAX_DEPTH:
             raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} nested calls.")
-        call_id = f"{self._call_id}.{len(parent.inner) + 1}"
+        call_id = f"{parent_id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"
-        self.agent.record(InnerCall(self._call_id, call_id, name, arguments))
-        return ToolCall(call_id, name, arguments)
+        self.agent.record(InnerCall(parent_id, call_id, name, arguments))
+        return ToolCall(call_id, name, arguments, parent_id)
 
     async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
         """Run a call if it may start. Return its result, or the exception that ends the run."""
         state = self.agent.conversation.states[call.id]
-        async with self._slots if tool.parallel else self._single_slot:
+        async with self._slots[tool.parallel]:
             if state.waits or (tool.idempotent and state.result is None):
                 ended = await capture(self._run_calls([call]))
                 if isinstance(ended, Result):

@@ -205,7 +205,7 @@ class Loop(BaseAgent):
         if waiting.question:
             self.record(UserAnswer(call_id, to_json(content).decode()))
             return
-        self.add(self.conversation.record_of(self._result(waiting.call, content)))
+        self.add(waiting.call.record_of(self._result(waiting.call, content)))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
@@ -430,9 +430,9 @@ class Loop(BaseAgent):
             if failure := self._result_of_failure(call, error):
                 if not isinstance(error, TaskComplete):
                     run.state = "stopping"
-                self._record_result(failure, run, start)
+                self._record_result(call, failure, run, start)
             raise
-        self._record_result(result, run, start)
+        self._record_result(call, result, run, start)
 
     async def _announce(self, call: ToolCall, run: Run) -> bool:
         """Emit the ToolCallEvent, wait for its reader, and return whether to run the call."""
@@ -440,8 +440,7 @@ class Loop(BaseAgent):
             return False
         self._steps += 1
         self.emit(StepStartEvent(call.id, call.name, self._steps))
-        parent_id = self.conversation.state_of(call).parent_id
-        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, parent_id))
+        self.emit(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))
         if run.events:
             await run.events.join()
         return run.state == "running"
@@ -461,11 +460,11 @@ class Loop(BaseAgent):
             return None
         return call.answer(error.text)
 
-    def _record_result(self, result: ToolMessage, run: Run, start: float) -> None:
+    def _record_result(self, call: ToolCall, result: ToolMessage, run: Run, start: float) -> None:
         """Record a result, unless its tool ignored a cancellation and outlived the run."""
         if self.running and self.active_run is run:
             result = replace(result, seconds=round(time.perf_counter() - start, 3))
-            self.add(self.conversation.record_of(result))
+            self.add(call.record_of(result))
 
     def _may_overlap(self, call: ToolCall) -> bool:
         """Return whether a call may run concurrently with its neighbours."""

@@ -218,11 +218,16 @@ class Usage:
 
 @frozen
 class ToolCall(_Clean):
-    """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged."""
+    """A tool call requested by the model; `arguments` is the JSON text of the model, unchanged.
+
+    `parent_id` is the id of the call whose tool made this call, or "" for the model's: see
+    `Loop.call`.
+    """
 
     id: str
     name: str
     arguments: str = "{}"
+    parent_id: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.arguments), str):
@@ -232,6 +237,10 @@ class ToolCall(_Clean):
     def answer(self, content: Content, **more: Any) -> ToolMessage:
         """Return a result for this call."""
         return ToolMessage(self.id, self.name, content, **more)
+
+    def record_of(self, result: ToolMessage) -> ToolMessage | InnerResult:
+        """Return the record of a result, which the model does not see if a tool made the call."""
+        return InnerResult(result) if self.parent_id else result
 
     @property
     def parsed(self) -> JSON | None:

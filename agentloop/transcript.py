@@ -114,16 +114,11 @@ class Conversation(Fold):
     def open_calls(self) -> list[CallState]:
         """Return the model's calls without a result, in call order."""
         states = self.states.values()
-        return [state for state in states if state.result is None and not state.parent_id]
+        return [state for state in states if state.result is None and not state.call.parent_id]
 
     def state_of(self, call: ToolCall) -> CallState:
         """Return the state of a call. A call that a mixin has added is not in the log."""
         return self.states.get(call.id) or CallState(call)
-
-    def record_of(self, result: ToolMessage) -> ToolMessage | InnerResult:
-        """Return the record of a result, which the model does not see if a tool made the call."""
-        state = self.states.get(result.tool_call_id)
-        return InnerResult(result) if state and state.parent_id else result
 
     def take(self, at: int, record: Record | Message) -> None:
         self._note(record)
@@ -152,8 +147,8 @@ class Conversation(Fold):
         elif isinstance(record, InnerCall):
             parent = self.states.get(record.parent_id)
             if parent and record.call_id not in self.states:
-                call = ToolCall(record.call_id, record.name, record.arguments)
-                self.states[call.id] = inner = CallState(call, parent_id=record.parent_id)
+                call = ToolCall(record.call_id, record.name, record.arguments, record.parent_id)
+                self.states[call.id] = inner = CallState(call)
                 parent.inner += (inner,)
         elif isinstance(record, Ask | Decision | ToolStart | UserQuestion | UserAnswer):
             if state := self.states.get(record.call_id):
@@ -302,8 +297,8 @@ class CallState:
         if the run ended before the call, or if the call had started and may not start again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
-    parent_id, inner: for `Loop.call`: the id of the call whose tool made this call, and the calls
-        that this call made. Those without a result are closed together with this call.
+    inner: the calls that this call made by `Loop.call`. Calls without a result are closed together
+        with this call.
     question, answer: the newest question of the call's tool to the user, and the user's answer.
     decision: `decision.by` identifies the reviewer. A call denied without a decision was denied by
         a rule.
@@ -315,7 +310,6 @@ class CallState:
     decision: Decision | None = None
     start: ToolStart | None = None
     result: ToolMessage | None = None
-    parent_id: str = ""
     inner: tuple[CallState, ...] = ()
     question: UserQuestion | None = None
     answer: UserAnswer | None = None

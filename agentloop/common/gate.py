@@ -104,7 +104,7 @@ class Gate(Loop):
                 judgment = judgment.or_stricter(Verdict.BROKEN, FAILED)
             judgments[call.id] = judgment
         judged = judgments.values()
-        if any(self.conversation.state_of(call).parent_id for call in calls):
+        if any(call.parent_id for call in calls):
             judgments = {**self._judgments, **judgments}  # the turn is still running
         self._judgments = judgments
         if any(judgment.waits for judgment in judged):

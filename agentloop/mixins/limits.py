@@ -101,7 +101,7 @@ class Limits(Priced):
             left = self.max_tool_calls - self._run_usage().calls_before(counted)
             refused = counted[max(left, 0) :]
         for call in refused:
-            self.record(self.conversation.record_of(not_run(call, "tool_calls")))
+            self.record(call.record_of(not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
         if refused or (counted and self._exceeded_limit() in IN_A_TURN):
             return None  # the model called done before it knew which calls did not run

@@ -40,7 +40,7 @@ class LoopDetection(Loop):
     repetition_exempt: Sequence[str] = ()
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        if any(self.conversation.state_of(call).parent_id for call in calls):
+        if any(call.parent_id for call in calls):
             return await super().call_tools(calls)  # calls of a tool, not a turn
         past = self.fold(Turns, *self.repetition_exempt).past
         limit = self.repetition_limit

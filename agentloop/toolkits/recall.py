@@ -83,7 +83,7 @@ def hidden(log: Records, in_view: Sequence[Message]) -> list[str]:
         elif isinstance(record, AssistantMessage) and record.text:
             texts.append(f"assistant: {record.text}")
     for state in conversation.states.values():
-        if state.parent_id or state.call.name == recall.name:
+        if state.call.parent_id or state.call.name == recall.name:
             continue
         if state.result and id(state.result) not in seen:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))

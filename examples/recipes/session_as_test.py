@@ -120,7 +120,7 @@ async def run_again(
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     states = Conversation(log).catch_up().states.values()
     ran = [state for state in states if state.start and state.state in ("completed", "failed")]
-    ran = [state for state in ran if not state.parent_id]  # tools make their own calls again
+    ran = [state for state in ran if not state.call.parent_id]  # tools make their own calls again
     for state in ran:
         # run() without a prompt executes the open calls of the log
         agent.log.replace([UserMessage("Go on."), AssistantMessage(tool_calls=(state.call,))])
