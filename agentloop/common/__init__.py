@@ -1,1 +1,1 @@
-"""Code shared by files of mixins/, models/, toolkits/ or cli/, and not needed by the core."""
+"""Modules shared by mixins/, models/, toolkits/ or cli/, but not required by the core."""

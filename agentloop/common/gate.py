@@ -1,4 +1,4 @@
-"""Gates judge all calls of a turn before any of them runs: the base of Hooks and Approval.
+"""Gates judge all calls of a turn before the first call runs: the base of Hooks and Approval.
 
 Copy with: the core.
 
@@ -10,10 +10,10 @@ Copy with: the core.
             return judgment
 
 A gate overrides `judge` and calls `super()`, so gates work in any order: the strictest verdict
-counts, and of two equally strict verdicts the first. A gate that changes a call does so before
-`super()`. A gate that judges a call does so after `super()`, which returns the call that will run.
-The call is denied if a gate changes it after `super()`, allows it without calling `super()`, raises
-an exception, or returns anything but a Judgment.
+applies, and the first of two equally strict verdicts. Gates change a call before `super()`, and
+judge the call after `super()`, which returns the call that will be executed. The call is denied if
+a gate changes the call after `super()`, allows the call without calling `super()`, raises an
+exception, or returns an object other than a Judgment.
 """
 
 from asyncio import CancelledError
@@ -39,10 +39,10 @@ FAILED = "An approval check failed."
 class Verdict(IntEnum):
     """The verdict of a gate on a call. A stricter verdict is greater."""
 
-    NONE = 0  # no opinion: the call runs unless another gate objects
+    NONE = 0  # no opinion: the call is executed unless another gate objects
     ALLOW = 1
     ASK = 2  # the call requires approval
-    INVALID = 3  # the call cannot run; the reason is its result
+    INVALID = 3  # the call cannot be executed; the reason is its result
     BROKEN = 4  # the gate failed; the call is denied
     DENY = 5
 
@@ -51,10 +51,10 @@ class Verdict(IntEnum):
 class Judgment:
     """The combined judgment of several gates.
 
-    call: the call in its present form.
+    call: the call in its current form.
     verdict, reason: the strictest verdict, and its reason.
     waits: whether the call awaits approval.
-    final: the call after all gates that may change it; None before the last gate has run.
+    final: the call after the changes of all gates; None before the last gate has judged.
     """
 
     call: ToolCall
@@ -64,13 +64,13 @@ class Judgment:
     final: ToolCall | None = None
 
     def or_stricter(self, verdict: Verdict, reason: str) -> Self:
-        """Return this judgment with another verdict if the other is stricter."""
+        """Return this judgment, with the given verdict if stricter."""
         if verdict <= self.verdict:
             return self
         return replace(self, verdict=verdict, reason=reason, waits=False)
 
     def with_arguments(self, arguments: Mapping[str, object]) -> Self:
-        """Return this judgment with other arguments of the call."""
+        """Return this judgment with different arguments of the call."""
         text = to_json(arguments).decode()
         return replace(self, call=replace(self.call, arguments=text))
 
@@ -81,7 +81,7 @@ class Judgment:
 
 
 class Gate(Loop):
-    """Runs the calls of a turn whose judgment allows them or has no verdict."""
+    """Executes the calls of a turn that no gate denies, and that lack no approval."""
 
     _judgments: Mapping[str, Judgment] = {}  # by call id, for the calls of this turn
 
@@ -93,7 +93,9 @@ class Gate(Loop):
         judgments = dict[str, Judgment]()
         for call in calls:
             judgment = Judgment(call)
-            with suppress(ToolError):  # some servers send arguments as a JSON string, '"{}"'
+            with suppress(
+                ToolError
+            ):  # some servers encode arguments twice, as a JSON string: '"{}"'
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
                 judgment = validated(await self.judge(judgment))
@@ -124,10 +126,10 @@ class Gate(Loop):
 
 
 def validated(judgment: object) -> Judgment:
-    """Return a judgment whose call is the call that every gate has judged.
+    """Return a judgment after validating that all gates have judged the same call.
 
-    Raises TypeError if a gate returned another object, and ValueError if a gate changed the call
-    after `super()`, or allowed the call without calling `super()`.
+    Raises TypeError if a gate returned a different object, and ValueError if a gate changed the
+    call after `super()`, or allowed the call without calling `super()`.
     """
     if not isinstance(judgment, Judgment):
         raise TypeError(f"judge() has to return a Judgment, not {judgment!r:.80}")

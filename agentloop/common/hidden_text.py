@@ -15,12 +15,13 @@ from ..tools import Tool
 class HidesText(Loop):
     """Base of mixins that hide text.
 
-    recall_tool: a tool that finds hidden text. Placeholders and notes name it in requests with it.
+    recall_tool: a tool that finds hidden text. Placeholders and notes refer to the tool in requests
+        that offer it.
     """
 
     recall_tool: Annotated[Tool | None, SkipValidation] = None
 
     def recall_name(self, tools: Iterable[Tool]) -> str:
-        """Return the name of `recall_tool` if it is among these tools, otherwise ""."""
+        """Return the name of `recall_tool` if these tools contain it, otherwise ""."""
         name = self.recall_tool.name if self.recall_tool else ""
         return name if any(tool.name == name for tool in tools) else ""

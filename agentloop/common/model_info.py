@@ -1,9 +1,9 @@
-"""Optional statements of a chat model about its provider: prompt cache and output limit.
+"""Optional information of a chat model about its provider: prompt cache and output limit.
 
 Copy with: the core.
 
-Both are optional attributes of a chat model. The models of this library have them; a custom model
-states them in the same way:
+Both are optional attributes of a chat model. The models of this library define them; a custom model
+can define the same attributes:
 
     class MyModel:
         model = "my-model"
@@ -21,9 +21,9 @@ from ..messages import frozen
 class CacheRules:
     """The rules of a provider's prompt cache. The defaults are a cautious guess.
 
-    smallest_prefix: tokens; a shorter beginning of a request is not cached.
-    read_price: the price of a token read from the cache, where uncached input costs 1.
-    write_price: the price of a token written to the cache.
+    smallest_prefix: minimum tokens of a request's beginning that the provider caches.
+    read_price: price of a token read from the cache, relative to uncached input.
+    write_price: price of a token written to the cache, relative to uncached input.
     """
 
     smallest_prefix: int = 4_096
@@ -33,7 +33,7 @@ class CacheRules:
 
 @runtime_checkable
 class HasCacheRules(Protocol):
-    """A chat model that states its provider's cache rules."""
+    """A chat model with its provider's cache rules."""
 
     @property
     def cache_rules(self) -> CacheRules: ...
@@ -41,18 +41,18 @@ class HasCacheRules(Protocol):
 
 @runtime_checkable
 class HasOutputLimit(Protocol):
-    """A chat model that states the largest output that its requests reserve, in tokens."""
+    """A chat model with the maximum output that its requests reserve, in tokens."""
 
     @property
     def output_limit(self) -> int | None: ...
 
 
 def cache_rules(llm: ChatModel) -> CacheRules:
-    """Return the cache rules that a model states, or the defaults."""
+    """Return the cache rules of a model, or the defaults."""
     return llm.cache_rules if isinstance(llm, HasCacheRules) else CacheRules()
 
 
 def output_limit(llm: ChatModel) -> int:
-    """Return the output tokens that a model's requests reserve, or 0 if unknown."""
+    """Return the output tokens reserved by a model's requests, or 0 if unknown."""
     limit = llm.output_limit if isinstance(llm, HasOutputLimit) else None
     return limit or 0

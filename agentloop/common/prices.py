@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..loop import Loop
 from ..messages import RequestRecord, Usage
 
-# hosts that are free: this machine, its network, names without a dot
+# hosts without charge: this machine, private networks, names without a dot
 LOCAL = r"https?://((127|10|192\.168|172\.(1[6-9]|2\d|3[01]))\.[\d.]+|\[::1\]|[\w-]+)(:\d+)?/"
 PriceOf = Callable[[str, Usage], float | None]
 
@@ -19,8 +19,7 @@ PriceOf = Callable[[str, Usage], float | None]
 class Price(NamedTuple):
     """Prices per million tokens.
 
-    Input read from a cache, or written to a cache, costs as much as `input` unless it has a
-    separate price.
+    Cached input, read or written, has the price of `input` unless a separate price is specified.
     """
 
     input: float
@@ -29,7 +28,7 @@ class Price(NamedTuple):
     cache_write: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of a usage, counting each token once."""
+        """Return the cost of a usage. Cached tokens are not counted as uncached input."""
         read, written = usage.cached_input_tokens, usage.cache_write_tokens
         counts = usage.input_tokens - read - written, usage.output_tokens, read, written
         money = (
@@ -42,8 +41,7 @@ class Price(NamedTuple):
 def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
     """Return the cost of requests, or None if a price is unknown.
 
-    A request without a reply costs 0. A request without reported usage costs 0 if its
-    model is free.
+    Requests without a reply cost 0, as do requests without reported usage to a free model.
     """
     total = 0.0
     for request in requests:
@@ -63,17 +61,17 @@ def cost_of(requests: Iterable[RequestRecord], price: PriceOf) -> float | None:
 
 
 class Priced(Loop):
-    """Base of Cost and Limits: knows the cost of requests.
+    """Base of Cost and Limits: determines the cost of requests.
 
-    prices: a `Price` by model name. By default a model at a local address is free, as is a
-        ScriptedModel with its default name; other prices come from the package genai-prices, if
-        installed. Override `price` for other kinds of prices.
+    prices: a `Price` by model name. By default, models at a local address are free, as is a
+        ScriptedModel with its default name; other prices are provided by the package genai-prices,
+        if installed. Override `price` for different pricing.
     """
 
     prices: Mapping[str, Price] | None = None
 
     def price(self, model: str, usage: Usage) -> float | None:
-        """Return the cost of a model's usage, or None if its price is unknown."""
+        """Return the cost of a model's usage, or None for an unknown price."""
         if self.prices:
             return self.prices[model].cost(usage) if model in self.prices else None
         address = getattr(self.llm, "base_url", "")
@@ -83,11 +81,11 @@ class Priced(Loop):
 
 
 def genai_price(model: str, usage: Usage) -> float | None:
-    """Return US dollars from the package genai-prices; None without it, or for an unknown model.
+    """Return US dollars from genai-prices; None without this package, or for an unknown model.
 
     "scripted", the default name of a ScriptedModel, costs nothing. A provider prefix
-    (`anthropic/...`) is ignored. The package could download newer prices (`UpdatePrices`); this
-    function does not.
+    (`anthropic/...`) is ignored. Newer prices, which the package supports (`UpdatePrices`), are not
+    downloaded.
     """
     if model == "scripted":
         return 0.0

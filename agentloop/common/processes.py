@@ -11,14 +11,15 @@ from contextlib import suppress
 
 
 def kill_group(pid: int, *, force: bool = True) -> None:
-    """Kill or terminate a process group. A process that left the group escapes.
+    """Terminate or kill a process group, except processes that have left the group.
 
-    pid: a process started with `start_new_session`, which leads its group.
+    pid: the leader of the group, started with `start_new_session`.
+    force: whether to kill instead of terminate.
     """
     if sys.platform == "win32":
         line = ["taskkill", "/T", "/F", "/PID", str(pid)]
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(line, capture_output=True, timeout=5, check=False)
     else:
-        with suppress(OSError):  # empty group; on macOS: only zombies are left
+        with suppress(OSError):  # an empty group; on macOS, a group of zombies
             os.killpg(pid, signal.SIGKILL if force else signal.SIGTERM)

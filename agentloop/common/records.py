@@ -1,8 +1,8 @@
-"""Records as lines of JSON: `dump_record` writes a line, `load_record` reads it.
+"""Serialization of records as JSON lines: `dump_record` and `load_record`.
 
 Copy with: messages.py.
 
-A saved log is a list of such lines. Unknown fields and record types survive the round trip.
+A saved log consists of such lines. Unknown fields and record types survive the round trip.
 """
 
 import base64
@@ -29,14 +29,14 @@ from ..messages import (
     tag_of,
 )
 
-OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # written by version 0.6.0 and older
+OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # in sessions of version 0.6.0 and older
 PARTS = {"tool_calls": ToolCall, "citations": Citation}  # of an assistant message
 
 
 def to_dict(value: object) -> Any:
-    """Return a record as plain JSON data, with its type under "type".
+    """Convert a record to a dictionary of plain JSON data, with the record's type under "type".
 
-    Fields with their default value are omitted. Bytes become base64 text.
+    Fields with default values are omitted. Binary data is encoded as base64.
     """
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
@@ -57,9 +57,9 @@ def to_dict(value: object) -> Any:
 
 
 def from_dict(data: Any, cls: Any = None) -> Any:
-    """Return the record or part for the data of `to_dict`; unknown types become `Unknown`.
+    """Convert the result of `to_dict` to a record or part; unknown types become `Unknown`.
 
-    Raises KeyError, TypeError or ValueError for other data.
+    Raises KeyError, TypeError or ValueError for invalid data.
     """
     if cls is None:
         cls = class_of(data["type"])
@@ -71,7 +71,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
         name = OLD_FIELDS.get((cls, key)) or str(key)
         if name in fields_of(cls):
             known[name] = _read_field(cls, name, value)
-        elif name != "type":  # a field of a later version
+        elif name != "type":  # a field defined by a later version
             extra[name] = value
     if extra:
         known["extra"] = {**(data.get("extra") or {}), **extra}
@@ -79,9 +79,9 @@ def from_dict(data: Any, cls: Any = None) -> Any:
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
-    """Return a field's value from its JSON.
+    """Convert a field's JSON to the value.
 
-    In JSON a tuple is a list, an enum or a time is text, and a `Usage` is an object.
+    JSON represents a tuple as a list, an enum or a time as text, and a `Usage` as an object.
     """
     if cls is AssistantMessage and name in PARTS:
         return tuple(from_dict(each, PARTS[name]) for each in value)
@@ -98,14 +98,14 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """Return a record as one line of JSON without line end. Raises ValueError for invalid data."""
+    """Serialize a record to one line of JSON without newline. Raises ValueError for invalid data."""
     return to_json(to_dict(record), inf_nan_mode="strings")
 
 
 def load_record(line: str | bytes) -> Any:
-    """Return the record in a line; a record of an unknown type is returned as `Unknown`.
+    """Parse a line; a record of an unknown type is returned as `Unknown`.
 
-    Raises ValueError unless the line is a JSON object whose fields are complete and of valid types.
+    Raises ValueError unless the line is a JSON object with complete fields of valid types.
     """
     try:
         return from_dict(from_json(line))

@@ -2,9 +2,10 @@
 
 Copy with: errors.py, messages.py, common/records.py, waiting.py.
 
-The first line is a header, each further line a record. A line is acknowledged when `append`
-returns: the operating system has received it, and a killed process loses none. A torn last line,
-left by a kill or a full disk, was never acknowledged: the next append removes it.
+The first line is a header; subsequent lines are records. A line is acknowledged when `append`
+returns: the operating system has received the line, so that killing the process loses no
+acknowledged line. An incomplete last line, caused by a kill or a full disk, was never acknowledged:
+the next append removes it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from ..waiting import logger
 from .records import load_record
 
 SESSION_DIR = "~/.agentloop/sessions"
-HEADER = b'{"type":"session","schema":2}'  # increased if old records would be misread
+HEADER = b'{"type":"session","schema":2}'  # incremented if previous records would be misinterpreted
 HOLE = 1 << 24  # bytes; longer holes of a sparse file are not read into memory
-# CON and similar names are devices on Windows, with any suffix.
+# CON and similar names denote devices on Windows, with any suffix.
 SESSION_NAME = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)$)[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 if sys.platform == "win32":
     import msvcrt
 
     def _lock(fd: int) -> None:
-        # far beyond the end, because a locked byte cannot be read
+        # far beyond the end of the file, because locked bytes cannot be read
         os.lseek(fd, 1 << 62, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
@@ -49,7 +50,7 @@ def _open_private(name: str, flags: int) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renamed file durable, on systems that can open folders."""
+    """Make a renamed file durable, on operating systems that can open directories."""
     with suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -59,7 +60,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
-    """Return the file of the session with this name. Raises ValueError for an invalid name."""
+    """Return the path of a session file. Raises ValueError for an invalid session name."""
     if not SESSION_NAME.fullmatch(name):
         raise ValueError(
             f"{name!r:.200} is not a valid session name: use 1 to 128 letters, digits, _ and "
@@ -69,17 +70,19 @@ def session_path(name: str, session_dir: str | Path = SESSION_DIR) -> Path:
 
 
 class SessionFile(FileIO):
-    """A session file, open and locked until `close`, readable only by its owner.
+    """A session file, open and locked until `close`, with permissions only for its owner.
 
     fsync: whether `sync` waits for the disk. Otherwise a power failure may lose the newest lines.
-    new: raise FileExistsError if the file exists.
+    new: whether to raise FileExistsError if the file exists.
 
     A process that is forked while the file is open has it closed. Raises ValueError for a link and
     for anything but a regular file.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        for folder in path.parents[::-1]:  # parents=True would make only the last folder private
+        for folder in path.parents[
+            ::-1
+        ]:  # parents=True would create only the last directory with these permissions
             folder.mkdir(0o700, exist_ok=True)
         if path.is_symlink():  # to a file that belongs to something else
             raise ValueError(f"{path} is a link: replace it by the file, or use another name")
@@ -94,7 +97,7 @@ class SessionFile(FileIO):
             ) from error
         lines = read_lines(path)
         self.path, self.fsync = path, fsync
-        self._end = sum(map(len, lines))  # of the last complete line
+        self._end = sum(map(len, lines))  # the end of the last complete line
         self._torn = True  # an incomplete line may follow
         try:
             if not lines:
@@ -106,7 +109,7 @@ class SessionFile(FileIO):
         _open_files.add(self)
 
     def append(self, line: bytes) -> None:
-        """Append a line, which then survives a kill. An OSError means that it was not appended."""
+        """Append a line, which then survives a kill. After an OSError, the line was not appended."""
         fd = self._check()
         if self._torn:
             os.ftruncate(fd, self._end)
@@ -116,10 +119,10 @@ class SessionFile(FileIO):
         self._torn, self._end = False, self._end + len(line) + 1
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Replace all lines in one atomic step: a kill leaves the old lines or the new lines.
+        """Replace all lines atomically: a kill leaves either the previous or the new lines.
 
-        The new file is locked before it replaces the old file. An OSError means that nothing
-        changed.
+        The new file is locked before replacing the previous file. After an OSError, the file is
+        unchanged.
         """
         self._check()
         self.remove_unfinished()
@@ -140,12 +143,14 @@ class SessionFile(FileIO):
         self.path.unlink(missing_ok=True)
 
     def remove_unfinished(self) -> None:
-        """Delete the file of a `replace` that was killed."""
+        """Delete the temporary file of an interrupted `replace`."""
         self.path.with_suffix(".replacing").unlink(missing_ok=True)
 
     def _take_place(self, new: SessionFile) -> None:
-        """Move a new file to this path, and continue with its descriptor, which holds its lock."""
-        if sys.platform == "win32":  # open files cannot be moved: the session is briefly unlocked
+        """Move a new file to this path, and continue with its descriptor, which owns its lock."""
+        if (
+            sys.platform == "win32"
+        ):  # open files cannot be moved, so the session is unlocked temporarily
             super(SessionFile, new).close()
             super().close()
             try:
@@ -162,7 +167,7 @@ class SessionFile(FileIO):
             _sync_folder(self.path.parent)
 
     def sync(self) -> None:
-        """Wait until all lines survive a power failure. Raises OSError otherwise."""
+        """Wait until all lines are durable after a power failure. Raises OSError otherwise."""
         fd = self._check()
         if self.fsync:
             os.fsync(fd)
@@ -193,7 +198,7 @@ class SessionFile(FileIO):
         return fd
 
     def __del__(self) -> None:
-        super().close()  # the lock ends with the last process that has the file open
+        super().close()  # the last process to close the file releases the lock
 
 
 _open_files = WeakSet[SessionFile]()
@@ -219,15 +224,15 @@ def check_is_file(path: Path) -> None:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Return the lines of a session file including the header, without a torn last line.
+    """Return the complete lines of a session file, including the header.
 
-    Raises ValueError for other files, and for sessions of another schema.
+    Raises ValueError for other files, and for sessions of a different schema.
     """
     check_is_file(path)
     lines = list[bytes]()
     with path.open("rb") as file:
         start = file.read(len(HEADER))
-        if not HEADER.startswith(start):  # the header may be incomplete
+        if not HEADER.startswith(start):  # an incomplete header is permitted
             raise ValueError(
                 f"{path} starts with {start!r} and is not a session of schema 2. Version 0.5.0 and "
                 f"older wrote schema 1: run agentloop convert '{path.parent}'. Newer versions may "
@@ -246,15 +251,16 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def read_log(path: str | Path) -> list[Record]:
-    """Return the log in a session file, even if it is open. Raises ValueError for other files."""
+    """Return the log of a session file, even while open. Raises ValueError for other files."""
     return load_log(read_lines(Path(path)))
 
 
 def load_log(lines: Iterable[bytes]) -> list[Record]:
-    """Return the log in a session's lines: the newest Reset and later records, each run once.
+    """Return the log in a session's lines: the newest Reset and subsequent records.
 
-    An unreadable line becomes an `Unknown` record of type "unreadable" with the line's number,
-    which keeps positions in the log, such as `Summary.kept_from`, correct.
+    Replaced attempts of a run are omitted. An unreadable line becomes an `Unknown` record of type
+    "unreadable" with the line's number, which preserves positions in the log, such as
+    `Summary.kept_from`.
     """
     log = list[Record]()
     for number, line in enumerate(lines, 1):
@@ -276,9 +282,9 @@ def load_log(lines: Iterable[bytes]) -> list[Record]:
 
 
 def without_attempt(log: list[Record], start: RunStart) -> list[Record]:
-    """Return the log before an earlier attempt at the same run, or the complete log.
+    """Return the log before a previous attempt at the same run, or the complete log.
 
-    The `workflow_run` of a RunStart identifies a run that may start again.
+    The `workflow_run` of a RunStart identifies a run that may restart.
     """
     run = start.workflow_run
     for at, old in enumerate(log):

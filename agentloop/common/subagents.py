@@ -28,7 +28,7 @@ class SubAgentRecord(Mark):
 
 
 class FiresHooks:
-    """An agent that runs hooks. The tools of toolkits/subagent.py call them."""
+    """An agent with hooks, which toolkits/subagent.py runs before and after a sub-agent."""
 
     async def fire_hooks(
         self, event: Literal["SubagentStart", "SubagentStop"], data: dict[str, object]

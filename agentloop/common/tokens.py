@@ -1,10 +1,9 @@
 """Token counts of texts, messages and tools: an estimate, or tiktoken's count on request.
 
-Copy with: tools.py and what it names.
+Copy with: tools.py and its imports.
 
-The estimate is one token per four bytes of UTF-8 and needs no vocabulary. Decisions that are
-computed from the log use the estimate, so that a log is rendered the same everywhere. For exact
-counts:
+The estimate is one token per four bytes of UTF-8, and requires no vocabulary. Decisions based on
+the log use the estimate, so that rendering is identical in all environments. For exact counts:
 
     load_encoding("gpt-5")              # once, before a run: may download the vocabulary
     count_tokens(text, model="gpt-5")
@@ -22,7 +21,7 @@ from ..tools import Tool
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 ATTACHMENT_TOKENS = 1_000  # an image of about a megapixel, or a page or two of a PDF
-DEFAULT_ENCODING = "o200k_base"  # for models that tiktoken does not know
+DEFAULT_ENCODING = "o200k_base"  # for models unknown to tiktoken
 
 _vocabularies = dict[str, Any]()  # by model
 
@@ -30,10 +29,10 @@ _vocabularies = dict[str, Any]()  # by model
 def load_encoding(model: str) -> bool:
     """Load tiktoken's vocabulary for a model, so that counts for the model are exact.
 
-    The vocabulary of an unknown model is o200k_base; for models of other providers than OpenAI the
-    counts are approximate. The first call for a vocabulary downloads it into the folder
-    TIKTOKEN_CACHE_DIR and blocks, so call this before a run. Return False if tiktoken is not
-    installed or the vocabulary cannot be downloaded: counts remain estimates.
+    The vocabulary of an unknown model is o200k_base; for models of providers other than OpenAI the
+    counts are approximate. The first call for a vocabulary blocks during its download into the
+    directory TIKTOKEN_CACHE_DIR, so call this function before a run. Return False if tiktoken is
+    not installed or the vocabulary cannot be downloaded: counts remain estimates.
     """
     if not model:
         raise ValueError("name a model, such as load_encoding('gpt-5')")
@@ -57,9 +56,9 @@ def count_tokens(text: str, model: str = "") -> int:
 
 
 def message_tokens(message: Message | Iterable[Message], model: str = "") -> int:
-    """Return the tokens of one message or of several, including calls and attachments.
+    """Return the tokens of one or several messages, including calls and attachments.
 
-    The texts are counted by `count_tokens(text, model)`; the rest is estimated.
+    Texts are counted by `count_tokens(text, model)`; attachments and overhead are estimated.
     """
     if not isinstance(message, Message):
         return sum(message_tokens(one, model) for one in message)
@@ -82,10 +81,10 @@ def tool_tokens(tools: Iterable[Tool], model: str = "") -> int:
 
 
 def context_window(model: str) -> int | None:
-    """Return the tokens of a model's context window, or None if nobody here knows it.
+    """Return the tokens of a model's context window, or None if unknown.
 
-    They are from the package genai-prices, where a provider's name in front (`anthropic/...`) is
-    no part of the model's. It does not know those of Gemini, which are the same since 2.0.
+    The source is the package genai-prices; a provider prefix (`anthropic/...`) is ignored. The
+    package lacks the windows of Gemini models, which are identical since version 2.0.
     """
     if "gemini" in model:
         return 1_048_576
