@@ -93,9 +93,8 @@ class Gate(Loop):
         judgments = dict[str, Judgment]()
         for call in calls:
             judgment = Judgment(call)
-            with suppress(
-                ToolError
-            ):  # some servers encode arguments twice, as a JSON string: '"{}"'
+            # some servers encode arguments twice, as a JSON string: '"{}"'
+            with suppress(ToolError):
                 judgment = judgment.with_arguments(parse_arguments(call.arguments))
             try:
                 judgment = validated(await self.judge(judgment))

@@ -51,8 +51,8 @@ def to_dict(value: object) -> Any:
     if cls not in (Usage, ToolCall, Citation):
         data["type"] = tag_of(cls)
     for name, default in fields_of(cls).items():
-        if (found := getattr(value, name)) != default:
-            data[name] = to_dict(found)
+        if (current := getattr(value, name)) != default:
+            data[name] = to_dict(current)
     return data
 
 
@@ -65,17 +65,17 @@ def from_dict(data: Any, cls: Any = None) -> Any:
         cls = class_of(data["type"])
     if cls is Unknown:
         return Unknown(data)
-    known = dict[str, object]()
+    values = dict[str, object]()
     extra = JSON()
     for key, value in data.items():
         name = OLD_FIELDS.get((cls, key)) or str(key)
         if name in fields_of(cls):
-            known[name] = _read_field(cls, name, value)
+            values[name] = _read_field(cls, name, value)
         elif name != "type":  # a field defined by a later version
             extra[name] = value
     if extra:
-        known["extra"] = {**(data.get("extra") or {}), **extra}
-    return cls(**known)
+        values["extra"] = {**(data.get("extra") or {}), **extra}
+    return cls(**values)
 
 
 def _read_field(cls: Any, name: str, value: Any) -> Any:
@@ -84,7 +84,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
     JSON represents a tuple as a list, an enum or a time as text, and a `Usage` as an object.
     """
     if cls is AssistantMessage and name in PARTS:
-        return tuple(from_dict(each, PARTS[name]) for each in value)
+        return tuple(from_dict(item, PARTS[name]) for item in value)
     hint = hints_of(cls)[name]
     if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
@@ -98,7 +98,7 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
 
 
 def dump_record(record: Record | Message) -> bytes:
-    """Serialize a record to one line of JSON without newline. Raises ValueError for invalid data."""
+    """Serialize a record to a line of JSON without newline. Raises ValueError for invalid data."""
     return to_json(to_dict(record), inf_nan_mode="strings")
 
 
@@ -127,7 +127,7 @@ def class_of(tag: object) -> Any:
 @cache
 def fields_of(cls: type) -> dict[str, object]:
     """Return the fields of a record's class with their defaults."""
-    return {each.name: each.default for each in fields(cls)}
+    return {field.name: field.default for field in fields(cls)}
 
 
 hints_of = cache(get_type_hints)  # by class

@@ -75,16 +75,15 @@ class SessionFile(FileIO):
     fsync: whether `sync` waits for the disk. Otherwise a power failure may lose the newest lines.
     new: whether to raise FileExistsError if the file exists.
 
-    A process that is forked while the file is open has it closed. Raises ValueError for a link and
-    for anything but a regular file.
+    In a process forked while the file is open, the file is closed. Raises ValueError for symbolic
+    links and other special files.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True, new: bool = False) -> None:
-        for folder in path.parents[
-            ::-1
-        ]:  # parents=True would create only the last directory with these permissions
+        # parents=True would create only the last directory with these permissions
+        for folder in path.parents[::-1]:
             folder.mkdir(0o700, exist_ok=True)
-        if path.is_symlink():  # to a file that belongs to something else
+        if path.is_symlink():  # the target may belong to another program
             raise ValueError(f"{path} is a link: replace it by the file, or use another name")
         check_is_file(path)
         super().__init__(path, "xb" if new else "ab", opener=_open_private)
@@ -109,7 +108,7 @@ class SessionFile(FileIO):
         _open_files.add(self)
 
     def append(self, line: bytes) -> None:
-        """Append a line, which then survives a kill. After an OSError, the line was not appended."""
+        """Append a line, which then survives a kill. An OSError means that it was not appended."""
         fd = self._check()
         if self._torn:
             os.ftruncate(fd, self._end)
@@ -148,9 +147,8 @@ class SessionFile(FileIO):
 
     def _take_place(self, new: SessionFile) -> None:
         """Move a new file to this path, and continue with its descriptor, which owns its lock."""
-        if (
-            sys.platform == "win32"
-        ):  # open files cannot be moved, so the session is unlocked temporarily
+        # open files cannot be moved, so the session is unlocked temporarily
+        if sys.platform == "win32":
             super(SessionFile, new).close()
             super().close()
             try:

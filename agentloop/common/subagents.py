@@ -1,4 +1,4 @@
-"""The interface between sub-agents and other parts: their records, and the hooks of their parent.
+"""The interface of sub-agents to other modules: their records, and the hooks of their parent.
 
 Copy with: messages.py.
 """
@@ -13,8 +13,9 @@ from ..messages import JSON, HistoryChange, Mark, frozen
 class SubAgentRecord(Mark):
     """A record of a sub-agent's log, in the log of its parent.
 
-    call_id: the parent's call that runs the sub-agent. agent: the name of the sub-agent.
-    record: the record as `to_dict` in common/records.py returns it.
+    call_id: the parent's call that runs the sub-agent.
+    agent: the name of the sub-agent.
+    record: the record as returned by `to_dict` in common/records.py.
     """
 
     call_id: str

@@ -90,7 +90,7 @@ def context_window(model: str) -> int | None:
         return 1_048_576
     try:
         snapshot = import_module("genai_prices.data_snapshot").get_snapshot()
-        _, found = snapshot.find_provider_model(model.rpartition("/")[2], None, None, None)
+        _, info = snapshot.find_provider_model(model.rpartition("/")[2], None, None, None)
     except (ImportError, LookupError):
         return None
-    return cast(int | None, found.context_window)
+    return cast(int | None, info.context_window)

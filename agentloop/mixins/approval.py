@@ -325,15 +325,15 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
     for rule in rules:
         if rule.verdict == "allow":
             continue
-        known = [tool for tool in tools if fnmatchcase(tool.name, rule.tool)]
+        matching = [tool for tool in tools if fnmatchcase(tool.name, rule.tool)]
         for tool in tools:
-            if not known and fnmatchcase(tool.name.lower(), rule.tool.lower()):
+            if not matching and fnmatchcase(tool.name.lower(), rule.tool.lower()):
                 raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
-        if not known and escape(rule.tool) == rule.tool:
+        if not matching and escape(rule.tool) == rule.tool:
             logger.warning("%s matches no call: there is no tool with this name", rule)
-        if not known or callable(rule.arguments) or not all(map(has_fixed_arguments, known)):
+        if not matching or callable(rule.arguments) or not all(map(has_fixed_arguments, matching)):
             continue
-        names = {name for tool in known for name in tool.parameters["properties"]}
+        names = {name for tool in matching for name in tool.parameters["properties"]}
         if unknown := {*(rule.arguments or ())} - names:
             raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
 

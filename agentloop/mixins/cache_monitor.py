@@ -1,12 +1,13 @@
-"""Estimates the share of each model request that the provider may read from its prompt cache.
+"""Estimates the share of a request that the provider may read from its prompt cache.
 
 Copy with: the core, common/tokens.py.
 
     class MyAgent(Agent, CacheMonitor): ...     # last, where requests leave the agent
 
-A cached token costs about a tenth of a new token. The estimate follows Anthropic's rule, which is
-the strictest: the cache has an entry at the end of the system prompt and an entry at the end of the
-request. After a changed message, only the tools and the system prompt are read from the cache.
+A cached token costs about a tenth of an uncached token. The estimate follows Anthropic's rules, the
+strictest of all providers: the cache has an entry at the end of the system prompt and an entry at
+the end of the request. After a changed message, only the tools and the system prompt are read from
+the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..messages import AssistantMessage, SystemMessage
 
 
 class CacheMonitor(Loop):
-    """Emits a RequestEvent before each request: a comparison with the model's previous request."""
+    """Emits a RequestEvent before every request, comparing it with the model's previous request."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +36,7 @@ class CacheMonitor(Loop):
 
 
 def compare(request: Request, before: Request) -> RequestEvent:
-    """Return the event that compares a request with the previous request."""
+    """Compare a request with the previous request. Return the event with the result."""
     new, old = request.messages, before.messages
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
@@ -62,13 +63,13 @@ def compare(request: Request, before: Request) -> RequestEvent:
 
 
 def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
-    """Check that each request starts with the complete previous request.
+    """Assert that all requests start with the complete previous request.
 
     requests: the requests of a model, such as `ScriptedModel.requests`.
     breaks: the number of permitted exceptions.
 
-    Raises AssertionError if there are more exceptions. The message shows the first changed message
-    of each such request, before and after. Both are equal if the tools or tool_choice changed.
+    Raises AssertionError for additional exceptions. The error contains the first changed message of
+    every violating request, before and after. Both are equal if the tools or tool_choice changed.
     """
     changes: list[str] = []
     for number, (before, after) in enumerate(pairwise(requests), 2):

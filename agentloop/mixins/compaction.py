@@ -1,12 +1,12 @@
-"""Summarizes the conversation when it nears the context window, and goes on from the summary.
+"""Summarizes a conversation that approaches the context window, and continues from the summary.
 
 Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
-The summary request is the newest request that was answered plus one user message, so that it reads
-the provider's cache. The system prompt, the first task, the user's words since the newest prompt,
-the newest turns and what the model has not seen yet stay word for word. A summary that fails, or is
-longer than what it replaces, changes nothing; if the provider then refuses the request, its oldest
-turns are left out. The log keeps all.
+The summary request consists of the newest answered request and an additional user message, and
+therefore reads the provider's cache. The system prompt, the first task, the user's messages since
+the newest prompt, the newest turns and results that the model has not seen remain verbatim. A
+failed summary, or a summary longer than the replaced messages, has no effect; if the provider then
+rejects the request as too long, the oldest turns are dropped. The log remains complete.
 """
 
 from __future__ import annotations
@@ -44,42 +44,41 @@ from ..waiting import logger
 
 SUMMARY_PROMPT = (
     "Your context window is nearly full. Do not call tools. Write a summary from which you can "
-    "go on without this conversation: the task and every instruction of the user, word for word "
+    "continue without this conversation: the task and every instruction of the user, word for word "
     "where it matters; what was done and found, with names, paths, numbers and identifiers; what "
     "failed; what is left to do next."
 )
 LEFT_OUT = "(Earlier messages no longer fit and were removed.)"
 TO_RECALL = " (To read removed messages, use {}.)"
 NAMES = "\n\nNames and numbers in the removed messages, newest first:\n"
-NAME = re.compile(  # a text in quotes, such as a value of JSON, or a word with a digit or _ @ /
+NAME = re.compile(  # a quoted string, such as a JSON value, or a word with a digit or _ @ /
     r'(?<=")[^"\n:{}\[\],]{3,40}(?="(?!:))'
     r"|(?<![\w@#./-])(?=(?:[^\W\d_]|[#.-])*+[\d_@/])[\w@#./-]{2,80}+(?![\w@#./-])"
 )
-NAMES_EACH = 60  # max names from one message
-NAMES_SHARE = 0.5  # max characters of the whole list, for each token of the budget
+NAMES_EACH = 60  # maximum number of names per message
+NAMES_SHARE = 0.5  # maximum characters of the complete list, per token of the budget
 UNKNOWN_WINDOW = 128_000  # tokens
-SHORT = 12_000  # tokens that fit any window: up to this, the window's size is not looked up
-COUNT_AGAIN = 1.1  # growth of the log's view after which each message is counted again
+SHORT = 12_000  # tokens that fit into any window, so that its size need not be determined
+COUNT_AGAIN = 1.1  # growth of the rendered log after which all messages are counted again
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold
-MOST_KEPT = 8_000  # tokens of the turns that `keep_turns` keeps: they are billed as new ones
-AFTER_CUT = 0.25  # target size after turns are dropped, as a share of the size that was too much
-AFTER_CUT_ADDED = 0.15  # the same, for the share of the size beyond tools and system prompt
-MIN_SHARE = 0.5  # a cut that frees a smaller share of the target is not worth its cost
-MOST_OVER_BUDGET = 1.05  # times the budget; a larger request is reported
-SHORT_RESULT = 2_000  # max characters of a tool result in a request that the provider refused
-MAX_FAILURES = 2  # failed summaries since a prompt, after which none is tried
+MOST_KEPT = 8_000  # maximum tokens of turns preserved by `keep_turns`, which are billed as uncached
+AFTER_CUT = 0.25  # target size after dropping turns, as a share of the excessive size
+AFTER_CUT_ADDED = 0.15  # the same, as a share of the size without tools and system prompt
+MIN_SHARE = 0.5  # minimum share of the target that justifies the cost of a cut
+MOST_OVER_BUDGET = 1.05  # multiple of the budget above which a request is reported
+SHORT_RESULT = 2_000  # maximum characters of a tool result in a summary of a rejected request
+MAX_FAILURES = 2  # maximum number of failed summaries between two prompts
 
 
 class CompactionConfig(Settings):
     """When and how to compact: at `threshold_ratio` of `context_window` tokens.
 
-    context_window: in tokens. None takes what the package genai-prices says of the model. Gemini
-        counts as 1,048,576. Where that package is not installed, or does not know the model, it is
-        128,000.
-    summary_prompt: asks for the summary.
-    keep_turns: how many turns before the newest stay as they are, if they have few tokens.
-    model: writes the summary instead of the agent's own model. A cheaper model may cost more: it
-        cannot read the cache of the other one, and is billed for the whole conversation.
+    context_window: size in tokens. None uses the package genai-prices, and 1,048,576 for Gemini.
+        Without the package, or for a model unknown to the package, the size is 128,000.
+    summary_prompt: the user message that requests the summary.
+    keep_turns: number of turns before the newest turn that remain verbatim, if they are short.
+    model: the model that writes the summary, by default the agent's model. A cheaper model may cost
+        more, because the complete conversation is then billed without cache.
     """
 
     threshold_ratio: Annotated[float, Field(gt=0, le=1)] = 0.80
@@ -90,40 +89,41 @@ class CompactionConfig(Settings):
 
 
 class Compaction(HidesText):
-    """Summarizes before a request that would be too long, and after one that was.
+    """Summarizes before a request that would be too long, and after a rejected request.
 
-    compaction: when and how; None turns it off, and the budget too.
-    context_budget: in tokens. A longer request loses its oldest turns without a summary; the names
-        and numbers in them stay as a list, and the tool `recall` finds the rest: an `Agent` with
-        tools then offers it. Dropping turns costs no request, and a long run costs about half of
-        its cost without a budget. A request whose newest turn alone is larger is sent, with a
-        warning and an OverBudgetEvent.
-    recall_tool: a tool that finds dropped text, which the note of a cut names.
+    compaction: conditions and method of compaction; None disables compaction and the budget.
+    context_budget: size in tokens above which the oldest turns are dropped without a summary. A
+        list preserves their names and numbers, and the tool `recall`, which an `Agent` with tools
+        then offers, finds the other content. Dropping turns requires no model request, and halves
+        the cost of a long run approximately. A request whose newest turn alone exceeds the budget
+        is sent, with a warning and an OverBudgetEvent.
+    recall_tool: a tool that finds dropped text; the note about dropped messages refers to this
+        tool.
 
-    A provider can do it instead. Turn this off then (`compaction=None`), as it would count what
-    the provider leaves out:
+    Providers can compact the context instead. Then set `compaction=None`, because this mixin would
+    count the content that the provider omits:
 
         llm = ChatOpenAI("gpt-5.6", extra={
             "context_management": [{"type": "compaction", "compact_threshold": 100_000}]})
         llm = ChatAnthropic("claude-opus-5", betas=["compact-2026-01-12"], extra={
             "context_management": {"edits": [{"type": "compact_20260112"}]}})
 
-    The log and the requests keep everything, and the reply with the provider's summary goes back
-    as it came. Only its provider can read it: another model gets the whole conversation. There is
-    no Summary in the log and no CompactionEvent. Anthropic reports the tokens of a summary under
-    `iterations`, which `usage` leaves out. Its context editing (an edit `clear_tool_uses_20250919`
-    with the beta `context-management-2025-06-27`) hides old results as `Ephemeral` does, without
-    a trace here.
+    The log and the requests remain complete, and the reply with the provider's summary is returned
+    unchanged. Only this provider can read the summary: other models receive the complete
+    conversation. The log contains no Summary, and no CompactionEvent is emitted. Anthropic reports
+    the tokens of a summary under `iterations`, which `usage` excludes. Anthropic's context editing
+    (an edit `clear_tool_uses_20250919` with the beta `context-management-2025-06-27`) hides old
+    results like `Ephemeral`, but without a record in the log.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
     context_budget: PositiveInt | None = None
 
-    # `_rate` converts: sizes and limits are in the provider's tokens, all counts in estimated ones
+    # Sizes and limits are in the provider's tokens, counts in estimated tokens; `_rate` converts.
     _counted = 0  # estimated tokens of the newest request
     _logged = 0  # estimated tokens of the rendered log when messages were last counted
-    _beside = 0  # those of tools and system prompt at that time, less the pruned results
-    _rate = 1.0  # the provider's tokens per estimated token, from its last report
+    _beside = 0  # tokens of tools and system prompt at that time, minus those of pruned results
+    _rate = 1.0  # the provider's tokens per estimated token, from the last reported usage
 
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
@@ -133,44 +133,46 @@ class Compaction(HidesText):
         try:
             reply = await super().call_model(request)
         except ContextWindowExceeded as error:
-            # The newest results may be what is too long, so they are summarized as well.
+            # The newest results may be the cause, so the summary includes them.
             shorter = replace(request, messages=shorten_results(request.messages))
             retry = await self._summarize(shorter, cut_at=len(self.log))
             retry = retry or await self._leave_out(request, self._size(request), min_share=0)
             if retry is None:
-                raise Stop("context_overflow", f"Nothing more can be left out. {error}") from error
+                raise Stop(
+                    "context_overflow", f"The request cannot be shortened further. {error}"
+                ) from error
             reply = await super().call_model(retry)
         if reply.usage and reply.usage.input_tokens:
             self._rate = min(max(reply.usage.input_tokens / self._counted, 0.25), 4.0)
         return reply
 
     async def compact(self) -> bool:
-        """Summarize now what is older than the newest turns, however little it is.
+        """Summarize the messages before the newest turns now, regardless of their length.
 
-        Return True if that was done; listeners get a CompactionEvent then. Raises AgentBusy if a
-        run is going on.
+        Return whether a summary was recorded, which emits a CompactionEvent. Raises AgentBusy
+        during a run.
         """
         self.refuse_if_busy()
         request = Request(await self.context(), self._snapshot_tools())
         return await self._summarize(request) is not None
 
     async def _make_room(self, request: Request, config: CompactionConfig) -> Request:
-        """Return the request, or a shorter one if it is too long.
+        """Return the request, shortened if it is too long.
 
-        The size is an estimate, so it refuses nothing: a request that is still too long is sent,
-        and the provider refuses it.
+        The size is an estimate: a request that remains too long is sent, and rejected by the
+        provider.
         """
         size = self._size(request, recount=False)
         limit = self.context_budget or self._threshold(config, size)
         if size >= limit:
-            size = self._size(request)  # what was hidden since the last count is not in it
+            size = self._size(request)  # excludes results hidden since the last count
         if size < limit:
             return request
         if not self.context_budget:
             target = (size - AFTER_SUMMARY * limit) / self._rate
             return await self._summarize(request, target) or request
         share = MIN_SHARE
-        if size > MOST_OVER_BUDGET * limit:  # a cut that makes the request fit is worth its cost
+        if size > MOST_OVER_BUDGET * limit:  # a cut that suffices is always justified
             share = min(share, (size - limit) / (size - self._size_after_cut(limit)))
         request = await self._leave_out(request, limit, share) or request
         size = self._size(request)
@@ -185,9 +187,10 @@ class Compaction(HidesText):
         return request
 
     def _threshold(self, config: CompactionConfig, size: int) -> float:
-        """Return the size at which a summary is due. A short request needs no look-up.
+        """Return the size that requires a summary, without a look-up for short requests.
 
-        Some providers refuse a request if its input and its largest output exceed the window.
+        Some providers reject a request if the sum of its input and its output limit exceeds the
+        window.
         """
         window = config.context_window
         if window is None:
@@ -197,7 +200,7 @@ class Compaction(HidesText):
         return min(ratio, room) if room > 0 else ratio
 
     def _size(self, request: Request, *, recount: bool = True) -> int:
-        """Return the input tokens of a request, at the rate of the provider's last report.
+        """Return the input tokens of a request, calibrated by the provider's last reported usage.
 
         Without `recount`, add the tokens of new records to the last count, until the rendered log
         has grown by a tenth.
@@ -214,10 +217,11 @@ class Compaction(HidesText):
     ) -> Request | None:
         """Request a summary, record it, and return the shorter request.
 
-        target: how many estimated tokens the summary has to free.
-        cut_at: where to cut the log. Default: at the start of a turn, as `keep_turns` says.
+        target: estimated tokens that the summary must free.
+        cut_at: the index at which to cut the log. The default is the start of a turn, according to
+            `keep_turns`.
 
-        Return None if there is nothing to summarize, or if the summary failed.
+        Return None without messages to summarize, or if the summary failed.
         """
         config = self.compaction or CompactionConfig()
         cuts = self.fold(CutPoints)
@@ -226,7 +230,7 @@ class Compaction(HidesText):
         prefix: Iterable[Message] = request.messages
         cut_points = [cut_at or 0]
         if cut_at is None:
-            # The newest turn stays, so the request ends where the newest answered one did.
+            # The newest turn is preserved, so the prefix ends like the newest answered request.
             prefix = takewhile(lambda message: message is not cuts.reply, prefix)
             cut_points = cuts.cut_points[-1 - config.keep_turns :]
         least = cuts.tokens_freed(cut_points[-1]) - MOST_KEPT / self._rate
@@ -237,7 +241,7 @@ class Compaction(HidesText):
         side = Request(messages, request.tools, purpose="compaction", model=config.model)
         try:
             reply = await super().call_model(side)
-        except Exception as error:  # also a Stop: the request itself will raise it again
+        except Exception as error:  # including Stop, which the request itself will raise again
             reply = AssistantMessage(stop_reason=describe_error(error))
         shorter = message_tokens(reply) < cuts.tokens_freed(cut)
         if reply.text.strip() and is_complete(reply) and shorter:
@@ -248,10 +252,10 @@ class Compaction(HidesText):
         return None
 
     async def _leave_out(self, request: Request, size: float, min_share: float) -> Request | None:
-        """Drop the oldest turns, as `_size_after_cut` says; return the shorter request.
+        """Drop the oldest turns down to `_size_after_cut`; return the shorter request.
 
-        If that cannot be reached, drop all turns that can go. Return None if they have at most the
-        share `min_share` of the tokens to free.
+        If this size is impossible, drop all turns except the newest. Return None if this frees at
+        most the share `min_share` of the required tokens.
         """
         cuts = self.fold(CutPoints)
         target = (self._size(request) - self._size_after_cut(size)) / self._rate
@@ -262,7 +266,7 @@ class Compaction(HidesText):
         if recall := self.recall_name(request.tools):
             note = TO_RECALL.format(recall)
             text = text.removesuffix(note) + note
-        dropped = [  # since the last cut, without user messages that a gate hides from the model
+        dropped = [  # since the last cut, except user messages that a gate withholds from the model
             record
             for record in self.log[cuts.last.kept_from : cut]
             if not isinstance(record, UserMessage) or record in request.messages
@@ -271,9 +275,10 @@ class Compaction(HidesText):
         return await self._apply(Summary(f"{text}{NAMES}{names}", cut), request)
 
     def _size_after_cut(self, size: float) -> float:
-        """Return the size down to which a request of `size` tokens is cut.
+        """Return the target size after dropping turns from a request of `size` tokens.
 
-        What remains must be long enough for the provider's cache: its smallest prefix and a turn.
+        The remaining request must be long enough for the provider's cache: the smallest cacheable
+        prefix and a turn.
         """
         cuts = self.fold(CutPoints)
         fixed = self._rate * self._beside
@@ -282,7 +287,7 @@ class Compaction(HidesText):
         return max(AFTER_CUT * size, fixed + AFTER_CUT_ADDED * (size - fixed), cacheable)
 
     async def _apply(self, summary: Summary, request: Request) -> Request:
-        """Record a summary, and return the request that it makes shorter."""
+        """Record a summary, and return the request with the summarized messages replaced."""
         self.add(summary)
         after = replace(request, messages=await self.context())
         self.emit(CompactionEvent(summary.content, self._size(request), self._size(after)))
@@ -291,12 +296,12 @@ class Compaction(HidesText):
 
 @cache
 def window_of(model: str) -> int:
-    """Return a model's context window, or UNKNOWN_WINDOW with a warning if it is not known."""
+    """Return a model's context window, or UNKNOWN_WINDOW with a warning for an unknown model."""
     window = context_window(model)
     if window:
         return window
     logger.warning(
-        "the context window of %r is not known and taken as 128,000 tokens: set "
+        "unknown context window of %r, assumed to be 128,000 tokens: set "
         "compaction=CompactionConfig(context_window=...), or install genai-prices",
         model,
     )
@@ -304,14 +309,14 @@ def window_of(model: str) -> int:
 
 
 class CutPoints(Fold):
-    """Where a log can be cut, and how many tokens that frees. All tokens are estimated ones.
+    """Possible cut points of a log, and the estimated tokens that a cut frees.
 
-    tokens: those of the rendered log, without a summary.
-    cut_points: indices where turns begin. A turn begins after the last reply and its results.
-        The end of the newest turn is not among them, as the model has not seen its results yet.
+    tokens: estimated tokens of the rendered log, without a summary.
+    cut_points: indices where turns begin. A turn begins after the previous reply and its results.
+        The end of the newest turn is excluded, because the model has not seen its results.
     reply: the newest reply.
-    last: the newest summary; without one, a note that earlier messages were removed.
-    failures: how many summaries have failed since the newest prompt.
+    last: the newest summary; without a summary, a note that previous messages were removed.
+    failures: number of failed summaries since the newest prompt.
     """
 
     tokens = 0
@@ -323,8 +328,8 @@ class CutPoints(Fold):
     def __init__(self, log: Records) -> None:
         super().__init__(log)
         self.cut_points = [0]  # a cut at 0 frees nothing
-        self._sizes = list[int]()  # of each record, in tokens
-        self._kept = list[int]()  # indices of the user's messages that every summary keeps
+        self._sizes = list[int]()  # tokens of every record
+        self._verbatim = list[int]()  # indices of user messages that all summaries preserve
 
     def take(self, at: int, record: Record | Message) -> None:
         size = message_tokens(record) if isinstance(record, Message) else 0
@@ -336,10 +341,11 @@ class CutPoints(Fold):
         if isinstance(record, AssistantMessage | ToolMessage):
             self._turn = at + 1
         elif is_own(record):
-            if record.origin == "user":  # a prompt: messages since an older one are dropped
-                self._kept = self._kept[:1]
+            # a prompt: messages since the previous prompt need not be preserved
+            if record.origin == "user":
+                self._verbatim = self._verbatim[:1]
                 self.failures = 0
-            self._kept.append(at)
+            self._verbatim.append(at)
         elif isinstance(record, Summary):
             self.tokens = self.tokens_after(record.kept_from)
             self.last = record
@@ -347,10 +353,10 @@ class CutPoints(Fold):
             self.failures += 1
 
     def best(self, cut_points: Sequence[int], target: float, min_share: float = MIN_SHARE) -> int:
-        """Return the first cut point that frees `target` tokens, otherwise the last one.
+        """Return the first cut point that frees `target` tokens, otherwise the last cut point.
 
-        Return 0 if the cut frees at most the share `min_share` of `target`: that is not worth
-        breaking the cached prefix.
+        Return 0 if the cut frees at most the share `min_share` of `target`, which does not justify
+        invalidating the cached prefix.
         """
         # the last if none frees enough
         first = bisect_left(cut_points[:-1], target, key=self.tokens_freed)
@@ -358,17 +364,17 @@ class CutPoints(Fold):
         return cut if self.tokens_freed(cut) > min_share * target else 0
 
     def tokens_freed(self, cut: int) -> int:
-        """Return how many tokens a cut at an index frees."""
+        """Return the number of tokens that a cut at an index frees."""
         return self.tokens - self.tokens_after(cut)
 
     def tokens_after(self, cut: int) -> int:
-        """Count the tokens of the log rendered after a cut: see `summarized`."""
-        before = sum(self._sizes[at] for at in self._kept if at < cut)
+        """Return the number of tokens of the log rendered after a cut: see `summarized`."""
+        before = sum(self._sizes[at] for at in self._verbatim if at < cut)
         return before + sum(self._sizes[cut:])
 
 
 def shorten_results(messages: Sequence[Message]) -> list[Message]:
-    """Truncate the tool results among some messages to `SHORT_RESULT` characters of text each."""
+    """Truncate the text of tool results in a list of messages to `SHORT_RESULT` characters."""
     return [
         replace(message, content=clip(message.text, SHORT_RESULT))
         if isinstance(message, ToolMessage)
@@ -378,9 +384,9 @@ def shorten_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def names_in(records: Sequence[Record], older: str, most: int) -> str:
-    """List the names and numbers in the messages among some records, newest first, each once.
+    """Return the distinct names and numbers in the messages of some records, newest first.
 
-    The names of an older list follow. The list has at most `most` characters.
+    The names of an older list follow. The result has at most `most` characters.
     """
     names: list[str] = []
     for record in records:
@@ -392,4 +398,4 @@ def names_in(records: Sequence[Record], older: str, most: int) -> str:
             text = "\n".join([*arguments, text])
         names += NAME.findall(text)[:NAMES_EACH]
     joined = " | ".join(dict.fromkeys([*reversed(names), *older.split(" | "), ""]))
-    return joined[:most].rpartition(" | ")[0]  # no name is cut in two
+    return joined[:most].rpartition(" | ")[0]  # without a truncated name

@@ -1,4 +1,4 @@
-"""Tokens and cost of an agent's requests: by model, by run, and in total.
+"""Token usage and cost of an agent's requests: by model, by run, and in total.
 
 Copy with: the core, common/prices.py.
 
@@ -7,10 +7,10 @@ Copy with: the core, common/prices.py.
     agent = MyAgent(llm=llm, prices={"my-model": Price(input=2, output=8, cached_input=0.2)})
     agent.usage, agent.cost, agent.run_bill, agent.model_bills
 
-The sums are computed from the log on access, so a session has them after a restart. Without
-`prices`, the optional package genai-prices provides prices in US dollars, without any download; a
-local model is then free of charge. If the price of a request is unknown, the cost of the request
-and of every sum that includes the request is None, not zero. Tokens are counted in any case.
+Totals are computed from the log on access, and therefore available after restarting a session.
+Without `prices`, the optional package genai-prices provides prices in US dollars, without
+downloads; local models are then free of charge. With an unknown price, the cost of the request and
+of all totals including the request is None, not zero. Tokens are always counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..transcript import is_request, usage_of
 
 
 class Bill(NamedTuple):
-    """The usage and cost of requests. `cost` is None if the price of a request is unknown."""
+    """The usage and cost of several requests. An unknown price of a request makes `cost` None."""
 
     requests: int
     usage: Usage
@@ -32,26 +32,26 @@ class Bill(NamedTuple):
 
 
 class Cost(Priced):
-    """Adds up tokens and cost. `Limits` uses the same `prices`."""
+    """Calculates total usage and cost. `Limits` uses the same `prices`."""
 
     @property
     def cost(self) -> float | None:
-        """Return the cost of all requests so far; None if the price of a request is unknown."""
+        """Return the total cost of all previous requests; None if a price is unknown."""
         return self.bill.cost
 
     @property
     def bill(self) -> Bill:
-        """Return the bill of all requests so far."""
+        """Return the bill of all previous requests."""
         return self._bill(self.conversation.requests)
 
     @property
     def run_bill(self) -> Bill:
         """Return the bill of the newest run."""
-        return self._bill([each for each in self.conversation.run if is_request(each)])
+        return self._bill([record for record in self.conversation.run if is_request(record)])
 
     @property
     def model_bills(self) -> dict[str, Bill]:
-        """Return a bill per model name. Requests without a model name are under ""."""
+        """Return bills by model name. The name of requests without a model name is ""."""
         by_model: dict[str, list[RequestRecord]] = {}
         for request in self.conversation.requests:
             by_model.setdefault(request.model or "", []).append(request)

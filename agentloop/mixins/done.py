@@ -2,14 +2,15 @@
 
 Copy with: the core.
 
-A done tool is made with `@tool(ends_run=True)`. Without one, the built-in `done` is offered. Any
-other tool may raise TaskComplete to end the run. After plain text, a message asks the model to
-continue or to call the done tool, at most three times; then the run ends as "no_progress".
+`@tool(ends_run=True)` declares a done tool. An agent without a done tool offers the built-in
+`done`. Any other tool can raise TaskComplete to end the run. After plain text, a message instructs
+the model to continue or to call the done tool, at most three times; then the run ends as
+"no_progress".
 
-With `output_type=`, the answer is a value. It is the argument of the built-in `done`; valid JSON
-text is also an answer. An agent without tools requests such JSON from its provider instead, if the
-model supports it (`with_output`). An invalid answer is returned to the model, at most three times:
-a run that ends as "done" or "completed" has a value.
+With `output_type=`, the answer is a structured value: the argument of the built-in `done`, or valid
+JSON text. An agent without tools requests JSON from the provider instead, if the model supports
+structured output (`with_output`). The validation error of an invalid answer is returned to the
+model, at most three times: a run that ends as "done" or "completed" has a value.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NOT_VALID = "Invalid answer. Answer with JSON of the required schema: {}"
 
 @runtime_checkable
 class OutputModel(ChatModel, Protocol):
-    """A chat model that supports answers in JSON of a given schema."""
+    """A chat model that supports structured output: JSON answers with a specified schema."""
 
     def with_output(self, schema: JSON) -> ChatModel | None:
         """Return a copy of the model whose answers follow the schema, or None if unsupported."""
@@ -50,7 +51,7 @@ class DoneTool(Loop):
     """Ends a run when the model calls a done tool.
 
     require_done_tool: whether plain text is rejected as an answer. If False, plain text ends a run.
-        Ignored with an `output_type`, where text is an answer if it is valid JSON.
+        Ignored with an `output_type`, which accepts valid JSON text as an answer.
     output_type: the type of `Result.value` (a BaseModel, a dataclass, `list[int]`, ...). Type
         checkers infer it from `await agent.run_as(City, prompt)`, or `city: City = result.value`.
     done_nudge: the message to the model after plain text; `{tool}` is replaced by the name of the
@@ -61,10 +62,11 @@ class DoneTool(Loop):
     output_type: Any = None
     done_nudge: str = DONE_NUDGE
 
-    _run_type = cast(Any, None)  # of the present `run_as`; not annotated, so not copied to a fork
+    # of the current `run_as`; unannotated, and therefore not copied to a fork
+    _run_type = cast(Any, None)
 
     async def run_as(self, output_type: type[Wanted], prompt: Prompt) -> Result[Wanted | None]:
-        """Run a prompt with this `output_type`. The value is None if the run has no answer."""
+        """Run a prompt with this `output_type`. The value is None after a run without an answer."""
         await self.wait_for_cancelled_run()
         self._run_type = output_type
         try:
@@ -74,7 +76,7 @@ class DoneTool(Loop):
 
     @property
     def _type(self) -> Any:
-        """Return the type of the answer in the present run, or None for text."""
+        """Return the type of the answer in the current run, or None for text."""
         return self.output_type if self._run_type is None else self._run_type
 
     def toolset(self) -> Sequence[Tool]:
@@ -128,16 +130,16 @@ def done_tool(output_type: Any = None) -> Tool:
 
 
 def native_model(llm: ChatModel, output_type: Any) -> ChatModel | None:
-    """Return a copy of the model that answers with JSON of the type, or None if it cannot."""
+    """Return a copy of the model for structured output of this type, or None if unsupported."""
     if not isinstance(llm, OutputModel):
         return None
     return llm.with_output(done_tool(output_type).parameters)
 
 
 def parse_answer(text: str, output_type: Any) -> Any:
-    """Return the value in a JSON text, optionally in a code fence.
+    """Parse and validate JSON text, optionally in a code fence.
 
-    Raises ToolError for invalid JSON or a wrong type.
+    Raises ToolError for invalid JSON or a value of a different type.
     """
     fenced = re.search("```(?:json)?\\n(.*)```", text, re.DOTALL)
     if fenced:

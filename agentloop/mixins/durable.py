@@ -1,4 +1,4 @@
-"""Durable runs in DBOS workflows: after the process dies, a run continues at its last step.
+"""Durable execution in DBOS workflows: after a crash, a run continues at its last step.
 
 Copy with: the core, common/records.py, common/store.py. Needs `pip install 'dbos>=3.4,<4'`.
 
@@ -8,22 +8,22 @@ Copy with: the core, common/records.py, common/store.py. Needs `pip install 'dbo
     async def answer(prompt: str) -> str:
         return await DurableAgent(llm=llm, tools=tools).query(prompt)
 
-Each model request is one step. Each tool call is two steps: the first records that the tool is
-about to start, and the second contains the result. A recovered workflow is replayed from the start,
-and each completed step returns the stored output: no reply is billed twice, and the log is rebuilt
-with the same records. A call that had started, and has no result, may have had effects. If its tool
-is idempotent, the call runs again; otherwise the result for the model says that the outcome is
-unknown. Outside of a workflow, and inside a step, this mixin has no effect.
+A model request is one step. A tool call consists of two steps: the first records that the tool is
+about to start, and the second contains the result. A recovered workflow is replayed from the
+beginning, and completed steps return their stored output: replies are not billed twice, and the log
+is reconstructed with identical records. A call that had started, but lacks a result, may have had
+effects. The call of an idempotent tool is executed again; otherwise the result for the model states
+that the outcome is unknown. Outside of a workflow, and inside a step, this mixin has no effect.
 
-Mixins after Durable work inside the steps, and a replay skips them. A replay executes the mixins
-before Durable again: they must make the same decisions from the same log. The name of a request's
+Mixins after Durable are executed inside the steps, which a replay skips. A replay executes the
+mixins before Durable again: their decisions must depend only on the log. The name of a request's
 step contains the agent's classes in order and a checksum of the first task. If either has changed
-before a replay, the run ends with DBOSUnexpectedStepError, which shows both names. The model and
+before a replay, the run ends with DBOSUnexpectedStepError, which contains both names. The model and
 the system prompt may change: new requests use the new values.
 
-Time is not part of the log: in a recovered run, `max_seconds` and `approval_timeout` start again,
-because otherwise the run could end during the replay. For limits that count from the original
-start, use `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
+Time is not part of the log: in a recovered run, `max_seconds` and `approval_timeout` restart,
+because the run could end during the replay otherwise. For limits relative to the original start,
+use `SetWorkflowTimeout` and the timeout of `DBOS.recv_async`.
 
 DBOS migrates an older database, and works with a newer database unless the database lacks a
 feature, which is named in DBOS's error message. With Python 3.12 or newer, DBOS requires SQLite
@@ -31,8 +31,8 @@ feature, which is named in DBOS's error message. With Python 3.12 or newer, DBOS
 
 `interrupt` and messages from outside the workflow are not replayed: cancel with
 `DBOS.cancel_workflow`, and receive messages with `DBOS.recv_async` (after a cancellation, it waits
-until a message arrives). A workflow runs one agent at a time. For concurrent agents, start child
-workflows, which `workflow_tools` may do.
+until a message arrives). A workflow runs one agent at a time. For concurrent agents,
+`workflow_tools` can start child workflows.
 """
 
 from collections.abc import Sequence
@@ -58,21 +58,21 @@ from ..messages import (
 )
 from ..transcript import OUTCOME_UNKNOWN
 
-# Inside a step: the agent that runs the step, and the list that collects the agent's records.
+# Inside a step: the agent that executes the step, and the list that collects the agent's records.
 _recording = ContextVar[tuple[Loop, list[Record | Stop]] | None]("recording", default=None)
-# The id of the workflow that is being replayed, until one of its steps executes.
+# The id of the replayed workflow, until the first step that is executed.
 _replayed = ContextVar[str | None]("replayed", default=None)
 
 
 class Durable(Loop):
-    """Runs requests and calls as steps of the current DBOS workflow.
+    """Executes requests and calls as steps of the current DBOS workflow.
 
-    Listeners receive no events during a replay. The code that reads a `query_stream` inside a
+    Listeners receive no events during a replay. Code that iterates a `query_stream` inside a
     workflow is itself replayed, and receives all events.
 
-    workflow_tools: names of tools that run in the workflow instead of a step, and may therefore
-        start child workflows or wait for messages. These tools require `parallel=False`. A replay
-        repeats the actions of such a tool outside of steps.
+    workflow_tools: names of tools that are executed in the workflow instead of a step, and may
+        therefore start child workflows or wait for messages. These tools require `parallel=False`.
+        A replay repeats the actions of these tools outside of steps.
     """
 
     workflow_tools: Sequence[str] = ()
@@ -91,7 +91,7 @@ class Durable(Loop):
         if isinstance(record, RunStart) and (step := _reserve_step()):
             run = f"{_dbos().workflow_id}:{step.step_id}"  # a replay has the same id
             record = replace(record, workflow_run=run)
-            # a session may hold the first attempt
+            # a session may contain the first attempt
             self.log.rewind(len(without_attempt([*self.log], record)))
         super().record(record)
         recording = _recording.get()
@@ -128,7 +128,7 @@ class Durable(Loop):
         return await super().call_tools(calls)
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        # A call that is repeated by a mixin has new steps.
+        # A mixin that repeats a call requires new steps.
         start, end = self._reserved.pop(call.id, None) or (_reserve_step(), _reserve_step())
         if start is None:
             return await super().call_tool(call)
@@ -147,12 +147,12 @@ class Durable(Loop):
         return result
 
     async def _answer_unknown(self, call: ToolCall) -> ToolMessage:
-        """Answer a call that had started before the replay, without running the call."""
+        """Answer a call that had started before the replay, without executing the call."""
         self.record(ToolStart(call.id))
         return call.answer(OUTCOME_UNKNOWN, is_error=True, origin="sealed")
 
     async def _run_step(self, step: Any, name: str, work: Any, argument: object) -> Any:
-        """Run `work(argument)` as a step. A replay skips it, and adds the step's stored records."""
+        """Execute `work(argument)` as a step, which a replay replaces by its stored records."""
         records: list[Record | Stop] = []  # of the step, followed by the return value or the Stop
 
         async def run() -> list[bytes | Stop]:
@@ -162,7 +162,7 @@ class Durable(Loop):
                 records.append(await work(argument))
             except Stop as stop:
                 records.append(stop)
-            return [each if isinstance(each, Stop) else dump_record(each) for each in records]
+            return [item if isinstance(item, Stop) else dump_record(item) for item in records]
 
         *lines, end = await step.run_async({"name": name, "preemptible": True}, run)
         _recording.set(None)

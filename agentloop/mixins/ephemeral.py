@@ -1,17 +1,17 @@
-"""Shows the model only the newest results of tools whose results become outdated.
+"""Hides outdated results of a tool from the model, except the newest results.
 
 Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
-`@tool("...", ephemeral=2)` keeps at least the newest two results of that tool visible. Older
-results are replaced by a short placeholder in the messages sent to the model; the log keeps them. A
-result that the model has not seen yet is never hidden.
+`@tool("...", ephemeral=2)` keeps at least the newest two results of the tool visible. A short
+placeholder replaces older results in the messages sent to the model; the log remains complete.
+Results that the model has not seen are never hidden.
 
-Hiding a result invalidates the provider's cached prefix: everything after the system prompt is
-written to the cache again. Stale results are therefore carried until that has cost as much as
-hiding them, and are then hidden all at once (the rent-or-buy rule, which needs no forecast). A cut
-also waits until all cuts together have cost at most a tenth more than none, and never leaves less
-than the provider caches. If the provider reports no cached tokens, there is no cache, and stale
-results are hidden at once.
+Hiding a result invalidates the provider's cached prefix: the messages after the system prompt are
+written to the cache again. Stale results are therefore retained until their accumulated cost equals
+the cost of hiding them, and are then hidden together (the rent-or-buy rule, which requires no
+forecast). In addition, the total cost of all cuts may exceed the cost without cuts by at most a
+tenth, and a cut never leaves less than the smallest cacheable prefix. Without cached tokens in the
+provider's reports, stale results are hidden immediately.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ..messages import AssistantMessage, Message, Record, Summary, ToolMessage, 
 from ..tools import by_name
 from ..transcript import Fold, Records
 
-MOST_LOST = 0.1  # how much more all cuts together may cost than none, as a share
-PLACEHOLDER_TOKENS = 35  # an estimate
-REQUESTS_TO_JUDGE = 3  # long requests without cached tokens that indicate that there is no cache
+MOST_LOST = 0.1  # maximum additional cost of all cuts, as a share of the cost without cuts
+PLACEHOLDER_TOKENS = 35  # estimated tokens of a placeholder
+REQUESTS_TO_JUDGE = 3  # long requests without cached tokens that indicate a missing cache
 
 
 NO_CACHE = CacheRules(0, read_price=1.0, write_price=1.0)
@@ -40,16 +40,16 @@ NO_CACHE = CacheRules(0, read_price=1.0, write_price=1.0)
 class Ephemeral(HidesText):
     """Replaces old results of tools made with `ephemeral=N` by placeholders.
 
-    The model's `cache_rules` decide when: see common/model_info.py.
+    The model's `cache_rules` determine the time: see common/model_info.py.
 
-    ephemeral_per_turn: True hides stale results at once, whatever that costs.
-    recall_tool: a tool that finds hidden text, which placeholders name.
+    ephemeral_per_turn: whether to hide stale results immediately, regardless of the cost.
+    recall_tool: a tool that finds hidden text; placeholders refer to this tool.
     """
 
     ephemeral_per_turn: bool = False
 
     async def context(self) -> list[Message]:
-        messages = await super().context()  # which may record
+        messages = await super().context()  # may append records
         rules = NO_CACHE if self.ephemeral_per_turn else cache_rules(self.llm)
         pruning = self.fold(Pruning, rules)
         if pruning.due:
@@ -57,7 +57,7 @@ class Ephemeral(HidesText):
         return pruning.hide(messages, self._placeholder)
 
     def _placeholder(self, result: ToolMessage) -> ToolMessage:
-        """Return a hidden result's placeholder, which names the ways to read the result again."""
+        """Return the placeholder of a hidden result, with instructions to read the result again."""
         offered = by_name(self.toolset())
         tool = offered.get(result.tool_name)
         sources = list[str]()
@@ -69,38 +69,38 @@ class Ephemeral(HidesText):
 
 
 class Pruning(Fold):
-    """Decides which results are hidden from the model, by the cost of each request.
+    """Decides which results are hidden from the model, based on the cost of previous requests.
 
-    Each reply in the log represents a request with all records before it. A cut hides the stale
-    results; the provider then writes everything after the first of them to its cache again.
+    A reply in the log represents a request with all preceding records. A cut hides the stale
+    results; the provider then writes all content after the first stale result to its cache again.
 
     hidden: the call ids of hidden results.
     """
 
-    _begin = 0  # the index where the view begins, after a summary
-    _reply = 0  # the index of the newest reply: the model has seen all records before it
-    _seen = 0  # tokens that the model has seen and still sees
-    _unseen = 0  # tokens of the newest reply and of the records after it
-    _saved = 0  # tokens that are hidden
+    _begin = 0  # the index where the rendered messages begin, after a summary
+    _reply = 0  # the index of the newest reply: the model has seen all preceding records
+    _seen = 0  # visible tokens that the model has seen before
+    _unseen = 0  # tokens of the newest reply and of subsequent records
+    _saved = 0  # hidden tokens
     _freed = 0  # tokens that a cut would free
-    _carried = 0  # `_freed`, summed over the turns since the last cut
-    _paid = 0.0  # the cost of all requests without any cut
-    _lost = 0.0  # the cost of the cuts, less their savings
-    _prefix_broken = False  # True after a summary: a cut costs nothing then
-    _uncached = 0  # requests that were long enough for a cache, but were not read from one
-    _has_cache = False  # the provider has reported cached tokens
+    _carried = 0  # the sum of `_freed` over the turns since the last cut
+    _paid = 0.0  # the hypothetical cost of all requests without cuts
+    _lost = 0.0  # the cost of the cuts minus their savings
+    _prefix_broken = False  # True after a summary, when a cut has no additional cost
+    _uncached = 0  # requests without cached tokens, although long enough for a cache
+    _has_cache = False  # whether the provider has reported cached tokens
 
     def __init__(self, log: Records, rules: CacheRules) -> None:
         super().__init__(log)
         self.hidden = set[str]()
         self._rules = rules
-        self._sizes = list[int]()  # of each record as the model sees it, in tokens
+        self._sizes = list[int]()  # tokens of every record in the rendered messages
         self._newest = defaultdict[str, list[int]](list)  # indices of visible results, by tool
         self._stale = list[int]()  # indices of results to hide with the next cut
-        self._stale_unseen = list[int]()  # the same, but the model has not seen them yet
-        self._given: Sequence[Message] = ()  # the messages of the last call of `hide`
-        self._shown = list[Message]()  # the messages that it returned
-        self._positions = dict[str, int]()  # of ephemeral results in `_shown`, by call id
+        self._stale_unseen = list[int]()  # stale results that the model has not seen
+        self._before: Sequence[Message] = ()  # the argument of the previous call of `hide`
+        self._after = list[Message]()  # the result of the previous call of `hide`
+        self._positions = dict[str, int]()  # positions of ephemeral results in `_after`, by call id
 
     @property
     def due(self) -> list[str]:
@@ -122,7 +122,7 @@ class Pruning(Fold):
             elif usage.input_tokens >= max(1, self._rules.smallest_prefix):
                 self._uncached += 1
         elif isinstance(record, Summary):
-            # Records before the summary are no longer in view, so the accounting is reset.
+            # Records before the summary are no longer visible, so the accounting restarts.
             self._begin = record.kept_from
             self._carried = self._saved = 0
             self._seen = sum(self._sizes[record.kept_from : self._reply])
@@ -136,35 +136,35 @@ class Pruning(Fold):
         self, messages: list[Message], describe: Callable[[ToolMessage], ToolMessage]
     ) -> list[Message]:
         """Return the messages of the next request, with placeholders for the hidden results."""
-        known = len(self._given)
-        if messages[:known] != self._given:
-            known = 0
+        same = len(self._before)
+        if messages[:same] != self._before:
+            same = 0
             self._positions.clear()
-        del self._shown[known:]  # a call that was interrupted may have added messages
-        for message in messages[known:]:
+        del self._after[same:]  # an interrupted call may have added messages
+        for message in messages[same:]:
             if isinstance(message, ToolMessage) and message.ephemeral:
-                self._positions[message.tool_call_id] = len(self._shown)
+                self._positions[message.tool_call_id] = len(self._after)
                 if message.tool_call_id in self.hidden:
                     message = describe(message)
-            self._shown.append(message)
+            self._after.append(message)
         for call_id in self.due:
             at = self._positions.get(call_id)
             if at is not None:
-                self._shown[at] = describe(cast(ToolMessage, messages[at]))
-        self._given = messages
-        return [*self._shown]
+                self._after[at] = describe(cast(ToolMessage, messages[at]))
+        self._before = messages
+        return [*self._after]
 
     @property
     def _cacheless(self) -> bool:
-        """Return whether hiding results costs nothing, as reading from a cache saves nothing."""
+        """Return whether hiding results costs nothing, because cached input is not cheaper."""
         if self._uncached >= REQUESTS_TO_JUDGE and not self._has_cache:
             return True
         return self._rules.write_price <= self._rules.read_price
 
     def _next_cut(self) -> tuple[int, int]:
-        """Return how many stale results a cut hides, oldest first, and the tokens that it frees.
+        """Return the number of stale results that a cut hides, oldest first, and the freed tokens.
 
-        The newest of them stay if the rest would otherwise be too short for the provider's cache.
+        The newest stale results remain if the request would be too short for the cache otherwise.
         """
         count = len(self._stale)
         freed = self._freed
@@ -176,11 +176,11 @@ class Pruning(Fold):
         return count, freed
 
     def _cost_of_cut(self, freed: int) -> float:
-        """Return the cost of a cut: the rest of the messages is written to the cache again."""
+        """Return the cost of a cut: the remaining messages are written to the cache again."""
         return (self._seen - freed) * (self._rules.write_price - self._rules.read_price)
 
     def _cut_pays(self, freed: int) -> bool:
-        """Return whether carrying the stale results has already cost as much as a cut does."""
+        """Return whether the accumulated cost of stale results has reached the cost of a cut."""
         if not freed:
             return False
         if self._prefix_broken or self._cacheless:
@@ -190,7 +190,7 @@ class Pruning(Fold):
         return affordable and self._carried * self._rules.read_price >= cost
 
     def _account_for_request(self, at: int) -> None:
-        """Account for the request that the reply at an index answers, and for its cut."""
+        """Add the costs of the request answered by the reply at an index, and of its cut."""
         due = self.due
         count, freed = self._next_cut()
         self._carried += freed
@@ -214,7 +214,7 @@ class Pruning(Fold):
         self._prefix_broken = False
 
     def _age(self, at: int, result: ToolMessage) -> None:
-        """Take a new result, which makes an older result of the same tool stale."""
+        """Process a new result, which makes an older result of the same tool stale."""
         newest = self._newest[result.tool_name]
         newest.append(at)
         while len(newest) > result.ephemeral:
@@ -225,7 +225,7 @@ class Pruning(Fold):
                 self._stale_unseen.append(index)
 
     def _add_stale(self, indices: Sequence[int]) -> None:
-        """Add the results that are in view and at least twice as long as a placeholder."""
+        """Add visible results that are at least twice as long as a placeholder."""
         for index in indices:
             freed = self._sizes[index] - PLACEHOLDER_TOKENS
             if freed >= PLACEHOLDER_TOKENS and index >= self._begin:
@@ -233,14 +233,14 @@ class Pruning(Fold):
                 self._freed += freed
 
     def _set_stale(self, indices: Sequence[int]) -> None:
-        """Replace the stale results by those among `indices` that are in view."""
+        """Replace the stale results by the visible results among `indices`."""
         self._stale = []
         self._freed = 0
         self._add_stale(indices)
 
 
 def placeholder(result: ToolMessage, sources: Sequence[str] = ()) -> ToolMessage:
-    """Return the message shown instead of a result. `sources` are other ways to read it again."""
+    """Return the placeholder of a result. `sources` are alternatives to repeating the call."""
     if result.offloaded:
         sources = [f'call read_offloaded(name="{result.offloaded}")', *sources]
     size = f"{len(result.text):,} characters"

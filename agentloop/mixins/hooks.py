@@ -24,8 +24,9 @@ middleware, as events and as seams (methods to override):
 
 PostToolUse and PostToolUseFailure run after all calls of the turn have results in the log.
 
-A failing gate (PreToolUse, UserPromptSubmit) denies. Other failing hooks stop nothing. The verdict
-of an event's hooks, or their failure, is recorded in the log as a HookVerdict.
+A failing gate (PreToolUse, UserPromptSubmit) denies the call or the prompt. Failures of other hooks
+are ignored. The combined verdict of an event's hooks, or their failure, is recorded in the log as a
+HookVerdict.
 """
 
 import json
@@ -91,7 +92,7 @@ VERDICTS = {  # any other decision is a "deny"
 
 @dataclasses.dataclass
 class Hook:
-    """A plain or async function that runs at an event.
+    """A synchronous or asynchronous function that is executed at an event.
 
     The function receives a dict with `hook_event_name`, `session_id`, `cwd`, and, depending on the
     event, `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It
@@ -101,12 +102,12 @@ class Hook:
     reason: returned to the model with a "deny".
     updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
         also change `tool_input` in place.
-    additionalContext: text that is added for the model, from the next request on.
+    additionalContext: text that is added to the conversation for the next request.
 
-    matcher: a tool name, a list as in "write|edit" or "write, edit", or a regular expression that
+    matcher: a tool name, a list such as "write|edit" or "write, edit", or a regular expression that
         matches a part of the name: see `fires_for`. "" and "*" match all tools. Other events
         compare the name of a sub-agent, the source of a session, or another field of `MATCHED`.
-    timeout: in seconds.
+    timeout: maximum duration in seconds.
     """
 
     event: HookEvent
@@ -151,10 +152,10 @@ class HookVerdict(Mark):
 
 
 class Hooks(Gate, FiresHooks):
-    """Runs hooks in order, each with the arguments returned by the previous hook.
+    """Executes hooks in order. A hook receives the arguments returned by the previous hook.
 
-    A hook that judged arguments other than the final ones runs again; its second verdict can only
-    be stricter. An "ask" for a call requires approval by Approval. Without Approval, and for a
+    A hook that judged arguments before their final change is executed again; the second verdict can
+    only be stricter. An "ask" for a call requires approval by Approval. Without Approval, and for a
     prompt, "ask" denies.
 
     hooks: `Hook(...)` objects.
@@ -163,7 +164,7 @@ class Hooks(Gate, FiresHooks):
     hooks: Sequence[Hook] = ()
 
     async def fire_hooks(self, event: HookEvent, data: JSON) -> tuple[Verdict, str]:
-        """Run the hooks of an event. Return the strictest verdict and its reason.
+        """Execute the hooks of an event. Return the strictest verdict and its reason.
 
         The hooks may change `data["tool_input"]`. The verdict of a failed hook is BROKEN.
         """
@@ -178,7 +179,7 @@ class Hooks(Gate, FiresHooks):
             if result.context:
                 self.add_note(result.context)
         for hook, result in zip(hooks, results[:], strict=True):
-            if not is_same(result.tool_input, data["tool_input"]):  # judged other arguments
+            if not is_same(result.tool_input, data["tool_input"]):  # judged previous arguments
                 results.append(await run_hook(hook, data))
         verdict, reason, *_ = max(results, key=attrgetter("verdict"), default=NO_OPINION)
         if verdict or event == "UserPromptSubmit":
@@ -186,7 +187,7 @@ class Hooks(Gate, FiresHooks):
         return verdict, reason
 
     async def context(self) -> list[Message]:
-        await super().context()  # may add a message that was sent
+        await super().context()  # may add a queued message
         history = self.fold(HookHistory)
         if history.newest is None:
             await self.fire_hooks("SessionStart", {"source": "startup"})
@@ -215,7 +216,7 @@ class Hooks(Gate, FiresHooks):
         judgment = await super().judge(judged)
         if judgment.call == judged.call:
             return judgment
-        return await self._fire_before(judgment)  # a gate after this one changed the call
+        return await self._fire_before(judgment)  # a subsequent gate changed the call
 
     async def _fire_before(self, judgment: Judgment) -> Judgment:
         """Return the judgment with the verdict of the PreToolUse hooks and their arguments."""
@@ -229,14 +230,14 @@ class Hooks(Gate, FiresHooks):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         try:
             result = await super().call_tools(calls)
-        except Stop:  # such as a question to the user; the other calls have run
+        except Stop:  # for example a question to the user, after the other calls
             await self._fire_after(calls)
             raise
         await self._fire_after(calls)
         return result
 
     async def _fire_after(self, calls: Sequence[ToolCall]) -> None:
-        """Run the hooks after a tool, for each call that has run."""
+        """Execute the hooks after a tool, for all executed calls."""
         for call in calls:
             judgment = self._judgments.get(call.id)
             message = self.conversation.state_of(call).result
@@ -265,10 +266,10 @@ class Hooks(Gate, FiresHooks):
 class HookHistory(Fold):
     """The verdicts of hooks on the user's prompts, in order, and on the newest run's answer.
 
-    waiting: the prompts that the hooks have not judged yet, each with its index in the log.
+    waiting: prompts without a verdict of the hooks, with their indexes in the log.
     refused: the indexes of refused prompts without a Withheld entry.
     newest: the verdict on the newest judged prompt.
-    stop: whether a Stop hook gave a verdict in the newest run.
+    stop: whether a Stop hook returned a verdict in the newest run.
     session: the session name of the newest run.
     """
 
@@ -296,7 +297,7 @@ class HookHistory(Fold):
 
 
 def data_of(call: ToolCall) -> JSON:
-    """Return the data of a call for a hook. Arguments other than a JSON object stay text."""
+    """Return the data of a call for a hook. Arguments other than a JSON object remain text."""
     arguments = call.arguments if call.parsed is None else call.parsed
     return {"tool_name": call.name, "tool_input": arguments, "tool_use_id": call.id}
 
@@ -320,9 +321,9 @@ def fires_for(matcher: str, name: str) -> bool:
 
 
 async def run_hook(hook: Hook, data: JSON) -> HookResult:
-    """Return the result of a hook if its matcher matches; BROKEN after a failure or a timeout."""
+    """Execute a hook if its matcher matches. The verdict is BROKEN after a failure or a timeout."""
     before = data.get("tool_input")
-    own = deepcopy(data)  # a change in place counts as updatedInput
+    own = deepcopy(data)  # changes in place are equivalent to updatedInput
     try:
         output = None
         if is_matched(hook, data):
@@ -347,10 +348,10 @@ def is_matched(hook: Hook, data: JSON) -> bool:
 
 
 def read_output(value: object, tool_input: object) -> HookResult:
-    """Return the result for the return value of a hook.
+    """Parse the return value of a hook.
 
-    Raises ValueError for a value other than `Hook` describes, and for arguments without a JSON
-    form.
+    Raises ValueError for a value that `Hook` does not describe, and for arguments that cannot be
+    converted to JSON.
     """
     output = HookOutput.model_validate({} if value is None else value)
     if output.updatedInput is not None:

@@ -2,10 +2,10 @@
 
 Copy with: the core, common/tokens.py.
 
-The files are read when the agent is created, and the text stays the same for the agent's lifetime,
-because a change would invalidate the cached prefix: the provider would bill the whole conversation
-at the full price. A fork reads the files again, as does `read_memory()` between runs. The text is
-part of every request but not of the log, so a summary never contains or replaces the text.
+The files are read when the agent is created, and the content remains constant during the agent's
+lifetime, because a change would invalidate the cached prefix: the provider would bill the complete
+conversation at the full price. A fork reads the files again, as does `read_memory()` between runs.
+The content is part of all requests but not of the log, so summaries neither contain nor replace it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ MEMORY_INTRO = "Keep the content of these files in mind:"
 
 
 class InstructionFiles(Loop):
-    """Adds the text of files at the start of every conversation.
+    """Inserts the content of files at the beginning of all requests.
 
-    memory: file names, in order. Missing files are omitted. A text that occurs in two files is
-        included once.
+    memory: file names, in order. Missing files are omitted, as are files with identical content.
     memory_dir: the directory for relative names.
-    memory_tokens: maximum total length in tokens of four characters. In a longer text, a note
+    memory_tokens: maximum total length in tokens of four characters. In longer content, a note
         replaces the middle.
     """
 
@@ -44,7 +43,7 @@ class InstructionFiles(Loop):
 
     @property
     def memory_texts(self) -> list[str]:
-        """Return the texts that each request contains."""
+        """Return the texts that are part of all requests."""
         return [message.text for message in self._memory]
 
     def read_memory(self) -> None:
@@ -61,9 +60,9 @@ class InstructionFiles(Loop):
         return [*messages[:after_system], *self._memory, *messages[after_system:]]
 
     def _read_files(self) -> list[UserMessage]:
-        """Return a message with the text of the files, or an empty list without text."""
+        """Return a message with the content of the files, or an empty list without content."""
         folder = Path(self.memory_dir)
-        texts = {read_text(name, folder): name for name in self.memory}  # each text only once
+        texts = {read_text(name, folder): name for name in self.memory}  # without duplicates
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
@@ -72,7 +71,7 @@ class InstructionFiles(Loop):
 
 
 def read_text(name: str | Path, folder: Path) -> str:
-    """Return the text of a file, or "" for a missing file. Relative names start from `folder`.
+    """Return the content of a file, or "" for a missing file. Relative names refer to `folder`.
 
     Raises ValueError if the file cannot be read, or is a link to a target outside of `folder`. A
     file outside of `folder` must not be a link to a target outside of the file's own directory.

@@ -1,15 +1,15 @@
-"""Limits of a run: requests, tokens, cost, time, tool calls, and failures of one tool.
+"""Limits of a run: requests, tokens, cost, duration, tool calls, and failures of one tool.
 
 Copy with: the core, common/prices.py.
 
     class MyAgent(Limits, Agent):
         max_requests = 20             # result.stop_reason is then "limit:requests"
 
-Usage is computed from the log since the RunStart. A message sent during the run resets nothing.
-Side requests count: summaries, failed attempts that may be billed, and requests of sub-agents. A
-`run()` after a limit or a restart is a new run and counts from zero: `run("Summarize your work.")`
-requests a summary. The tokens of a request are known only from its reply, so the request that
-reaches a limit of tokens or cost may exceed the limit.
+Usage is computed from the log since the RunStart; messages sent during the run do not reset the
+counters. Side requests are included: summaries, failed attempts that may be billed, and requests of
+sub-agents. A `run()` after a limit or a restart is a new run with new counters: `run("Summarize
+your work.")` requests a summary. The tokens of a request are determined from its reply, so the
+request that reaches a limit of tokens or cost may exceed the limit.
 """
 
 from __future__ import annotations
@@ -53,25 +53,26 @@ REPORT = (
     "Stopped at max_{}={}. Usage: requests {requests}, tokens {tokens:,}, tool calls "
     "{tool_calls}, seconds {seconds:.1f}, cost {cost}."
 )
-IN_A_TURN = ("seconds", "tokens", "cost")  # also checked before each call
+IN_A_TURN = ("seconds", "tokens", "cost")  # also checked before every call
 
 
 class Limits(Priced):
     """Ends a run at a limit, before the next request. None means unlimited.
 
-    The result of a call that a limit prevents names the limit.
+    The result of a call prevented by a limit states this limit.
 
-    max_requests: model requests, including side requests.
-    max_tokens: input and output tokens of all requests.
-    max_cost: cost in the currency of `prices`, by default US dollars. An unknown price of the model
-        is an error before the first request; an unknown price of a sub-agent's model ends the run
-        after its request.
-    max_seconds: seconds since the start of the run. Running requests and calls are stopped.
-    max_tool_calls: calls that run. Further calls do not run, and the reason is returned to the
-        model. Calls that an earlier run left open are not counted.
-    max_tool_failures: consecutive failures of one tool, in the order of the results. A call that
-        did not run, for example because it was denied, counts as a failure.
-    limit_exempt: names of tools whose calls do not count. They run even at a limit, except
+    max_requests: maximum number of model requests, including side requests.
+    max_tokens: maximum total of input and output tokens of all requests.
+    max_cost: maximum cost in the currency of `prices`, by default US dollars. An unknown price of
+        the model is an error before the first request; an unknown price of a sub-agent's model ends
+        the run after its request.
+    max_seconds: maximum duration since the start of the run. Running requests and calls are
+        cancelled.
+    max_tool_calls: maximum number of executed calls. Additional calls are not executed, and the
+        reason is returned to the model. Calls that a previous run left open are not counted.
+    max_tool_failures: maximum consecutive failures of one tool, in the order of the results. Calls
+        that were not executed, for example denied calls, count as failures.
+    limit_exempt: names of tools whose calls are not counted, and executed even at a limit except
         `max_seconds`, so that a done tool can end the run.
     """
 
@@ -104,7 +105,7 @@ class Limits(Priced):
             self.record(call.record_of(not_run(call, "tool_calls")))
         result = await super().call_tools([call for call in calls if call not in refused])
         if refused or (counted and self._exceeded_limit() in IN_A_TURN):
-            return None  # the model called done before it knew which calls did not run
+            return None  # the model called done without the results of the prevented calls
         return result
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -131,7 +132,7 @@ class Limits(Priced):
             raise self._stop(kind)
 
     def _usage(self) -> dict[str, Any]:
-        """Return the usage of this run; the cost only if `max_cost` is set."""
+        """Return the usage of this run, with the cost only if `max_cost` is set."""
         return self._run_usage().used
 
     def _run_usage(self) -> RunUsage:
@@ -139,7 +140,7 @@ class Limits(Priced):
         return self.fold(RunUsage, price, *self.limit_exempt)
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
-        """Return the result of the work, or None if `max_seconds` elapse first."""
+        """Return the result of the work, or None if `max_seconds` expires first."""
         left = self.max_seconds and self.max_seconds - self._usage()["seconds"]
         try:
             return await wait_for(left, work, grace=self.cancel_timeout)
@@ -149,7 +150,7 @@ class Limits(Priced):
             return None
 
     def _exceeded_limit(self) -> str | None:
-        """Return the first limit that was reached (`max_tool_calls`: exceeded), or None."""
+        """Return the name of the first reached limit (`max_tool_calls`: exceeded), or None."""
         for kind, used in self._usage().items():
             limit = getattr(self, f"max_{kind}")
             if limit is None:
@@ -161,7 +162,7 @@ class Limits(Priced):
         return None
 
     def _stop(self, kind: str) -> Stop:
-        """Return the Stop of a limit, with the usage and the newest text of the model."""
+        """Return the Stop for a limit, including the usage and the newest text of the model."""
         report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._usage())
         newest = ""
         for record in self.log:
@@ -171,7 +172,7 @@ class Limits(Priced):
 
 
 class RunUsage(Fold):
-    """The usage of the newest run of a log."""
+    """Counters of the usage since the newest RunStart in a log."""
 
     def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)
@@ -183,12 +184,12 @@ class RunUsage(Fold):
         self._start = time.monotonic() + start - time.time()  # monotonic: the clock may change
         self._tokens = self._requests = self._calls = 0
         self._cost: float | None = 0.0
-        self._calls_before = dict[str, int]()  # by the id of an inner call
-        self._failures = Counter[str]()  # consecutive, by tool
+        self._calls_before = dict[str, int]()  # by the id of a nested call
+        self._failures = Counter[str]()  # consecutive failures, by tool name
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the usage by the names of the limits. A cost of None is unknown."""
+        """Return the usage by the names of the limits. An unknown cost is None."""
         return {
             "seconds": time.monotonic() - self._start,
             "tokens": self._tokens,
@@ -219,11 +220,11 @@ class RunUsage(Fold):
             self._add(record)
 
     def calls_before(self, calls: Sequence[ToolCall]) -> int:
-        """Return the number of calls before the newest turn, or before an inner call."""
+        """Return the number of calls before the newest turn, or before a nested call."""
         return self._calls_before.get(calls[0].id, self._calls - len(calls))
 
     def _add(self, request: RequestRecord) -> None:
-        """Add the usage of a request."""
+        """Add the usage of a model request."""
         self._requests += 1
         if request.usage:
             self._tokens += request.usage.total_tokens
@@ -235,5 +236,5 @@ class RunUsage(Fold):
 
 
 def not_run(call: ToolCall, kind: str) -> ToolMessage:
-    """Return the result of a call that a limit prevents."""
+    """Return the result of a call prevented by a limit."""
     return call.answer(NOT_RUN.format(kind), is_error=True, origin="denied")

@@ -1,12 +1,12 @@
-"""Warns a model that repeats the same calls, and ends the run if the model continues.
+"""Warns a model about repeated calls, and ends the run if the repetition continues.
 
 Copy with: the core.
 
-The same turn three times in a row (A, A, A), or the same cycle of turns (A, B, A, B, A, B), is a
-repetition: a warning is added for the model. After another repetition, the calls of the last turn
-do not run, and the run ends with "no_progress". Two turns are equal if their calls are equal, in
-any order. Arguments are compared as JSON values. Results are not compared, because a new timestamp
-does not mean progress. A message from the user resets the count.
+Three consecutive occurrences of the same turn (A, A, A), or of the same cycle of turns (A, B, A, B,
+A, B), are a repetition: a warning is added to the conversation. After another repetition, the calls
+of the last turn are not executed, and the run ends with "no_progress". Two turns are equal if their
+calls are equal, in any order. Arguments are compared as JSON values. Results are ignored, because a
+different timestamp does not indicate progress. A message from the user resets the count.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ WARNING = (
 
 
 class LoopDetection(Loop):
-    """Ends a run with "no_progress" if it repeats its calls after a warning.
+    """Ends a run with "no_progress" if the model repeats its calls after a warning.
 
-    repetition_limit: consecutive occurrences of the same turn, or of the same cycle of up to five
-        turns, that count as a repetition.
-    repetition_exempt: names of tools whose calls are ignored, such as a tool that polls.
+    repetition_limit: number of consecutive occurrences of the same turn, or of the same cycle of up
+        to five turns, that constitutes a repetition.
+    repetition_exempt: names of tools whose calls are ignored, for example for polling.
     """
 
     repetition_limit: PositiveInt = 3
@@ -57,9 +57,9 @@ class LoopDetection(Loop):
 
 
 class Turns(Fold):
-    """The turns since the start of the run or the last message from the user, as texts.
+    """Turns since the start of the run or the last message from the user, in canonical form.
 
-    Calls of `exempt` tools are omitted, as are turns without any other call.
+    Calls of `exempt` tools are omitted, as are turns without other calls.
     """
 
     def __init__(self, log: Records, *exempt: str) -> None:
@@ -77,13 +77,13 @@ class Turns(Fold):
 
 
 def canonical(call: ToolCall) -> str:
-    """Return a call as text; equal arguments give equal texts."""
+    """Return the canonical form of a call: equal arguments give equal texts."""
     arguments = call.arguments if call.parsed is None else call.parsed
     return f"{call.name}({json.dumps(arguments, sort_keys=True)})"
 
 
 def repeated(past: list[str], times: int) -> list[str]:
-    """Return the shortest cycle that occurs `times` times in a row at the end, or []."""
+    """Return the shortest cycle with `times` consecutive occurrences at the end, or []."""
     for length in range(1, LONGEST_CYCLE + 1):
         cycle = past[-length:]
         if past[-length * times :] == cycle * times:

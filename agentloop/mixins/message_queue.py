@@ -7,7 +7,7 @@ Copy with: the core.
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text
 
 The log itself is the queue. With a session, a message survives a kill as soon as `send` returns. A
-message that arrives too late for a run is answered in the next run.
+message that arrives after the last request of a run is answered in the next run.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Reminded(Mark):
 
 
 class Reminder(NamedTuple):
-    """A text that is added for the model every `n_turns` model calls.
+    """A text that is added to the conversation every `n_turns` model calls.
 
-    A plain function receives the agent and returns the text, or "" to skip the reminder. The log
-    contains the function's name, so two functions need different names.
+    A synchronous function receives the agent and returns the text, or "" to skip the reminder. The
+    log contains the function's name, so functions must have different names.
     """
 
     n_turns: PositiveInt
@@ -84,10 +84,10 @@ class MessageQueue(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = [each.name for each in self.reminders]
+        names = [reminder.name for reminder in self.reminders]
         if len(names) > len({*names}):
             raise ValueError(f"reminders need different names in the log: {names}")
-        if self.log:  # a session may contain messages that a killed process did not deliver
+        if self.log:  # a session may contain undelivered messages of a killed process
             self._deliver()
 
     def send(self, content: Content, *, hidden: bool = False) -> None:
@@ -108,11 +108,11 @@ class MessageQueue(Loop):
 
     async def context(self) -> list[Message]:
         self._deliver()
-        for each in self.reminders:
-            if self.fold(TurnsWithout, each.name).turns >= each.n_turns:
-                words = each.text(self) if callable(each.text) else each.text
+        for reminder in self.reminders:
+            if self.fold(TurnsWithout, reminder.name).turns >= reminder.n_turns:
+                words = reminder.text(self) if callable(reminder.text) else reminder.text
                 if words:
-                    self.record(Reminded(each.name))
+                    self.record(Reminded(reminder.name))
                     self.add_note(words, "reminder")
         return await super().context()
 
@@ -124,7 +124,7 @@ class MessageQueue(Loop):
 
     def _deliver(self) -> None:
         """Add pending messages to the conversation."""
-        while message := self._record_next():  # a listener may send more
+        while message := self._record_next():  # a listener may send additional messages
             for event in events_of(message):
                 self.emit(event)
 
@@ -146,7 +146,7 @@ class Unread(Fold):
         if isinstance(record, Sent):
             self.messages = [*self.messages, record.message]
         elif isinstance(record, UserMessage) and record.sent_id:
-            self.messages = [each for each in self.messages if each.sent_id != record.sent_id]
+            self.messages = [sent for sent in self.messages if sent.sent_id != record.sent_id]
 
 
 class TurnsWithout(Fold):

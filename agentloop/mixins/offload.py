@@ -1,11 +1,11 @@
-"""Moves long tool results to files: the model receives an excerpt, and a tool to read the rest.
+"""Moves long tool results to files: the model receives an excerpt, and a tool to read them.
 
 Copy with: the core, common/tokens.py.
 
-A file is named after a checksum of its content, never after text from the model or the provider.
+The name of a file is a checksum of its content, independent of text from the model or the provider.
 File permissions restrict access to the owner. `read_offloaded` reads only files whose names are in
-the agent's log. A result that cannot be written is truncated. Results from `agent.answer` do not
-come from a tool, and stay complete.
+the agent's log. A result that cannot be written is truncated. Results from `agent.answer` remain
+complete, because they were not returned by a tool.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..waiting import logger
 
 
 class Temporary:
-    """A directory that is deleted together with the last agent using it."""
+    """A temporary directory, deleted together with the last agent that uses the directory."""
 
     def __init__(self) -> None:
         self.path = mkdtemp(prefix="agentloop-")
@@ -42,10 +42,10 @@ class Temporary:
 
 
 class Offload(Loop):
-    """Writes the text of long tool results to files, and adds a tool to read these files.
+    """Writes the text of long tool results to files, and offers a tool to read these files.
 
-    offload_tokens: longer results (in tokens) are written to a file. The excerpt for the model has
-        this number of characters.
+    offload_tokens: maximum tokens of a result that is not written to a file. The excerpt for the
+        model has this number of characters.
     offload_dir: directory for the files. None means a temporary directory, which is deleted with
         the agent.
     max_result_chars: as in `Loop`. Longer results are truncated before they are written to a file.
@@ -57,7 +57,7 @@ class Offload(Loop):
 
     @cached_property
     def _temporary(self) -> Temporary:
-        """Create a directory for this agent and its forks."""
+        """Create a temporary directory for this agent and its forks."""
         return Temporary()
 
     @property
@@ -89,7 +89,7 @@ class Offload(Loop):
             )
             cut = clip(text, self.offload_tokens * BYTES_PER_TOKEN)
         content: Content = cut
-        if not isinstance(message.content, str):  # images and files stay in the message
+        if not isinstance(message.content, str):  # images and files remain in the message
             content = [TextPart(cut)]
             content += [part for part in message.content if not isinstance(part, TextPart)]
         return replace(message, content=content, offloaded=name)
@@ -121,7 +121,7 @@ async def read_offloaded(
 
 
 def preview(text: str, name: str, limit: int) -> str:
-    """Return `limit` characters from the start and end of a text, and how to read the rest."""
+    """Return `limit` characters from the start and end of a text, with instructions to read it."""
     return (
         f"[Start and end of a result of {len(text):,} characters. To read more, call "
         f'read_offloaded(name="{name}", offset={limit - limit // 2}).]\n{clip(text, limit)}'
@@ -129,7 +129,7 @@ def preview(text: str, name: str, limit: int) -> str:
 
 
 def store(folder: Path, text: str) -> str:
-    """Write a text to a file, atomically, and return the file's name. Raises OSError."""
+    """Write a text to a file atomically, and return the name of the file. Raises OSError."""
     data = text.encode()
     name = name_for(data)
     if load(folder, name) is None:
@@ -145,7 +145,7 @@ def store(folder: Path, text: str) -> str:
 
 
 def load(folder: Path, name: str) -> str | None:
-    """Return the text of a file; None if the file was deleted or changed."""
+    """Return the content of a file; None if the file was deleted or changed."""
     try:
         data = (folder / name).read_bytes()
     except OSError:
@@ -154,5 +154,5 @@ def load(folder: Path, name: str) -> str | None:
 
 
 def name_for(data: bytes) -> str:
-    """Return the first 16 digits of the data's SHA-256."""
+    """Return the first 16 hexadecimal digits of the data's SHA-256."""
     return sha256(data).hexdigest()[:16]

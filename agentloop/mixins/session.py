@@ -1,4 +1,4 @@
-"""Sessions: the log of an agent in a file, from which another process can continue.
+"""Sessions: the log of an agent in a file, which another process can continue.
 
 Copy with: the core, common/store.py.
 
@@ -6,9 +6,9 @@ Copy with: the core, common/store.py.
 
     with MyAgent(llm=..., session="monday") as agent: ...
 
-A record is in the file when `record` returns, so a killed process loses no reported record. It is
-on disk before the next model request, and at the end of a run. To store sessions elsewhere, such as
-in a database, override `open_session`, `write_line` and `replace_lines`.
+Records are in the file when `record` returns, so a killed process loses no reported record. They
+are synchronized to disk before the next model request, and at the end of a run. To use different
+storage, such as a database, override `open_session`, `write_line` and `replace_lines`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
 TITLE = 60  # characters of a session's title
-RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # the beginnings of lines
-writing = threading.RLock()  # keeps records of several threads in the order of the log
+RESET, USER = b'{"type":"reset"', b'{"type":"user"'  # prefixes of lines
+writing = threading.RLock()  # preserves the order of the log for records of several threads
 
 
 class Session(Loop):
-    """Continues the named session, and writes each record to it.
+    """Continues the named session, and writes all records to its file.
 
     `session_file` is the open file, or None. `saved` is the number of records in the file.
 
-    session: name of the session to continue or start; None disables sessions.
+    session: name of the session to continue or create; None disables sessions.
     session_dir: directory of the session files.
     session_fsync: whether to wait for the disk. Otherwise a power failure may lose the newest
         records.
@@ -64,8 +64,8 @@ class Session(Loop):
     def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
         """Open a session, and return its lines.
 
-        Raises SessionLocked if the session is open elsewhere, FileExistsError if a `new` session
-        exists already, and ValueError for an invalid name or file.
+        Raises SessionLocked if another agent or process has opened the session, FileExistsError if
+        a `new` session already exists, and ValueError for an invalid name or file.
         """
         path = session_path(name, self.session_dir)
         self.session_file = SessionFile(path, fsync=self.session_fsync, new=new)
@@ -73,7 +73,7 @@ class Session(Loop):
         return read_lines(path)
 
     def write_line(self, line: bytes) -> None:
-        """Append a line to the session. After an OSError, the next record writes it again."""
+        """Append a line to the session. After an OSError, the next record writes the line again."""
         if self.session_file:
             self.session_file.append(line)
 
@@ -99,8 +99,10 @@ class Session(Loop):
             record = replace(
                 record, session=self.session, system_prompt=self.system_text(), tools=tools
             )
-        line = dump_record(record)  # raises before the log has a record that is invalid JSON
-        if isinstance(record, Reset):  # its line first: on a full disk, the log stays
+        # raises before a record that cannot be serialized is part of the log
+        line = dump_record(record)
+        # written before changing the log, which a full disk must not clear
+        if isinstance(record, Reset):
             self.write_line(line)
             super().record(record)
             self.saved = 1
@@ -118,9 +120,9 @@ class Session(Loop):
         return await super().call_model(request)
 
     def fork(self, at: int | None = None, *, session: str | None = None, **settings: Any) -> Self:
-        """Copy the agent up to record `at`, in memory or into a new session.
+        """Copy the agent up to record `at`, in memory or with a new session.
 
-        Raises FileExistsError if the session exists.
+        Raises FileExistsError if the session already exists.
         """
         twin = super().fork(at, **settings, session=None)
         if session is not None:
@@ -135,7 +137,7 @@ class Session(Loop):
         return twin
 
     def close(self) -> None:
-        """Close the session, so that it can be opened again. Later records raise ValueError."""
+        """Close the session, which can be opened again. Subsequent records raise ValueError."""
         if self.session_file:
             self.session_file.close()
 
@@ -146,7 +148,7 @@ class Session(Loop):
         self.close()
 
     def _save(self) -> None:
-        """Write the missing records (several after a failed write)."""
+        """Write all unsaved records (several after a failed write)."""
         with writing:
             while self.saved < len(self.log):
                 self.write_line(dump_record(self.log[self.saved]))
@@ -154,9 +156,11 @@ class Session(Loop):
 
 
 class SessionInfo(NamedTuple):
-    """A session in a list.
+    """Summary information about a session.
 
-    title: its first prompt. latest: its newest prompt. modified: Unix time in seconds.
+    title: the beginning of the first prompt.
+    latest: the beginning of the newest prompt.
+    modified: Unix time in seconds.
     """
 
     name: str
@@ -167,7 +171,7 @@ class SessionInfo(NamedTuple):
 
     @property
     def usage(self) -> Usage:
-        """Return the usage of all requests, for which the complete file is read."""
+        """Return the usage of all requests, which requires reading the complete file."""
         log: list[Record] = []
         with suppress(OSError, ValueError):  # an unreadable session
             log = read_log(self.path)
@@ -175,19 +179,19 @@ class SessionInfo(NamedTuple):
 
 
 def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
-    """List the sessions of a directory, newest first. The title of an unreadable one is its error.
+    """List the sessions of a directory, newest first. The title of invalid sessions is the error.
 
     names: a glob for the names of the sessions to read, such as "desk-*".
     """
-    found: list[SessionInfo] = []
+    infos: list[SessionInfo] = []
     for path in Path(session_dir).expanduser().glob(f"{names}.jsonl"):
         try:
             lines = read_lines(path)
             title, latest = first_prompt(since_reset(lines)), first_prompt(reversed(lines))
         except (OSError, ValueError) as error:
             title, latest = str(error), ""
-        found.append(SessionInfo(path.stem, title, latest, path.lstat().st_mtime, path))
-    return sorted(found, key=lambda info: -info.modified)
+        infos.append(SessionInfo(path.stem, title, latest, path.lstat().st_mtime, path))
+    return sorted(infos, key=lambda info: -info.modified)
 
 
 def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
@@ -199,9 +203,9 @@ def since_reset(lines: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def first_prompt(lines: Iterable[bytes]) -> str:
-    """Return the start of the first prompt in some lines, up to a Reset, or "".
+    """Return the beginning of the first prompt before a Reset, or "".
 
-    Only lines of user messages are parsed: a session may have megabytes of other lines.
+    Only lines of user messages are parsed, because sessions may contain megabytes of other lines.
     """
     for line in lines:
         if line.startswith(RESET):

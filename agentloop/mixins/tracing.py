@@ -1,6 +1,7 @@
 """OpenTelemetry spans for runs, model requests and tool calls.
 
-Copy with: the core, common/records.py. Needs `pip install 'opentelemetry-api>=1.28'`, and an SDK.
+Copy with: the core, common/records.py. Requires `pip install 'opentelemetry-api>=1.28'`, and an
+SDK.
 
     class Traced(Tracing, Agent): ...    # first, so that spans include the work of other mixins
 
@@ -50,7 +51,7 @@ class Tracing(Loop):
         super().record(record)
         if isinstance(record, RunStart):
             about = {"gen_ai.agent.name": self.agent_name, "gen_ai.request.model": self.llm.model}
-            start = self.log[-1]  # as recorded by the following mixins
+            start = self.log[-1]  # as recorded by the subsequent mixins
             if isinstance(start, RunStart) and start.session:
                 about["gen_ai.conversation.id"] = start.session
             self._ends = ExitStack()
@@ -61,7 +62,8 @@ class Tracing(Loop):
             usage = usage_of(self.conversation.run)
             self._span.set_attributes(attributes_of(record.stop_reason, usage))
             if record.error:
-                fail(self._span, record.error.partition(":")[0])  # the rest may be private content
+                # the details may contain private content
+                fail(self._span, record.error.partition(":")[0])
             self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -120,7 +122,7 @@ def fail(span: trace.Span, kind: str) -> None:
 
 
 def attributes_of(reason: str, usage: Usage) -> JSON:
-    """Return attributes for the stop reason and the usage of a run or a request."""
+    """Return attributes for the stop reason and the token usage of a run or a request."""
     return {
         "gen_ai.response.finish_reasons": [reason],
         "gen_ai.usage.input_tokens": usage.input_tokens,
