@@ -3,8 +3,8 @@
     python micro.py                             runs a script, offline
     python micro.py "What is 2 + 3?"            with ANTHROPIC_API_KEY or OPENAI_API_KEY
 
-Each class adds one feature to the loop in nano.py by overriding some of its seams, and each works
-without the others:
+Every class overrides seams of the loop in nano.py to add one feature, and works independently of the
+other classes:
 
     class Assistant(Session, Approval, Agent, Streaming): ...
 
@@ -65,24 +65,24 @@ NOT_RUN = "Not run: the user continued without this call."
 
 
 class Resumable(Loop):
-    """Runs that continue after a decision, an error or a crash, without running a call twice.
+    """Runs that continue after a decision, an error or a crash, without repeating a call.
 
-    The log has a record {"role": "start"} for each call that has started. Only messages, results
+    The log contains a record {"role": "start"} for every started call. Only messages, results
     and summaries are sent to the model.
     """
 
     async def run(self, prompt: str) -> Result:
-        """Process a prompt. It closes the calls without a result, which will not run any more."""
+        """Process a prompt. Calls without a result are closed and will not run."""
         if not self.busy:
             for call in self.open_calls:
                 self.record(result_of(call, NO_RESULT if self.has_started(call) else NOT_RUN))
         return await super().run(prompt)
 
     async def resume(self) -> Result:
-        """Continue the newest run: run the calls that have not started, then send a request.
+        """Continue the newest run: execute the calls that have not started, then send a request.
 
-        A call that has started may have had effects. It does not run again, and its result for
-        the model says so.
+        Started calls may have had effects. Such calls are not repeated, and placeholder results
+        inform the model.
         """
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first")
@@ -122,17 +122,17 @@ class Resumable(Loop):
 class Approval(Resumable):
     """Ends a run with "needs_approval" before a turn with calls that require approval.
 
-    `pending` lists these calls. No call of the turn runs until each of them is decided.
+    `pending` lists the calls. No call of the turn runs until every pending call is decided.
 
-    requires_approval: a function that receives the name of a tool and the arguments. If it raises
-        an exception, the run ends and no call of the turn runs.
+    requires_approval: a function that receives the name of a tool and the arguments. An exception
+        of the function ends the run, and no call of the turn runs.
     """
 
     requires_approval: Callable[[str, Message], bool]
 
     @property
     def pending(self) -> Messages:
-        """The calls without a decision. A new prompt closes them: they will not run."""
+        """The calls without a decision. A new prompt closes pending calls without execution."""
         return [call for call in self.open_calls if self._is_undecided(call)]
 
     def decide(self, call_id: str, *, allow: bool, note: str = "") -> None:
@@ -171,12 +171,12 @@ class Approval(Resumable):
 
 
 class Session(Resumable):
-    """Keeps the log in a file of JSON lines, so that another process can continue.
+    """Stores the log in a file of JSON lines, from which another process can continue.
 
     Every record is on disk before it counts as recorded. After `kill -9`, `resume` continues. One
     process at a time can open a session (not checked on Windows).
 
-    session: the path of the file, which is created if it does not exist.
+    session: path of the file, which is created if missing.
     """
 
     session: str
@@ -242,7 +242,7 @@ on_text = ContextVar[Callable[[str], None]]("on_text")  # receives the text of a
 
 
 class Streaming(Resumable):
-    """Yields the events of a run. Put it last, where only requests for replies are streamed."""
+    """Yields the events of a run. List this class last: only requests for replies are streamed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -251,7 +251,7 @@ class Streaming(Resumable):
     async def query_stream(self, prompt: str | None = None) -> AsyncIterator[Event]:
         """Iterate over the events of a run. Without a prompt, `resume`.
 
-        Leaving the iteration cancels the run. An error of the model is raised at its end.
+        Leaving the iteration cancels the run. Model errors are raised at the end of the iteration.
         """
         queue = asyncio.Queue[Event | None]()
         task = asyncio.create_task(self.resume() if prompt is None else self.run(prompt))
@@ -289,7 +289,7 @@ class Streaming(Resumable):
 
 
 def ignore(text: str) -> None:
-    """Receive the text of a reply that has no reader."""
+    """Discard the streamed text of a reply."""
 
 
 # ---- models that stream
@@ -409,7 +409,7 @@ class ChatAnthropic:
         return as_reply(blocks, finish, usage)
 
     def body(self, messages: Messages, tools: Tools) -> Message:
-        """Return the request. The provider caches it up to the two blocks that are marked."""
+        """Return the request body. The provider caches the prefix up to the two marked blocks."""
         mark = {"cache_control": {"type": "ephemeral"}}
         body: Message = {"model": self.model, "max_tokens": self.max_tokens, "stream": True}
         if messages[0]["role"] == "system":
@@ -450,7 +450,7 @@ def as_turns(messages: Messages) -> Messages:
     return turns
 
 
-FINISH = {  # stop reasons of Anthropic that OpenAI has other names for
+FINISH = {  # Anthropic's stop reasons, in the terms of OpenAI
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",

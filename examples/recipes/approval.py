@@ -1,8 +1,8 @@
 """Approval: rules allow or deny tool calls, or require a decision, which may come later.
 
 Use approval where a tool costs money or has irreversible effects. Without a callback the run ends,
-and the pending calls are stored in the session. Another process can open the session, decide and
-continue the run.
+and the session contains the pending calls. Another process can open the session, approve or deny
+the calls, and continue the run.
 """
 
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from agentloop.models.scripted import call
 
 @tool
 def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
+    """Transfer money to a recipient."""
     return f"paid {amount} to {to}"
 
 

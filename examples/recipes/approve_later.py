@@ -17,7 +17,7 @@ class Patient(Approval, Agent):
 
 @tool
 def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
+    """Transfer money to a recipient."""
     return f"paid {amount} to {to}"
 
 

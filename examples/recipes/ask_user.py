@@ -1,7 +1,7 @@
 """The model asks the user, and the answer arrives in another process.
 
-Use the tool in a messenger bot or behind a web form, where no process should wait for days. The run
-ends with the question, which is stored in the session, and continues after the answer. Calls of
+Use the tool in a messenger bot or behind a web form, where processes should not wait for days. The
+run ends with the question, is stored in the session, and continues after the answer. Calls of
 tools with `external=True` are answered in the same way: by a person, a queue or a browser.
 """
 

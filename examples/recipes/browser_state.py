@@ -35,7 +35,7 @@ async def click(link: int, browser: Annotated[Browser, Depends(browser)]) -> str
 
 
 def surf(kind: type[Loop], clicks: int = 40) -> list[int]:
-    """Return the tokens of every request of a run."""
+    """Return the token counts of the requests of a run."""
     window = Browser()
     rules = CacheRules(smallest_prefix=512)  # real models have their provider's rules
     model = ScriptedModel(*[call("click", link=1)] * clicks, "Found it.", cache_rules=rules)

@@ -1,7 +1,8 @@
 """Request and response bodies of a model, saved unchanged to files.
 
-Use the files to inspect the actual traffic with a server, to report a server's bug, or to record a
-stream for a test. The model masks its API key in the bodies. Only the owner can read the files.
+Use the files to inspect the actual communication with a server, to document a bug of the server, or
+to record a stream for a test. The model masks its API key in the bodies. Only the owner can read
+the files.
 
     llm = ChatOpenAI("gpt-5-mini", dump=dump_to("bodies"))
 

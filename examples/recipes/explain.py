@@ -11,7 +11,7 @@ SEAMS = ["run", "context", "toolset", "call_model", "call_tools", "call_tool", "
 
 
 def explain(agent: type[Loop]) -> None:
-    """Print the classes of an agent, and the methods of every seam with file and line."""
+    """Print the classes of an agent, and the methods of every seam with their positions."""
     print("Method resolution order:", *(cls.__name__ for cls in agent.__mro__))
     for seam in SEAMS:
         for cls in agent.__mro__:

@@ -2,8 +2,8 @@
 
 Use this program to test recovery before an agent handles money. The first agent runs in a separate
 process, which receives SIGKILL after the payment and before the tool returns. The session file
-contains the started call, so the second agent, in this process, is informed that the outcome of the
-payment is unknown. The second agent checks the ledger and does not repeat the payment.
+contains the interrupted call. Therefore the second agent, in this process, is informed about the
+unknown outcome of the payment, checks the ledger, and does not repeat the payment.
 """
 
 import os

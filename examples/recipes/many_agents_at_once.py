@@ -1,8 +1,8 @@
 """Many agents, one provider: limits on concurrent requests and on tokens per minute.
 
-Use the wrapper for providers with a limit of tokens per minute. The limits belong to the model, so
-every agent that uses the model shares the limits. A request waits until the tokens of the last
-minute leave room for its own tokens, which are an estimate until the reply has arrived.
+Use the wrapper for providers that restrict tokens per minute. The limits belong to the model and
+are shared by all agents of the model. A request waits until the tokens of the last minute leave
+room for its own tokens, which are estimated until the reply has arrived.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 from agentloop.transcript import Conversation
 
-TIMES = r"in \d+\.\d+ ?s"  # durations differ between runs
+TIMES = r"in \d+\.\d+ ?s"  # durations, which vary between runs
 FOLDER = b"@THE-FOLDER-OF-THE-SESSION@"  # replaces the folder's path in the session of a test
 NOT_COPIED = (".git", ".venv", "venv", "node_modules", "__pycache__", ".*_cache")
 TEST = '''\
@@ -143,7 +143,7 @@ def lines_of(result: ToolMessage, ignore: str) -> list[str]:
 
 
 class Recorded(Session, Agent):
-    """An agent that records a session."""
+    """An agent with a recorded session."""
 
 
 def main(place: Path) -> None:

@@ -26,7 +26,7 @@ class SessionPool:
 
     @asynccontextmanager
     async def agent(self, name: str) -> AsyncIterator[Session]:
-        """Lend the agent of a session to one request at a time."""
+        """Provide the agent of a session to one request at a time."""
         self.users[name] += 1
         try:
             async with self.turns.setdefault(name, asyncio.Lock()):
@@ -59,7 +59,7 @@ class SessionPool:
 
 
 class MyAgent(Session, Agent):
-    """An agent with sessions."""
+    """An agent with persistent sessions."""
 
 
 async def main() -> None:

@@ -60,12 +60,12 @@ def undo(agent: Agent) -> Agent:
 
 
 def clear(agent: Agent) -> Agent:
-    """Start a new conversation."""
+    """Start an empty conversation."""
     return agent.fork(at=0)
 
 
 def usage(agent: Agent) -> Agent:
-    """Print the number of tokens."""
+    """Print the number of consumed tokens."""
     print(agent.usage.total_tokens, "tokens")
     return agent
 

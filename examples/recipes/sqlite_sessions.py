@@ -41,7 +41,7 @@ class Database:
             raise SessionLocked(f"{path} is in use by another process: {error}") from error
 
     def execute(self, sql: str, *values: Any) -> list[Any]:
-        """Return all rows. Errors such as a full disk are raised as OSError, as for files."""
+        """Return all rows. Database errors are raised as OSError, like errors of files."""
         try:
             with self.lock:
                 return self.db.execute(sql, values).fetchall()
@@ -90,7 +90,7 @@ class SQLiteSession(Session):
 
 
 class MyAgent(SQLiteSession, Agent):
-    """An agent with sessions."""
+    """An agent with persistent sessions."""
 
 
 def main() -> None:

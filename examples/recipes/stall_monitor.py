@@ -1,8 +1,8 @@
 """A stall monitor: calls a function when a run emits no event for a number of seconds.
 
 Use a stall monitor where a user is waiting: a page can display "still working", a pager can notify
-an operator. The monitor does not stop the run; to stop the run, call `agent.interrupt()` in the
-function.
+an operator. The monitor does not interrupt the run; the function can call `agent.interrupt()` for
+this purpose.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """A to-do list with reminders for a model that has forgotten a task.
 
 Use the list for long tasks. `Todo` provides the tool `todos`, repeats the open tasks every few
-steps, and rejects an answer once if tasks are still open. The list is stored in the log and
-therefore available after a restart, after a summary and in a fork. This program reads the list from
-the log, too.
+steps, and rejects an answer once if tasks remain incomplete. The list is stored in the log and
+therefore available after a restart, after a summary and in a fork. This program also retrieves the
+list from the log.
 """
 
 from agentloop import Agent, ScriptedModel
