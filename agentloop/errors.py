@@ -37,6 +37,7 @@ class ModelError(Exception):
     status: the HTTP status, or None without a response.
     request_id: the provider's id of the request.
     retry_after: seconds to wait, as requested by the provider.
+    should_retry: the provider's advice about a retry, or None.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class ModelError(Exception):
         status: int | None = None,
         request_id: str | None = None,
         retry_after: float | None = None,
+        should_retry: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.request_id, self.retry_after = status, request_id, retry_after
+        self.should_retry = should_retry
 
 
 class ConnectionFailed(ModelError):

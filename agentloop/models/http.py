@@ -425,6 +425,8 @@ class HTTPModel(ABC):
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
             retry_after=retry_after(headers, text),
+            # OpenAI, Anthropic: their own clients obey this header
+            should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "")),
         )
 
     # ---- one attempt: build, send, receive; after a failure, report the cost and translate
@@ -589,8 +591,11 @@ class HTTPModel(ABC):
 
     def _wait(self, error: ModelError, attempt: int) -> float | None:
         """Return the seconds to wait before another attempt, or None without another attempt."""
+        may_retry = error.should_retry
+        if may_retry is None:
+            may_retry = isinstance(error, RETRYABLE)
         is_final = isinstance(error, NoServer) or re.search(QUOTA_ERRORS, str(error))
-        if is_final or attempt == self.max_retries:
+        if is_final or not may_retry or attempt == self.max_retries:
             return None
         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
         return wait if wait <= MAX_RETRY_DELAY else None
@@ -613,7 +618,7 @@ class HTTPModel(ABC):
                     parts = self.chunks(on_delta)
                     try:
                         return await self._attempt(content, parts)
-                    except RETRYABLE as error:
+                    except ModelError as error:
                         wait = self._wait(error, attempt)
                         if wait is None or parts.shown:
                             raise

@@ -68,6 +68,29 @@ def test_the_wait_that_is_asked_for(headers, body, wait):
     assert retry_after(headers, body) == wait
 
 
+@pytest.mark.parametrize(
+    ("status", "advice", "requests"),
+    [
+        (429, "false", 1),
+        (503, "false", 1),
+        (503, "true", 2),
+        (400, "true", 2),
+        (400, "false", 1),
+        (503, "perhaps", 2),
+    ],
+)
+async def test_the_provider_s_advice_about_a_retry_is_followed(status, advice, requests):
+    failure = answer("busy", status, {"x-should-retry": advice})
+    async with serving(failure, answer(OK)) as server:
+        llm = model(server, max_retries=3)
+        if requests == 1:
+            with pytest.raises(errors.ModelError):
+                await ask(llm)
+        else:
+            assert (await ask(llm)).text == "hello"
+        assert len(server.requests) == requests
+
+
 async def test_an_empty_account_is_not_asked_again():
     body = {"error": {"message": "no credit", "type": "insufficient_quota"}}
     async with serving(answer(body, 429)) as server:
