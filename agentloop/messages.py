@@ -298,6 +298,7 @@ class AssistantMessage(_Content):
 
     stop_reason: "end", "tool_calls", "length" (truncated at the output limit), "refused", "pause",
         "context_overflow", or another word of the provider. None counts as "end".
+    finish_reason: the provider's own word for `stop_reason`, for traces.
     raw: opaque: the provider's own blocks, returned only to the same provider.
     usage: None if the provider reported none.
     model, seconds: the model that answered, and the duration of the request.
@@ -313,6 +314,7 @@ class AssistantMessage(_Content):
     model: str | None = field(default=None, compare=False, repr=False)
     seconds: float | None = field(default=None, compare=False, repr=False)
     citations: tuple[Citation, ...] = ()
+    finish_reason: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "content", self.content or "")  # providers send null

@@ -9,13 +9,15 @@ Names, attributes and the JSON format of messages follow OpenTelemetry's semanti
 generative AI: https://github.com/open-telemetry/semantic-conventions-genai
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from opentelemetry import trace
 from pydantic_core import to_json
 
 from ..common.records import to_dict
+from ..content import describe_error
 from ..loop import Loop, Request
 from ..messages import (
     JSON,
@@ -29,11 +31,17 @@ from ..messages import (
     ToolMessage,
     Usage,
 )
-from ..transcript import usage_of
+from ..transcript import is_own, usage_of
 
 PROVIDERS = {"google": "gcp.gemini"}  # other names come from the class: ChatOpenAI, "openai"
-# agentloop's stop reasons, and the names in the conventions. Other stop reasons have equal names.
-FINISH_REASONS = {"end": "stop", "tool_calls": "tool_call", "refused": "content_filter"}
+# Stop reasons of replies and runs, and their names in the conventions. Others have equal names.
+FINISH_REASONS = {
+    "end": "stop",
+    "completed": "stop",
+    "done": "stop",
+    "tool_calls": "tool_call",
+    "refused": "content_filter",
+}
 
 
 class Tracing(Loop):
@@ -41,7 +49,7 @@ class Tracing(Loop):
 
     agent_name: part of the name of a run's span.
     trace_content: whether spans include the system prompt, the text of messages, tool definitions,
-        arguments and results. Images and files are never included.
+        arguments, results and error messages. Images and files are never included.
     """
 
     agent_name: str = "agent"
@@ -59,11 +67,23 @@ class Tracing(Loop):
                 self._inside("invoke_agent", self.agent_name, about)
             )
         elif isinstance(record, RunEnd):
-            usage = usage_of(self.conversation.run)
-            self._span.set_attributes(attributes_of(record.stop_reason, usage))
+            run = self.conversation.run
+            reasons = [reason_of(each) for each in run if isinstance(each, AssistantMessage)]
+            self._span.set_attributes(attributes_of(reasons[-1:], usage_of(run)))
+            self._span.set_attribute("agentloop.stop_reason", record.stop_reason)
+            if self.trace_content:
+                withheld = self.conversation.withheld
+                prompts = [each for each in run if is_own(each) and id(each) not in withheld]
+                reply = AssistantMessage(record.text, stop_reason=record.stop_reason)
+                content = {
+                    "gen_ai.input.messages": as_json([*map(as_message, prompts)]),
+                    "gen_ai.output.messages": as_json([as_answer(reply)]),
+                    "input.value": "\n".join(prompt.text for prompt in prompts),  # for Phoenix
+                    "output.value": record.text,
+                }
+                self._span.set_attributes(content)
             if record.error:
-                # the details may contain private content
-                fail(self._span, record.error.partition(":")[0])
+                self._fail(self._span, record.error.partition(":")[0], record.error)
             self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
@@ -72,13 +92,10 @@ class Tracing(Loop):
             if self.trace_content:
                 span.set_attributes(content_of(request))
             reply = await super().call_model(request)
-            reason = reply.stop_reason or "end"
-            reason = FINISH_REASONS.get(reason, reason)
-            span.set_attributes(attributes_of(reason, reply.usage or Usage()))
+            span.set_attributes(attributes_of([reason_of(reply)], reply.usage or Usage()))
             span.set_attribute("gen_ai.response.model", reply.model or llm.model)
             if self.trace_content:
-                answer = as_message(reply) | {"finish_reason": reason}
-                span.set_attribute("gen_ai.output.messages", as_json([answer]))
+                span.set_attribute("gen_ai.output.messages", as_json([as_answer(reply)]))
         return reply
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -88,7 +105,7 @@ class Tracing(Loop):
         with self._inside("execute_tool", call.name, about) as span:
             result = await super().call_tool(call)
             if result.is_error:
-                fail(span, "tool_error")
+                self._fail(span, "tool_error", result.text)
             if self.trace_content:
                 span.set_attribute("gen_ai.tool.call.result", result.text)
         return result
@@ -111,20 +128,19 @@ class Tracing(Loop):
             except Stop:
                 raise
             except BaseException as error:
-                fail(span, type(error).__name__)
+                self._fail(span, type(error).__name__, describe_error(error))
                 raise
 
+    def _fail(self, span: trace.Span, kind: str, message: str) -> None:
+        """Mark a span as failed. The error message may be private content."""
+        span.set_attribute("error.type", kind)
+        span.set_status(trace.StatusCode.ERROR, message if self.trace_content else None)
 
-def fail(span: trace.Span, kind: str) -> None:
-    """Mark a span as failed, without the error message."""
-    span.set_attribute("error.type", kind)
-    span.set_status(trace.StatusCode.ERROR)
 
-
-def attributes_of(reason: str, usage: Usage) -> JSON:
-    """Return attributes for the stop reason and the token usage of a run or a request."""
+def attributes_of(reasons: Sequence[str], usage: Usage) -> JSON:
+    """Return attributes for the finish reasons and the usage of a run or a request."""
     return {
-        "gen_ai.response.finish_reasons": [reason],
+        "gen_ai.response.finish_reasons": reasons,
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
@@ -159,6 +175,17 @@ def as_message(message: Message) -> JSON:
     elif isinstance(message, AssistantMessage):
         parts += [{"type": "tool_call"} | to_dict(call) for call in message.tool_calls]
     return {"role": to_dict(message)["type"], "parts": parts}
+
+
+def as_answer(reply: AssistantMessage) -> JSON:
+    """Return a reply in the format of the conventions."""
+    return as_message(reply) | {"finish_reason": reason_of(replace(reply, finish_reason=None))}
+
+
+def reason_of(reply: AssistantMessage) -> str:
+    """Return the provider's word for the end of a reply, or otherwise that of the conventions."""
+    reason = reply.stop_reason or "end"
+    return reply.finish_reason or FINISH_REASONS.get(reason, reason)
 
 
 def as_json(value: object) -> str:

@@ -449,4 +449,5 @@ class ChatAnthropic(HTTPModel):
             stop_reason=stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls),
             raw=None if is_plain else raw,
             citations=tuple(citations),
+            finish_reason=plain_text(data.get("stop_reason")) or None,
         )

@@ -401,4 +401,5 @@ class ChatGoogle(HTTPModel):
             stop_reason=stop,
             raw=None if is_plain else raw,
             citations=tuple(_read_sources(candidate, text)),
+            finish_reason=plain_text(finish) or None,
         )

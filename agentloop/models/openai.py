@@ -206,6 +206,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         stop_reason=stop,
         raw=raw,
         citations=tuple(read_citations(sources, 0, 0)),
+        finish_reason=plain_text(finish) or None,
     )
 
 

@@ -342,6 +342,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         stop_reason=stop,
         raw=raw,
         citations=tuple(citations),
+        finish_reason=plain_text(reason) or None,
     )
 
 

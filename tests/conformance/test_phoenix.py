@@ -115,14 +115,19 @@ def test_phoenix_shows_messages_tools_calls_results_and_tokens(url):
     run = spans["invoke_agent adder"]["attributes"]
     assert (run["llm.token_count.prompt"], run["llm.token_count.completion"]) == (30, 7)
     assert run["llm.model_name"] == "scripted"
+    assert (run["input.value"], run["output.value"]) == ("1 + 2?", "It is 3.")
     ran = spans["execute_tool add"]["attributes"]
     assert (ran["tool.parameters.a"], ran["output.value"]) == (1, "3")
 
 
-def test_phoenix_shows_that_a_run_failed_and_not_why(url):
-    agent = Traced(llm=ScriptedModel(BadRequest("the key sk-1")), agent_name="failing")
+@pytest.mark.parametrize("content", [True, False])
+def test_phoenix_shows_that_a_run_failed_and_why_if_content_is_allowed(url, content):
+    name = f"failing {content}"
+    model = ScriptedModel(BadRequest("too long"))
+    agent = Traced(llm=model, agent_name=name, trace_content=content)
     with pytest.raises(BadRequest):
         agent.run_sync("x")
-    spans = spans_of(url, "failing", 2)
+    spans = spans_of(url, name, 2)
     assert {each["status_code"] for each in spans.values()} == {"ERROR"}
-    assert "sk-1" not in str(spans)
+    why = {each["status_message"] for each in spans.values()}
+    assert why == {"BadRequest: too long" if content else ""}

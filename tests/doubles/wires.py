@@ -389,7 +389,7 @@ class Held:
     @property
     def log(self) -> list[dict[str, Any]]:
         """Return the log without times, and without what is for one provider alone."""
-        left_out = ("at", "raw", "seconds", "model")
+        left_out = ("at", "raw", "seconds", "model", "finish_reason")
         records = map(to_dict, self.agent.log)
         return [{k: v for k, v in one.items() if k not in left_out} for one in records]
 

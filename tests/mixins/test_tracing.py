@@ -97,7 +97,8 @@ class TestTracing(test_loop.TestLoop):
         assert chat["response.finish_reasons"] == ("stop",)
         assert found["execute_tool add"].attributes["gen_ai.tool.call.id"]
         run = found["invoke_agent agent"].attributes
-        assert run["gen_ai.response.finish_reasons"] == ("completed",)
+        assert run["gen_ai.response.finish_reasons"] == ("stop",)
+        assert run["agentloop.stop_reason"] == "completed"
         assert run["gen_ai.request.model"] == "scripted"
 
     async def test_a_call_of_a_tool_is_a_child_of_the_calling_tools_span(self, spans):
@@ -158,6 +159,39 @@ class TestTracing(test_loop.TestLoop):
         await Traced(llm=llm).run("x")
         said = spans()["chat scripted"].attributes["gen_ai.response.finish_reasons"]
         assert said == (reason,)
+
+    async def test_a_span_has_the_providers_own_word_for_the_end_of_a_reply(self, spans):
+        reply = AssistantMessage("x", stop_reason="end", finish_reason="end_turn")
+        await Traced(llm=ScriptedModel(reply), trace_content=True).run("x")
+        found = spans()
+        for name in ("chat scripted", "invoke_agent agent"):
+            said = found[name].attributes["gen_ai.response.finish_reasons"]
+            assert said == ("end_turn",)
+            assert messages_of(found[name], "output")[0]["finish_reason"] == "stop"
+
+    async def test_the_span_of_a_run_has_its_prompt_and_its_answer(self, spans):
+        agent = Traced(llm=ScriptedModel(call("add", a=1, b=2), "3", "4"), tools=[add])
+        agent.trace_content = True
+        for prompt, answer in (("1 + 2?", "3"), ("And more?", "4")):
+            await agent.run(prompt)
+            run = spans()["invoke_agent agent"]
+            [asked] = messages_of(run, "input")
+            [answered] = messages_of(run, "output")
+            assert asked == {"role": "user", "parts": [{"type": "text", "content": prompt}]}
+            assert answered["parts"] == [{"type": "text", "content": answer}]
+
+    @pytest.mark.parametrize("content", [False, True])
+    async def test_a_failed_span_says_why_if_content_is_allowed(self, spans, content):
+        model = ScriptedModel(call("fail"), BadRequest("too long"))
+        agent = Traced(llm=model, tools=[fail], trace_content=content)
+        with pytest.raises(BadRequest):
+            await agent.run("x")
+        why = {name: span.status.description for name, span in spans().items()}
+        if content:
+            assert why.pop("execute_tool fail") == agent.messages[2].text
+            assert set(why.values()) == {"BadRequest: too long"}
+        else:
+            assert set(why.values()) == {None}
 
     @pytest.mark.parametrize("bases", [(Tracing, Session, Agent), (Session, Tracing, Agent)])
     async def test_a_run_of_a_session_is_called_a_conversation_of_that_name(

@@ -28,6 +28,15 @@ async def test_a_conversation_leaves_the_same_log_whatever_it_goes_over(talk, wi
     assert (held.texts, held.thoughts) == ((texts, thoughts) if streaming else ("", ""))
 
 
+ENDS = {"openai": "stop", "responses": "completed", "anthropic": "end_turn", "google": "STOP"}
+
+
+async def test_a_reply_keeps_the_providers_own_word_for_its_end(wire, streaming):
+    async with wire.double([Reply("Hello.")]) as server, wire.model(server) as llm:
+        reply = await ask(llm, streaming)
+    assert (reply.finish_reason, reply.stop_reason) == (ENDS[wire.name], "end")
+
+
 # ---- from one provider to another
 
 FIRST = [
