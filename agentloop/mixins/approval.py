@@ -309,7 +309,7 @@ class Approval(Gate):
             is_open = call.id in self.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)
-        answer = await wait_for(self.approval_timeout, work, grace=1)
+        answer = await wait_for(self.approval_timeout, work, grace=0)  # a late answer is no answer
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
         self.record(decision)
@@ -333,7 +333,7 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             logger.warning("%s matches no call: there is no tool with this name", rule)
         if not matching or callable(rule.arguments) or not all(map(has_fixed_arguments, matching)):
             continue
-        names = {name for tool in matching for name in tool.parameters["properties"]}
+        names = {name for tool in matching for name in tool.parameters.get("properties") or {}}
         if unknown := {*(rule.arguments or ())} - names:
             raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
 
@@ -426,7 +426,8 @@ def matches_safely(value: Any, glob: str) -> bool:
             text = str(value)
     if glob in (text, escape(text)):
         return True
-    return fnmatchcase(text, glob) and PLAIN.fullmatch(text) is not None
+    unquoted = re.sub("['\"]", "", text)  # a shell reads ."". as ..
+    return fnmatchcase(text, glob) and PLAIN.fullmatch(unquoted) is not None
 
 
 def plain_arguments(arguments: JSON) -> JSON:

@@ -98,7 +98,8 @@ class Hook:
     event, `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It
     returns None, or a dict with these optional keys:
 
-    decision: "allow", "ask" or "deny". "block" means "deny"; at Stop it continues the run.
+    decision: "allow", "ask" or "deny". "block" means "deny"; at Stop it continues the run, and at
+        SubagentStop it has no effect.
     reason: returned to the model with a "deny".
     updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
         also change `tool_input` in place.

@@ -61,7 +61,8 @@ def texts_in_url(url: str) -> set[str]:
     login, _, _ = address.netloc.rpartition("@")
     user, _, password = login.partition(":")
     header = b64encode(unquote(f"{user}:{password}").encode()).decode()
-    return {*re.split("[/?&=:@]", url), header} - {address.hostname or ""}
+    texts = re.split("[/?&=:@#]", url)
+    return {*texts, *map(unquote, texts), header} - {address.hostname or ""}
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:

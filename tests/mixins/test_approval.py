@@ -38,12 +38,19 @@ def yes(call, reason):
     return True
 
 
+async def late_yes(call, reason):
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    return True
+
+
 acting = partial(mixins.acting, kind=Asking)
 NO_YES = [lambda *_, said=said: said for said in (False, None, 1, "true")]
 BROKEN_RULES = [raises, lambda: True, lambda arguments: arguments["x"], lambda arguments: "no"]
 GIT = Rule("allow", "bash", {"command": "git *"})
 MORE_THAN_GIT = (
     *("git log; rm x", "git log && rm x", "git log | sh", "git $(rm x)", "git `rm x`", "gitx log"),
+    *('git -C ."". log', "git -C a/.''./b log", 'git -C "."./x log', "git log '.'."),
     *("git log\nrm x", "git log > x", "git -C .. log", "git -C a/../.. log", " git log"),
 )
 COMMANDS = ["git log", "git push", "make"]
@@ -91,7 +98,7 @@ HIDDEN = [  # what a function takes, what the model writes, and what a rule look
 class TestApproval(test_loop.TestLoop):
     agent_class = type("Auto", (Approval,), {"approval_mode": "auto"})
 
-    @pytest.mark.parametrize("callback", [*NO_YES, lambda call: True, raises, late])
+    @pytest.mark.parametrize("callback", [*NO_YES, lambda call: True, raises, late, late_yes])
     async def test_an_answer_that_is_no_clear_yes_in_time_denies(self, callback):
         agent, ran = acting(bash("x"), "ok", approval_callback=callback, approval_timeout=0.05)
         assert (await agent.run("go")).stop_reason == "completed"

@@ -21,6 +21,7 @@ EXPECTED = {  # a bomb -> a word of the text that the model receives
     "a_server_that_answers_with_150_mb": "effects",
     "forty_background_commands_that_print": "bash_kill",
     "a_hook_with_a_long_reason": "omitted",
+    "a_sparse_session_of_20_gb": "hole",
 }
 
 

@@ -85,8 +85,9 @@ def test_a_long_secret_that_repeats_itself_is_searched_as_fast_as_any():
 def test_the_texts_in_a_url_are_not_its_host_and_its_login_is_also_as_a_header_has_it():
     header = b64encode(b"user:p@ss").decode()
     assert texts_in_url("https://user:p%40ss@h.com/s/mcp?key=a") - {"", "https"} == {
-        *("user", "p%40ss", header, "s", "mcp", "key", "a")
+        *("user", "p%40ss", "p@ss", header, "s", "mcp", "key", "a")
     }
+    assert {"to/ken", "hash"} <= texts_in_url("https://h.com/to%2Fken#hash")
     assert b64encode(b"token:").decode() in texts_in_url("https://token@h.com/mcp")
 
 
