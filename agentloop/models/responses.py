@@ -61,6 +61,8 @@ OTHER_CALLS = (
     "apply_patch_call",
     "mcp_approval_request",
 )
+# searches that xAI executes and reports as completed `custom_tool_call` items
+XAI_SEARCHES = "x_(user|keyword|semantic)_search|x_thread_fetch"
 TEXT_DELTAS = ("output_text.delta", "refusal.delta")
 THINKING_DELTAS = (
     "reasoning_summary_text.delta",
@@ -287,16 +289,19 @@ def _read_call(item: JSON) -> ToolCall:
 def _find_answered(items: Sequence[JSON]) -> list[bool]:
     """Return for each item whether the server has already executed it, if it is a call.
 
-    A completed call is executed if its output is in the reply, or if a message follows it: xAI's
-    server-side searches are completed `custom_tool_call` items without outputs.
+    A completed call is executed if its output is in the reply. xAI's searches, and other completed
+    `custom_tool_call` items that a message follows, are executed, too, and have no outputs.
     """
     outputs = {item.get("call_id") for item in items if item["type"].endswith("_output")}
     messages = [number for number, item in enumerate(items) if item["type"] == "message"]
     last_message = max(messages, default=-1)
     answered = list[bool]()
     for number, item in enumerate(items):
-        is_xai = item["type"] == "custom_tool_call" and item.get("status") == "completed"
-        answered.append(item.get("call_id") in outputs or (is_xai and number < last_message))
+        is_executed = item.get("call_id") in outputs
+        if item["type"] == "custom_tool_call" and item.get("status") == "completed":
+            is_search = re.fullmatch(XAI_SEARCHES, plain_text(item.get("name")))
+            is_executed = is_executed or bool(is_search) or number < last_message
+        answered.append(is_executed)
     return answered
 
 

@@ -173,6 +173,14 @@ def test_completed_server_side_searches_before_a_message_are_not_calls_of_the_ag
     assert write(message) == [*searches, text("Found.")]
 
 
+@pytest.mark.parametrize("name", ["x_keyword_search", "x_thread_fetch", "code"])
+def test_server_side_searches_next_to_a_call_of_the_agent_are_not_calls_either(name):
+    about = {"call_id": "xs_1", "name": name, "input": "{}", "status": "completed"}
+    message = reply({"id": "ctc_1", "type": "custom_tool_call", **about}, CALL)
+    names = [call.name for call in message.tool_calls]
+    assert names == (["custom_tool_call", "weather"] if name == "code" else ["weather"])
+
+
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 async def test_a_reply_in_the_background_is_refused_with_what_to_do(status):
     async with serving(answer({"status": status, "output": []})) as server:
