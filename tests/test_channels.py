@@ -78,8 +78,8 @@ class TestChannels(test_loop.TestLoop):
         live = first.follow()
         await first.run("x")
         first.close()
-        heard = [each for each in await read(live) if not each.kind.endswith("DeltaEvent")]
-        assert [each.number for each in heard] == [*range(len(heard))]
+        heard = [entry for entry in await read(live) if not entry.kind.endswith("DeltaEvent")]
+        assert [entry.number for entry in heard] == [*range(len(heard))]
         assert kinds(heard)[-5:] == [
             *("UsageEvent", "ThinkingEvent", "TextEvent"),
             *("RunEnd", "FinalResponseEvent"),
@@ -97,10 +97,10 @@ class TestChannels(test_loop.TestLoop):
         await agent.run("x")
         await agent.run("y")
         entries = await read(slow)
-        lasting = [each for each in entries if not each.kind.endswith("DeltaEvent")]
-        assert [each.number for each in lasting] == [*range(len(lasting))]
+        lasting = [entry for entry in entries if not entry.kind.endswith("DeltaEvent")]
+        assert [entry.number for entry in lasting] == [*range(len(lasting))]
         assert kinds(lasting).count("FinalResponseEvent") == 2
-        assert [each.number for each in entries] == sorted(each.number for each in entries)
+        assert [entry.number for entry in entries] == sorted(entry.number for entry in entries)
 
     async def test_a_reader_that_waits_learns_how_a_run_failed(self):
         agent = served(BadRequest("no such model"))
@@ -114,13 +114,13 @@ class TestChannels(test_loop.TestLoop):
 
     @pytest.mark.parametrize("bases", [(Channels, Session), (Session, Channels)])
     async def test_nothing_is_told_before_it_is_on_disk_in_any_order(self, tmp_path, bases):
-        told = []
+        pairs = []
 
         class Both(*bases, Agent): ...
 
         def hear(entry):
             on_disk = Entries(read_log(tmp_path / "s.jsonl")).catch_up().entries
-            told.append((entry, on_disk[entry.number] if entry.number < len(on_disk) else None))
+            pairs.append((entry, on_disk[entry.number] if entry.number < len(on_disk) else None))
 
         llm = ScriptedModel(call("add", a=1, b=2), "3")
         agent = Both(llm=llm, tools=[add], session="s", session_dir=tmp_path)
@@ -130,7 +130,7 @@ class TestChannels(test_loop.TestLoop):
         agent.record(Decision("call_1", True))
         await asyncio.sleep(0)
         agent.close()
-        lasting = [each for each in told if "Delta" not in each[0].kind]
+        lasting = [pair for pair in pairs if "Delta" not in pair[0].kind]
         assert [here for here, _ in lasting] == [there for _, there in lasting]
         assert lasting[-1][0].kind == "Decision"
         assert {"RunStart", "ToolStart", "RunEnd"} <= {*kinds(here for here, _ in lasting)}
@@ -142,7 +142,7 @@ class TestChannels(test_loop.TestLoop):
         agent.clear_history()
         assert (await anext(reader)).kind == "Reset"
         await agent.run("y")
-        assert [(each.number, each.kind) for each in await read(reader)][:2] == [
+        assert [(entry.number, entry.kind) for entry in await read(reader)][:2] == [
             (1, "RunStart"),
             (2, "UserMessage"),
         ]
@@ -180,10 +180,10 @@ class TestChannels(test_loop.TestLoop):
     async def test_a_handler_that_a_thread_takes_off_meanwhile_leaves_no_error(self, caplog):
         class Slow(Served):
             def fold(self, kind, *settings):
-                found = super().fold(kind, *settings)
+                value = super().fold(kind, *settings)
                 if closes:  # as a thread might, while a handler's next entry is looked up
                     closes.pop()()
-                return found
+                return value
 
         closes, heard = [], []
         agent = Slow(llm=ScriptedModel("hi"))
@@ -198,10 +198,10 @@ class TestChannels(test_loop.TestLoop):
         agent = served("hi")
         page = agent.follow("progress", since=57)
         await agent.run("x")
-        kept = [each for each in await read(page) if "Delta" not in each.kind]
-        assert kinds(kept) == ["UserMessage", "TextEvent", "FinalResponseEvent"]
+        lasting = [entry for entry in await read(page) if "Delta" not in entry.kind]
+        assert kinds(lasting) == ["UserMessage", "TextEvent", "FinalResponseEvent"]
         late = await read(agent.follow("progress", since=57))
-        assert late == kept
+        assert late == lasting
 
     async def test_what_a_thread_says_between_runs_wakes_the_reader_and_the_handler(self):
         agent, heard = served("hi"), []

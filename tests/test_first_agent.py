@@ -73,19 +73,19 @@ async def test_the_server_says_what_the_script_says_and_refuses_what_a_provider_
     monkeypatch.syspath_prepend(PROGRAM.parent)
     from loopback import loopback
 
-    log, said, shown = [UserMessage("go")], [], []
+    log, replies, deltas = [UserMessage("go")], [], []
     with loopback(ADDING) as base_url:
         async with ChatOpenAI("scripted", base_url=base_url, api_key="k") as llm:
             for _ in ADDING:
-                said.append(reply := await llm.ainvoke(log, [add], on_delta=shown.append))
+                replies.append(reply := await llm.ainvoke(log, [add], on_delta=deltas.append))
                 log += [reply, *(ToolMessage(c.id, c.name, "x") for c in reply.tool_calls)]
             for bad in ([*log, UserMessage("and?")], [*log[:2], log[2]]):
                 with pytest.raises(BadRequest, match="script has ended, or a call does not"):
-                    await llm.ainvoke(bad, [add], on_delta=shown.append)
-    assert [reply.content for reply in said] == ["I add  them.\n", "", "Done: \U0001f600."]
-    calls = [[(c.name, json.loads(c.arguments)) for c in reply.tool_calls] for reply in said]
+                    await llm.ainvoke(bad, [add], on_delta=deltas.append)
+    assert [reply.content for reply in replies] == ["I add  them.\n", "", "Done: \U0001f600."]
+    calls = [[(c.name, json.loads(c.arguments)) for c in reply.tool_calls] for reply in replies]
     assert calls == [ADDING[0][1:], ADDING[1], []]
-    assert [reply.stop_reason for reply in said] == ["tool_calls", "tool_calls", "end"]
-    assert all(reply.usage.input_tokens and reply.usage.output_tokens for reply in said)
-    pieces = [each.content for each in shown if isinstance(each, TextDeltaEvent)]
+    assert [reply.stop_reason for reply in replies] == ["tool_calls", "tool_calls", "end"]
+    assert all(reply.usage.input_tokens and reply.usage.output_tokens for reply in replies)
+    pieces = [delta.content for delta in deltas if isinstance(delta, TextDeltaEvent)]
     assert pieces == ["I ", "add  ", "them.\n", "Done: ", "\U0001f600."]

@@ -79,8 +79,8 @@ async def test_a_run_that_waits_says_so_at_once(front):
 
 async def test_a_run_that_is_done_has_its_answer_and_is_not_cancelled(front):
     run = await done_run(front)
-    shown = (await front.get(f"/runs/{run}")).json()
-    assert (shown["status"], shown["answer"], shown["error"]) == ("done", "A1 is booked.", None)
+    answer = (await front.get(f"/runs/{run}")).json()
+    assert (answer["status"], answer["answer"], answer["error"]) == ("done", "A1 is booked.", None)
     assert (await front.delete(f"/runs/{run}")).status_code == 409
 
 
@@ -116,18 +116,18 @@ async def test_events_go_on_behind_the_last_one_that_a_client_got(front):
 
 async def test_whoever_follows_a_run_is_told_that_it_was_cancelled(recipe, front):
     run = (await begin(front))["id"]
-    told = recipe.lines(run, 0, 0)
+    lines = recipe.lines(run, 0, 0)
     await front.delete(f"/runs/{run}")
-    assert [each async for each in told] == ['event: End\ndata: "cancelled"\n\n']
+    assert [line async for line in lines] == ['event: End\ndata: "cancelled"\n\n']
 
 
 async def test_a_stream_that_is_silent_sends_comments(recipe, front, monkeypatch):
     monkeypatch.setattr(recipe, "KEEP_ALIVE", 0.01)
     run = (await begin(front))["id"]
-    told = recipe.lines(run, 0, 0)
-    assert [await anext(told) for _ in range(3)] == [": no new events\n\n"] * 3
+    lines = recipe.lines(run, 0, 0)
+    assert [await anext(lines) for _ in range(3)] == [": no new events\n\n"] * 3
     await front.delete(f"/runs/{run}")
-    assert [each async for each in told][-1] == 'event: End\ndata: "cancelled"\n\n'
+    assert [line async for line in lines][-1] == 'event: End\ndata: "cancelled"\n\n'
 
 
 async def test_events_are_told_while_a_tool_runs(monkeypatch):
@@ -163,10 +163,10 @@ async def test_metrics_count_the_runs_by_model_and_status(front):
     assert 'fleet_runs{model="large",status="cancelled"}' in page
 
     def waiting(text):
-        found = re.search(
+        match = re.search(
             r'^fleet_runs\{model="large",status="waiting"\} (\d+)$', text, re.MULTILINE
         )
-        return int(found[1]) if found else 0
+        return int(match[1]) if match else 0
 
     assert waiting(page) == waiting(before) + 1
     assert 'fleet_runs{model="small",status="done"} 1\n' in page
@@ -191,8 +191,8 @@ def started(folder, *arguments, kill=signal.SIGTERM, recipes=FOLDER):
     ours = {"PYTHONPATH": str(ROOT), "PORT": port, "PGPORT": free_port(), "HOME": str(folder)}
     environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"} | ours
     command = [sys.executable, "-W", "error", str(recipes / "fleet_api.py"), *arguments]
-    with (folder / "said").open("w+") as said:
-        pipes = {"stdout": said, "stderr": said}
+    with (folder / "said").open("w+") as output:
+        pipes = {"stdout": output, "stderr": output}
         process = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -221,14 +221,14 @@ def do_a_run(client):
 
 def processes_with(path):
     """Return the processes that have a file open."""
-    found = []
+    pids = []
     for files in sorted(Path("/proc").glob("[0-9]*/fd")):
         try:
-            if any(os.readlink(each) == str(path) for each in files.iterdir()):
-                found.append(files.parent.name)
+            if any(os.readlink(link) == str(path) for link in files.iterdir()):
+                pids.append(files.parent.name)
         except OSError:
             continue  # it has ended meanwhile, or is another user's
-    return found
+    return pids
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")
@@ -276,9 +276,9 @@ def kill_worker(folder, name):
     raise AssertionError(f"no worker {name}")
 
 
-def wait_for(client, path, found):
+def wait_for(client, path, is_done):
     """Ask until the answer is as it should be; the test's time limit ends this."""
-    while not found(answer := client.get(path)):
+    while not is_done(answer := client.get(path)):
         time.sleep(0.1)
     return answer
 

@@ -161,12 +161,14 @@ each_lesson = pytest.mark.parametrize("number", LESSONS)
 
 def python(*arguments):
     """Runs a python that knows of no key, whatever the environment holds."""
-    known = {name: v for name, v in os.environ.items() if not CHECK["MODELS"].match(name)}
-    known["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {name: v for name, v in os.environ.items() if not CHECK["MODELS"].match(name)}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
     command = [sys.executable, "-W", "error", *arguments]
     out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
     out["stdin"] = subprocess.DEVNULL  # nobody types
-    return subprocess.run(command, env=known, timeout=200, **out)
+    return subprocess.run(command, env=environment, timeout=200, **out)
 
 
 @cache
@@ -281,16 +283,16 @@ class Bare(ast.NodeTransformer):
 
 def functions(path):
     """The functions and methods of a file, by name, as text without annotations."""
-    found = {}
+    sources = {}
     for node in tree(path).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for each in inner:
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-                found[prefix + each.name] = ast.unparse(
-                    ast.fix_missing_locations(Bare().visit(each))
+        for function in inner:
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                sources[prefix + function.name] = ast.unparse(
+                    ast.fix_missing_locations(Bare().visit(function))
                 )
-    return found
+    return sources
 
 
 @pytest.mark.parametrize(("before", "after"), [*pairwise(PATH)], ids=lambda path: path.stem)
@@ -298,7 +300,9 @@ def test_each_step_of_the_path_has_the_functions_of_the_step_before(before, afte
     name = after.stem.partition("_")[0]
     old, new = functions(before), functions(after)
     assert old.keys() - new.keys() == LEAVES.get(name, set())
-    assert {each for each in old.keys() & new.keys() if old[each] != new[each]} == CHANGES[name]
+    assert {
+        function for function in old.keys() & new.keys() if old[function] != new[function]
+    } == CHANGES[name]
 
 
 def test_the_loop_that_runs_on_a_real_model_is_that_of_lesson_4():
@@ -321,9 +325,9 @@ def test_the_printed_page_has_what_the_lessons_print():
     written = make["PAGE"].read_text(encoding="utf-8")
     for number, path in LESSONS.items():
         section = written.partition(f"\n## {path.stem}\n\n```text\n")[2].partition("```\n\n##")[0]
-        told = make["without_places"](printed(number))
+        output = make["without_places"](printed(number))
         if number not in ("15", "16"):  # a traceback, and how many parts there are
-            assert section.removesuffix("```\n") == told, "run examples/lessons/make_printed.py"
+            assert section.removesuffix("```\n") == output, "run examples/lessons/make_printed.py"
 
 
 async def test_the_notebook_is_the_lessons_1_to_6c_and_its_cells_print_what_they_print(monkeypatch):
@@ -332,23 +336,23 @@ async def test_the_notebook_is_the_lessons_1_to_6c_and_its_cells_print_what_they
     written = make["NOTEBOOK"].read_text(encoding="utf-8")
     assert written == await make["notebook"](), "run examples/lessons/make_notebook.py"
     cells = json.loads(written)["cells"]
-    shown = ["".join(cell["outputs"][0]["text"]) for cell in cells if cell.get("outputs")]
-    assert shown == [printed(number) for number in list(LESSONS)[:10]]
+    outputs = ["".join(cell["outputs"][0]["text"]) for cell in cells if cell.get("outputs")]
+    assert outputs == [printed(number) for number in list(LESSONS)[:10]]
 
 
 @pytest.mark.parametrize(
-    ("number", "line", "instead", "said", "not_said"),
+    ("number", "line", "instead", "expected", "unexpected"),
     re.findall(r"^(\d+[bc]?) (.*) -> (.*)\n\+ (.*)\n- (.*)", TRIED.replace(r"\n", "\r"), re.M),
 )
-def test_what_is_tried_does_what_is_said(number, line, instead, said, not_said, tmp_path):
+def test_what_is_tried_does_what_is_said(number, line, instead, expected, unexpected, tmp_path):
     text = LESSONS[number].read_text(encoding="utf-8")
     line, instead = (part.replace("\r", "\n") for part in (line, instead))
     assert text.count(line) == 1
     (tmp_path / "tried.py").write_text(text.replace(line, instead), encoding="utf-8")
-    told = python(tmp_path / "tried.py").stdout
-    assert said[0] != "`" or said in TEACHING
-    assert said.strip("`") in told
-    assert not_said not in told
+    output = python(tmp_path / "tried.py").stdout
+    assert expected[0] != "`" or expected in TEACHING
+    assert expected.strip("`") in output
+    assert unexpected not in output
 
 
 def test_the_model_is_real_where_there_is_a_key_and_never_in_these_tests(monkeypatch):
@@ -373,11 +377,11 @@ def test_check_takes_what_solves_the_task_and_says_of_the_lesson_what_is_missing
     assert CHECK["lacking"](exercise, all_printed()[SOLUTIONS[number]]) is None
     advice = CHECK["lacking"](exercise, printed(number))
     assert re.match(r"[a-z`10].{20,}[^.]$", advice), advice
-    [asked, told] = (
+    [task, solved_task] = (
         " ".join((ast.get_docstring(tree(path)) or "").rpartition("Task: ")[2].split())
         for path in (LESSONS[number], SOLUTIONS[number])
     )
-    assert asked.startswith(told.rstrip("."))
+    assert task.startswith(solved_task.rstrip("."))
 
 
 TASKS = (ROOT / "tests" / "data" / "tasks.txt").read_text(encoding="utf-8").replace(r"\n", "\n")
@@ -392,7 +396,7 @@ def test_check_takes_what_is_right_however_it_is_printed(number, sign, output):
 
 def test_each_task_was_tried_in_three_right_ways_and_two_wrong_ones():
     for number in CHECK["TASKS"]:
-        signs = [sign for each, sign, _ in WAYS if each == number]
+        signs = [sign for task, sign, _ in WAYS if task == number]
         assert signs.count("+") >= 3
         assert signs.count("-") >= 2
 
@@ -412,8 +416,8 @@ def test_check_runs_a_file_and_says_what_is_wrong_with_it(tmp_path):
         assert (done.returncode, sentence in done.stdout) == (status, True), done.stdout
     assert f"still runs after {CHECK['SECONDS']} seconds" in TEACHING
     CHECK["check"].__globals__["SECONDS"] = 0.5
-    told = "the program still runs after 0.5 seconds: does your loop end?"
-    assert CHECK["check"]("2", endless) == (False, told)
+    advice = "the program still runs after 0.5 seconds: does your loop end?"
+    assert CHECK["check"]("2", endless) == (False, advice)
 
 
 def test_there_is_an_hour_and_a_half_of_lessons_and_a_task_for_each():

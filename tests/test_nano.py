@@ -36,8 +36,8 @@ def applies(program):
     """Whether nano.py has all that a README program imports."""
     imports = re.findall(r"^from (agentloop\S*) import (.*)$", program, re.MULTILINE)
     names = {name.strip() for _, names in imports for name in names.split(",")}
-    known = {module for module, _ in imports} <= {"agentloop", "agentloop.models.scripted"}
-    return known and all(hasattr(nano, n) for n in names) and "query_stream" not in program
+    supported = {module for module, _ in imports} <= {"agentloop", "agentloop.models.scripted"}
+    return supported and all(hasattr(nano, n) for n in names) and "query_stream" not in program
 
 
 APPLY = [(program, output) for program, output in PROGRAMS if applies(program)]
@@ -256,7 +256,7 @@ async def test_every_failure_is_a_result(error, is_async):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "error"),
     [
         ("{", "JSON"),
         ("[]", "no JSON object"),
@@ -267,7 +267,7 @@ async def test_every_failure_is_a_result(error, is_async):
         ('{"a": 1, "db": "mine"}', "Extra inputs are not permitted"),
     ],
 )
-async def test_bad_arguments_are_told_and_run_nothing(arguments, told):
+async def test_bad_arguments_are_told_and_run_nothing(arguments, error):
     ran = []
 
     def get_db():
@@ -277,7 +277,7 @@ async def test_bad_arguments_are_told_and_run_nothing(arguments, told):
     async def act(a: int, db: object = nano.Depends(get_db)) -> None:
         ran.append(a)
 
-    assert told in await result_of(act, arguments)
+    assert error in await result_of(act, arguments)
     assert ran == []
 
 
@@ -346,20 +346,20 @@ async def test_dependencies_are_opened_in_order_overridden_and_closed_last_in_fi
 
 
 async def test_a_dependency_sees_the_tools_error_and_cannot_swallow_it():
-    told = []
+    effects = []
 
     async def connection():
         try:
             yield 1
         except ValueError:
-            told.append("rollback")
+            effects.append("rollback")
 
     @nano.tool("Act")
     async def act(c: int = nano.Depends(connection)) -> None:
         raise ValueError("no")
 
     assert "suppressed" in await result_of(act)
-    assert told == ["rollback"]
+    assert effects == ["rollback"]
 
 
 # ---- waits
@@ -561,7 +561,7 @@ async def test_a_done_tool_of_ones_own_takes_the_place_of_the_built_in_one():
         raise nano.TaskComplete(f"It is {count}.", count)
 
     agent = Done(llm=nano.ScriptedModel(nano.call("done", count=5)), tools=[done])
-    assert [each.description for each in agent.toolset()] == ["Finish with a number."]
+    assert [tool.description for tool in agent.toolset()] == ["Finish with a number."]
     assert (await agent.run("go")).value == 5
 
 
@@ -582,25 +582,25 @@ async def pages(*script, **settings):
     agent = Agent(llm=llm, tools=[look], **settings)
     await agent.run("go")
     texts = [[m.text for m in request.messages] for request in llm.requests]
-    return [[text.startswith("page") for text in each if text] for each in texts], agent
+    return [[text.startswith("page") for text in request if text] for request in texts], agent
 
 
 async def test_old_results_are_hidden_in_batches_and_the_log_keeps_them():
-    shown, agent = await pages(*([ask("look", n=n)] for n in range(20)))
+    visible, agent = await pages(*([ask("look", n=n)] for n in range(20)))
     broken = 0
-    for before, after in pairwise(shown):
+    for before, after in pairwise(visible):
         changed = [now and not then for then, now in zip(before, after, strict=False)]
         assert not any(changed), "what is hidden stays hidden"
         broken += before != after[: len(before)]
         assert all(after[1:][-2:])
     assert broken == 2
-    assert sum(shown[-1]) < 2 + 8 + 1
+    assert sum(visible[-1]) < 2 + 8 + 1
     assert sum("page" in text for text in results_in(agent.nano.log)) == 20
 
 
 async def test_no_result_is_hidden_that_the_model_has_not_seen():
-    shown, _ = await pages([ask("look", n=n) for n in range(12)])
-    assert sum(shown[1]) == 12
+    visible, _ = await pages([ask("look", n=n) for n in range(12)])
+    assert sum(visible[1]) == 12
 
 
 async def test_compaction_keeps_the_system_prompt_the_task_and_the_newest_turns():
@@ -640,10 +640,10 @@ async def test_an_empty_summary_replaces_nothing():
 
 
 def run_nano(*arguments, **environment):
-    kept = {name: it for name, it in os.environ.items() if not name.startswith("OPENAI_")}
+    clean = {name: it for name, it in os.environ.items() if not name.startswith("OPENAI_")}
     command = [sys.executable, "-W", "error", str(NANO), *arguments]
     settings = {"capture_output": True, "text": True, "encoding": "utf-8", "timeout": 60}
-    return subprocess.run(command, env=kept | environment, **settings)
+    return subprocess.run(command, env=clean | environment, **settings)
 
 
 def test_it_runs_as_a_program():

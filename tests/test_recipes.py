@@ -212,8 +212,8 @@ def test_a_durable_run_that_was_run_gives_its_answer_again_after_a_restart(tmp_p
     pytest.importorskip("dbos")
     for _ in range(2):  # processes
         done = python("-W", "error", "-c", OFFLINE, FOLDER / "durable_run.py", cwd=tmp_path)
-        said = done.stdout.partition("\n")[2]  # without the recipe's name
-        assert (said, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
+        output = done.stdout.partition("\n")[2]  # without the recipe's name
+        assert (output, done.stderr) == ("first: Room 4 is yours.\nagain: Room 4 is yours.\n", "")
 
 
 @pytest.mark.skipif(OLD_SQLITE, reason="DBOS needs a newer SQLite")
@@ -221,8 +221,8 @@ def test_the_fleet_is_one_process_on_sqlite_without_an_argument(tmp_path):
     pytest.importorskip("dbos")
     done = python("-W", "error", "-c", OFFLINE, FOLDER / "fleet.py", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = " ".join(re.findall(r"^(\w+)Event \{", done.stdout, re.MULTILINE))
-    assert re.fullmatch("StepStart ToolCall ToolResult .*FinalResponse", told)
+    kinds = " ".join(re.findall(r"^(\w+)Event \{", done.stdout, re.MULTILINE))
+    assert re.fullmatch("StepStart ToolCall ToolResult .*FinalResponse", kinds)
     assert done.stdout.endswith("\nA1 is booked.\n")
 
 
@@ -265,8 +265,8 @@ async def test_a_client_of_the_messages_api_reads_a_run_as_one_message():
         llm = ChatAnthropic("m", api_key="k", client=client)
         reply = await llm.ainvoke([UserMessage("2 + 3?")], on_delta=lambda delta: None)
     assert (reply.usage, reply.stop_reason, reply.tool_calls) == (Usage(120, 12), "end", ())
-    said = [block.get("text") or block["type"] for block in reply.raw["content"]]
-    assert said == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
+    blocks = [block.get("text") or block["type"] for block in reply.raw["content"]]
+    assert blocks == ["Let me see.", "server_tool_use", "server_tool_use", "It is 5."]
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
@@ -347,22 +347,22 @@ async def test_a_page_for_ag_ui_reads_texts_calls_results_and_the_end():
 
     async def read(prompt):
         lines = [line async for line in recipe.ag_ui_stream(agent, prompt)]
-        found = [json.loads(line.removeprefix("data: ").removesuffix("\n\n")) for line in lines]
-        assert all(NEEDED[each["type"]] == each.keys() - {"type"} for each in found)
-        return found
+        events = [json.loads(line.removeprefix("data: ").removesuffix("\n\n")) for line in lines]
+        assert all(NEEDED[event["type"]] == event.keys() - {"type"} for event in events)
+        return events
 
-    found = await read("2 + 3?")
+    events = await read("2 + 3?")
     of_call = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
     text = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
-    told = [each["type"] for each in found]
-    once = [kind for at, kind in enumerate(told) if kind != told[at - 1]]
+    kinds = [event["type"] for event in events]
+    once = [kind for at, kind in enumerate(kinds) if kind != kinds[at - 1]]
     assert once == ["RUN_STARTED", *text, *of_call, *of_call, *text, "RUN_FINISHED"]
-    said = [each["delta"] for each in found if each["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert "".join(said) == "Let me see.It is 5."
-    assert all(said), "an empty delta is refused"
-    assert found[-1]["result"] == {"stopReason": "done"}
+    deltas = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert "".join(deltas) == "Let me see.It is 5."
+    assert all(deltas), "an empty delta is refused"
+    assert events[-1]["result"] == {"stopReason": "done"}
     failed = await read("And now?")  # the script has ended
-    assert [each["type"] for each in failed] == ["RUN_STARTED", "RUN_ERROR"]
+    assert [event["type"] for event in failed] == ["RUN_STARTED", "RUN_ERROR"]
     assert failed[-1]["code"] == "IndexError"
 
 
@@ -381,10 +381,10 @@ async def test_a_value_is_shown_while_it_streams_and_is_whole_at_the_end(by_done
 
     llm = Streaming(ToolCall("1", "done", text) if by_done_tool else text)
     agent = Agent(llm=llm, output_type=recipe.Invoice)
-    shown = [value async for value in recipe.values(agent, "Read it.")]
-    assert shown[-1] == recipe.Invoice.model_validate_json(text)
-    assert [value.customer for value in shown][:3] == ["", "A", "Ada L"]
-    assert len(shown) > 5
+    values = [value async for value in recipe.values(agent, "Read it.")]
+    assert values[-1] == recipe.Invoice.model_validate_json(text)
+    assert [value.customer for value in values][:3] == ["", "A", "Ada L"]
+    assert len(values) > 5
     wrong = Agent(llm=ScriptedModel(*["No."] * 4), output_type=recipe.Invoice)
     assert [value async for value in recipe.values(wrong, "x")] == []
 
@@ -428,13 +428,13 @@ async def test_what_a_guard_refuses_reaches_no_model_tool_or_reader():
     assert ran == ["select 1"]
     assert seen(dropping.llm)[-2].endswith("did not run. Dropping tables is not allowed.")
 
-    leak, safe, told = f"It is {CARD}.", "She has one.", "It is [card number]."
+    leak, safe, masked = f"It is {CARD}.", "She has one.", "It is [card number]."
     done, short = {"require_done_tool": True}, {"max_iterations": 1}
     for replies, settings, end, text in (
         ((leak, safe), {}, "completed", safe),
         ((call("done", message=CARD), call("done", message=safe)), done, "done", safe),
-        ((lambda messages, tools: leak,), {}, "no_progress", told),
-        ((call("sql", query="select"), leak), short, "max_iterations", told),
+        ((lambda messages, tools: leak,), {}, "no_progress", masked),
+        ((call("sql", query="select"), leak), short, "max_iterations", masked),
     ):
         answering = clerk(*replies, **settings)
         answer = await answering.run("Her card?")
@@ -464,8 +464,8 @@ async def test_an_error_and_a_wish_raise_the_level_until_the_run_ends():
 def test_slash_commands_act_on_the_conversation(capsys):
     recipe = load("slash_commands")
     prompts = {"review": recipe.SlashCommand("", "Review $ARGUMENTS.")}
-    said = AssistantMessage("Fine.", usage=Usage(90, 10))
-    llm = ScriptedModel(said, "Welcome.", "Hello.")
+    reply = AssistantMessage("Fine.", usage=Usage(90, 10))
+    llm = ScriptedModel(reply, "Welcome.", "Hello.")
 
     def take(agent, line):
         return recipe.take(agent, line, prompts)
@@ -488,11 +488,11 @@ def test_slash_commands_act_on_the_conversation(capsys):
 def test_the_sandbox_lets_nothing_out():
     if shutil.which("bwrap") is None:
         pytest.skip("there is no bwrap")
-    said = python(FOLDER / "sandbox.py").stdout
-    if "bwrap: " in said:
-        pytest.skip(said)
+    output = python(FOLDER / "sandbox.py").stdout
+    if "bwrap: " in output:
+        pytest.skip(output)
     for word in ("'/home': No such file", "Read-only file system", "unreachable", "1\thello"):
-        assert word in said
+        assert word in output
 
 
 def test_slash_commands_come_from_markdown(tmp_path):
@@ -585,13 +585,13 @@ async def test_the_endpoint_streams_a_run_and_each_request_has_an_agent_of_its_o
     recipe.app.dependency_overrides[recipe.template] = lambda: agent
     transport = httpx.ASGITransport(recipe.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-        asked = ({"text": text} for text in ("Count", "Count", ""))
-        good, failed, empty = [await client.post("/ask", json=each) for each in asked]
+        bodies = ({"text": text} for text in ("Count", "Count", ""))
+        good, failed, empty = [await client.post("/ask", json=body) for body in bodies]
     assert good.headers["content-type"].startswith("text/event-stream")
     *events, end = sse(good.text)
-    told = [(name, data.get("content")) for name, data in events]
+    contents = [(name, data.get("content")) for name, data in events]
     text = ("TextDelta", "One "), ("TextDelta", "two.")
-    assert told == [("StepStart", None), *text, ("FinalResponse", "One two.")]
+    assert contents == [("StepStart", None), *text, ("FinalResponse", "One two.")]
     assert end == ("Result", ["completed", None])
     assert sse(failed.text) == [("Error", {"error": "Overloaded"})]
     assert empty.status_code == 422
@@ -603,7 +603,7 @@ async def test_a_client_that_goes_away_cancels_its_run():
     pytest.importorskip("fastapi")
     recipe = load("fastapi_endpoint")
     started, ended = asyncio.Event(), asyncio.Event()
-    asked = [{"type": "http.request", "body": b'{"text": "Wait"}'}]
+    incoming = [{"type": "http.request", "body": b'{"text": "Wait"}'}]
 
     @tool("Never ends")
     async def hang():
@@ -614,8 +614,8 @@ async def test_a_client_that_goes_away_cancels_its_run():
             ended.set()
 
     async def receive():
-        if asked:
-            return asked.pop()
+        if incoming:
+            return incoming.pop()
         await started.wait()
         return {"type": "http.disconnect"}
 
@@ -636,12 +636,12 @@ async def test_the_notebook_s_cells_run_in_a_running_loop(capsys):
         done = eval(compile(cell, "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         if inspect.isawaitable(done):
             await done
-    for name, asked in (("agent", "And twice that?"), ("other", "And half of that?")):
-        prompts = [each for each in names[name].messages if isinstance(each, UserMessage)]
-        assert [prompt.text for prompt in prompts[1:]] == [asked]
+    for name, question in (("agent", "And twice that?"), ("other", "And half of that?")):
+        prompts = [message for message in names[name].messages if isinstance(message, UserMessage)]
+        assert [prompt.text for prompt in prompts[1:]] == [question]
     out = capsys.readouterr().out
-    told = "> add {'numbers': [1, 2, 3.5]}\n  6.5\n6.5 in total.\nThat is 13.\n3.25.\n"
-    assert out.startswith(told)
+    start = "> add {'numbers': [1, 2, 3.5]}\n  6.5\n6.5 in total.\nThat is 13.\n3.25.\n"
+    assert out.startswith(start)
     assert "await agent.run(" in out
 
 
@@ -672,16 +672,16 @@ import event_channels as recipe
 from agentloop import ScriptedModel, call
 
 recipe.agent = recipe.Served(
-    llm=ScriptedModel({said!r}), session="page", session_dir={folder!r}
+    llm=ScriptedModel({reply!r}), session="page", session_dir={folder!r}
 )
 app = recipe.app
 """
 
 
 @contextmanager
-def served(folder, said, port):
+def served(folder, reply, port):
     """The recipe in a process of its own, its conversation in a session; a client, its page."""
-    (folder / "app.py").write_text(APP.format(recipes=str(FOLDER), said=said, folder=str(folder)))
+    (folder / "app.py").write_text(APP.format(recipes=str(FOLDER), reply=reply, folder=str(folder)))
     program = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(port)]
     transport = httpx.HTTPTransport(retries=15)  # until it listens
     page = f"http://127.0.0.1:{port}"
@@ -787,11 +787,11 @@ def test_files_are_restored_from_what_was_read_and_nothing_else_is_touched(tmp_p
     ]
     log = []
     for number, (name, path, text) in enumerate(events):
-        asked = ToolCall(str(number), name, json.dumps({"path": path}))
-        log += [AssistantMessage(tool_calls=[asked]), asked.answer(text)]
+        request = ToolCall(str(number), name, json.dumps({"path": path}))
+        log += [AssistantMessage(tool_calls=[request]), request.answer(text)]
     load("session_as_test").restore(files, log)
-    found = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*")}
-    texts = {name: path.read_text() for name, path in found.items() if path.is_file()}
+    paths = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*")}
+    texts = {name: path.read_text() for name, path in paths.items() if path.is_file()}
     now = dict.fromkeys(("files/part", "files/untouched", "out"), "now")
     assert texts == now | {"files/a": "one\n\ttwo\n", "files/gone/far": "far\n"}
 
@@ -858,12 +858,12 @@ def test_a_command_that_prints_without_end_or_takes_too_long_is_killed(stream):
             run({"hook_event_name": "PreModel"})
 
 
-def inner(**said):
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
+def inner(**output):
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}
 
 
 @pytest.mark.parametrize(
-    ("said", "flat"),
+    ("output", "flat"),
     [
         ({}, {}),
         ({"decision": None}, {}),
@@ -898,8 +898,8 @@ def inner(**said):
         (inner(updatedInput=None, additionalContext="x"), {"additionalContext": "x"}),
     ],
 )
-def test_what_a_command_prints_is_one_verdict_and_the_strictest_counts(said, flat):
-    assert hooks_recipe.flatten(said) == flat
+def test_what_a_command_prints_is_one_verdict_and_the_strictest_counts(output, flat):
+    assert hooks_recipe.flatten(output) == flat
 
 
 def test_hooks_at_events_that_never_come_are_left_out_with_one_warning(tmp_path, caplog):
@@ -951,7 +951,7 @@ def test_what_is_pruned_by_kind_changes_at_its_marks_only():
     assert 1 < len(marks) < 8
     assert_prefix_stable(agent.llm.requests, breaks=len(marks))
     assert "a line of it, " * 100 in seen(agent.llm)[-1]
-    assert all(message_tokens(each.messages) < 6_600 for each in agent.llm.requests)
+    assert all(message_tokens(request.messages) < 6_600 for request in agent.llm.requests)
     twin = agent.fork()
     assert asyncio.run(twin.context()) == asyncio.run(agent.context())
 

@@ -57,10 +57,10 @@ async def test_a_skill_stays_active_in_a_run_that_goes_on_and_in_a_fork(folder):
         await agent.run("x")
     fork = agent.fork()
     fork.llm = ScriptedModel(call("write"), "ok")
-    for each in (agent, fork):
-        await each.run()
-        assert each.fold(recipe.ActiveSkill).name == "pdf"
-        assert results(each)[-1].startswith("Denied")
+    for reader in (agent, fork):
+        await reader.run()
+        assert reader.fold(recipe.ActiveSkill).name == "pdf"
+        assert results(reader)[-1].startswith("Denied")
 
 
 async def test_arguments_that_are_encoded_twice_open_no_gap(folder):

@@ -54,8 +54,8 @@ def chromium():
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen([driver, "--port=0"], **streams) as process:
         try:
-            said = iter(process.stdout.readline, "")
-            port = next(filter(None, (re.search(r"successfully on port (\d+)", s) for s in said)))
+            lines = iter(process.stdout.readline, "")
+            port = next(filter(None, (re.search(r"successfully on port (\d+)", s) for s in lines)))
             url = f"http://127.0.0.1:{port[1]}/session"
             with httpx.Client(timeout=200, trust_env=False) as client:
                 made = client.post(url, json={"capabilities": {"alwaysMatch": wanted}}).json()
@@ -91,8 +91,8 @@ class Browser:
 
     def find(self, css):
         """The elements, as WebDriver names them."""
-        found = self.ask("POST", "/elements", using="css selector", value=css)
-        return [f"/element/{one[ELEMENT]}" for one in found]
+        elements = self.ask("POST", "/elements", using="css selector", value=css)
+        return [f"/element/{one[ELEMENT]}" for one in elements]
 
     def click(self, css, text=""):
         """Click the first element that has this text in it."""
@@ -105,8 +105,8 @@ class Browser:
         return "\n".join(self.ask("GET", f"{element}/text") for element in self.find(css))
 
     def sees(self, css, *texts):
-        shown = self.text(css)
-        assert all(text in shown for text in texts), shown
+        content = self.text(css)
+        assert all(text in content for text in texts), content
 
     def press(self, *keys):
         """Type keys, wherever the focus is."""
@@ -120,16 +120,16 @@ class Browser:
 
     def faults(self, source):
         """What axe finds, in the light and in the dark colours."""
-        found = []
+        faults = []
         for scheme in ("light", "dark"):
             colours = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
             call = {"cmd": "Emulation.setEmulatedMedia", "params": colours}
             self.ask("POST", "/goog/cdp/execute", **call)
             self.run(source)
-            found += self.ask("POST", "/execute/async", script=FAULTS, args=[])
-        return found
+            faults += self.ask("POST", "/execute/async", script=FAULTS, args=[])
+        return faults
 
     def problems(self):
         """What the console says since the last time."""
-        found = self.ask("POST", "/se/log", type="browser")
-        return [entry["message"] for entry in found]
+        entries = self.ask("POST", "/se/log", type="browser")
+        return [entry["message"] for entry in entries]

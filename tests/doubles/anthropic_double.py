@@ -100,9 +100,9 @@ class AnthropicDouble(OpenAIDouble):
             if marked:
                 marks.append(len(prefixes) - 1)
         looks = (range(mark, max(0, mark - LOOKBACK), -1) for mark in marks)
-        found = [at for look in looks for at in look if prefixes[at] in self._cache]
+        hits = [at for look in looks for at in look if prefixes[at] in self._cache]
         self._cache.update(prefixes[mark] for mark in marks)
-        return max(found, default=0)
+        return max(hits, default=0)
 
 
 def _in_order(body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -272,7 +272,7 @@ def _check_ends(messages: list[dict[str, Any]], paused: Sequence[Any]) -> None:
         assert paused, "it ends with the assistant"
         assert messages[-1]["content"][-len(paused) :] == paused
         messages = messages[:-1]
-    answered = {block.get("tool_use_id") for each in messages for block in each["content"]}
+    answered = {block.get("tool_use_id") for message in messages for block in message["content"]}
     results = {block["type"] for block in messages[-1]["content"]} == {"tool_result"}
     for number, message in enumerate(messages):
         if message["role"] == "user":

@@ -41,7 +41,7 @@ async def result_of(tool, **arguments):
     """Return the text of a tool's result in an agent."""
     agent = Agent(llm=ScriptedModel(call(tool.name, **arguments), "done"), tools=[tool])
     await agent.run("go")
-    [result] = [each for each in agent.messages if isinstance(each, ToolMessage)]
+    [result] = [message for message in agent.messages if isinstance(message, ToolMessage)]
     return result.text
 
 
@@ -195,7 +195,7 @@ if __name__ == "__main__":
     # `ru_maxrss` of this process includes that of the one that started it
     [peak] = map(int, re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text()))
     cost = {
-        "megabytes": max(peak, *(each.ru_maxrss for each in usages[1:]), 0) // 1024,
+        "megabytes": max(peak, *(usage.ru_maxrss for usage in usages[1:]), 0) // 1024,
         "cpu": round(sum(map(cpu_of, usages)) - before, 2),
         "held": round(held, 3),
         "text": text,

@@ -106,7 +106,7 @@ async def work(max_requests: int | None = None) -> str:
             calls = [call(name, n=n) for name, n in TURNS[turn]]
             return AssistantMessage(f"Turn {turn}. " * 60, calls, usage=Usage(400, 5))
         records = [record for record in agent.log if not isinstance(record, Summary)]
-        results = [each.text for each in view(records) if isinstance(each, ToolMessage)]
+        results = [m.text for m in view(records) if isinstance(m, ToolMessage)]
         return " ".join("?" if "outcome is unknown" in text else text[:8] for text in results)
 
     def tell(event):
@@ -192,8 +192,8 @@ async def branching() -> str:
     heard = []
     agent = Worker(llm=ScriptedModel("one", "two"), listeners=[heard.append])
     answers = [await agent.query("Begin."), await agent.fork().query("Go on.")]
-    told = [event.content for event in heard if isinstance(event, FinalResponseEvent)]
-    return f"answers {answers}, told {told}"
+    finals = [event.content for event in heard if isinstance(event, FinalResponseEvent)]
+    return f"answers {answers}, told {finals}"
 
 
 def branch(where, url, runs, at):

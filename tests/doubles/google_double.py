@@ -177,11 +177,11 @@ def check(body: dict[str, Any], model: str, system: str | None, signatures: dict
     if "responseJsonSchema" in config:
         assert config.get("responseMimeType") == "application/json"
         _check_schema(config["responseJsonSchema"])
-    found = []
+    prompts = []
     if "systemInstruction" in body:
         _check_fields(body["systemInstruction"], "content")
-        found = ["".join(part["text"] for part in body["systemInstruction"]["parts"])]
-    check_system(found, system)
+        prompts = ["".join(part["text"] for part in body["systemInstruction"]["parts"])]
+    check_system(prompts, system)
     contents = body.get("contents")
     assert isinstance(contents, list)
     assert contents
@@ -223,7 +223,7 @@ def _check_tools(body: dict[str, Any]) -> list[str]:
 
 def _camel(name: str) -> str:
     """Write a name in camel case: protocol buffers take both, and google-genai mixes them."""
-    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+    return re.sub("_([a-z])", lambda match: match[1].upper(), name)
 
 
 def _check_schema(schema: Any) -> None:

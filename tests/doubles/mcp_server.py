@@ -36,7 +36,7 @@ if mode == "schemas":
     bad.append({"type": "object", "properties": {"a": {"type": "object", "properties": None}}})
     good = {"type": "object", "properties": None, "required": None}
     TOOLS = [TOOLS[0], TOOLS[0] | {"name": "nulls", "inputSchema": good}, "no tool", {"name": 5}]
-    TOOLS += [{"name": f"bad{number}", "inputSchema": each} for number, each in enumerate(bad)]
+    TOOLS += [{"name": f"bad{number}", "inputSchema": schema} for number, schema in enumerate(bad)]
 PIXEL = base64.b64encode(b"pixel").decode()
 PNG = {"uri": "a://b", "blob": PIXEL, "mimeType": "image/png"}
 RESULTS = {
@@ -160,9 +160,9 @@ def ask_or_answer(params):
         if kind == "kill":
             os._exit(3)
     if number < len(rounds):
-        asked = {"inputRequests": rounds[number]} if rounds[number] else {}
+        inputs = {"inputRequests": rounds[number]} if rounds[number] else {}
         state = json.dumps([number + 1, answers])
-        return {"resultType": "input_required", "requestState": state, **asked}
+        return {"resultType": "input_required", "requestState": state, **inputs}
     text = json.dumps({"requests": requests, "answers": answers})
     return {"content": [{"type": "text", "text": text}]}
 
@@ -175,8 +175,11 @@ def answer_newest(request):
         error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
         send({"id": request["id"], "error": error})
     elif method == "server/discover":
-        found = {"supportedVersions": [VERSION], "capabilities": {"tools": {"listChanged": True}}}
-        send({"id": request["id"], "result": found | COMPLETE})
+        discovery = {
+            "supportedVersions": [VERSION],
+            "capabilities": {"tools": {"listChanged": True}},
+        }
+        send({"id": request["id"], "result": discovery | COMPLETE})
     elif method == "subscriptions/listen":
         listening.append(request["id"])
         about = {
@@ -196,8 +199,8 @@ if mode == "exit":
 if mode == "mute":
     time.sleep(600)
 if mode == "stubborn":
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 if mode in ("stubborn", "leaves"):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     with open(pids, "a") as file:

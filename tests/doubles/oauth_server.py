@@ -41,8 +41,8 @@ class OAuthServer:
             app = self.inside if scope["type"] == "lifespan" else self.login
             await app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(b"authorization", b"").decode()
-        if given.removeprefix("Bearer ") in self.tokens:
+        header = dict(scope["headers"]).get(b"authorization", b"").decode()
+        if header.removeprefix("Bearer ") in self.tokens:
             await self.inside(scope, receive, send)
             return
         where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
@@ -72,15 +72,15 @@ class OAuthServer:
         return JSONResponse(client, status_code=201)
 
     async def authorize(self, request):
-        asked = request.query_params
-        client = self.clients[asked["client_id"]]
-        assert asked["redirect_uri"] in client["redirect_uris"]
-        assert asked["code_challenge_method"] == "S256"
-        assert asked["resource"] == f"{self.url}/mcp"
+        query = request.query_params
+        client = self.clients[query["client_id"]]
+        assert query["redirect_uri"] in client["redirect_uris"]
+        assert query["code_challenge_method"] == "S256"
+        assert query["resource"] == f"{self.url}/mcp"
         code = f"code{len(self.codes)}"
-        self.codes[code] = asked["code_challenge"]
-        back = urlencode({"code": code, "state": asked["state"]})
-        return RedirectResponse(f"{asked['redirect_uri']}?{back}")
+        self.codes[code] = query["code_challenge"]
+        back = urlencode({"code": code, "state": query["state"]})
+        return RedirectResponse(f"{query['redirect_uri']}?{back}")
 
     async def token(self, request):
         form = await request.form()

@@ -244,8 +244,10 @@ def check(body: dict[str, Any], system: str | None = None) -> None:
     check_system([m["content"] for m in messages if m["role"] in ("system", "developer")], system)
 
 
-def check_system(found: list[Any], system: str | None) -> None:
-    assert system is None or found == [system], f"the system prompt is {found!r}, not {system!r}"
+def check_system(prompts: list[Any], system: str | None) -> None:
+    assert system is None or prompts == [system], (
+        f"the system prompt is {prompts!r}, not {system!r}"
+    )
 
 
 def check_declared(functions: Sequence[tuple[Any, Any]], choice: Any = None) -> None:
@@ -263,16 +265,16 @@ def check_turns(turns: Iterable[tuple[bool, Sequence[Any], Sequence[Any]]]) -> N
     """Check turns. Each is: must all calls before it be answered, its results, its calls."""
     waiting: list[Any] = []
     seen: set[Any] = set()
-    for closes, answered, asked in [*turns, (True, (), ())]:
+    for closes, answered, called in [*turns, (True, (), ())]:
         for call_id in answered:
             assert call_id in waiting, f"no call before it waits for result {call_id!r}"
             assert call_id == waiting.pop(0), "the results are not in the order of the calls"
         assert not closes or not waiting, f"calls without a result: {waiting}"
-        for call_id in asked:
+        for call_id in called:
             assert call_id
             assert call_id not in seen
             seen.add(call_id)
-        waiting += asked
+        waiting += called
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -293,7 +295,7 @@ def check_functions(
     named = isinstance(choice, dict)
     assert named or choice in ("auto", "none", "required")
     name = choice.get(holder, choice).get("name", "") if named else None
-    check_declared([(each.get("name"), each.get("parameters")) for each in functions], name)
+    check_declared([(f.get("name"), f.get("parameters")) for f in functions], name)
     for function in functions:
         if function.get("strict", strict):
             check_strict(function["parameters"])
@@ -416,10 +418,10 @@ def frames(reply: Reply, number: int = 1) -> list[bytes]:
         name, arguments = call["function"].values()
         begun = call | {"index": index, "function": {"name": name, "arguments": ""}}
         rest = [{"index": index, "function": {"arguments": piece}} for piece in pieces(arguments)]
-        deltas += [{"tool_calls": [each]} for each in (begun, *rest)]
-    choices: list[dict[str, Any]] = [{"delta": each, "finish_reason": None} for each in deltas]
+        deltas += [{"tool_calls": [part]} for part in (begun, *rest)]
+    choices: list[dict[str, Any]] = [{"delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"delta": {}, "finish_reason": _finish(reply)})
-    chunks: list[dict[str, Any]] = [{"choices": [each | {"index": 0}]} for each in choices]
+    chunks: list[dict[str, Any]] = [{"choices": [choice | {"index": 0}]} for choice in choices]
     chunks.append({"choices": [], "usage": reply.usage})
     common = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk"}
     common |= {"created": 0, "model": "m"}

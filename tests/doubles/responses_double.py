@@ -115,7 +115,7 @@ class ResponsesDouble(OpenAIDouble):
             assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)
             assert name.startswith({"function_call": "fc", "message": "msg"}.get(str(kind), ""))
             needed = self.behind.get(name)
-            there = [each.get("id") for each in items[:number]]
+            there = [item.get("id") for item in items[:number]]
             assert needed is None or needed in there, f"no 'reasoning' item {needed!r}"
 
     # ---- replies
@@ -180,10 +180,10 @@ class ResponsesDouble(OpenAIDouble):
                 "reasoning": {"summary": [], "encrypted_content": "gAAAAAB-begun"},
             }[item["type"]]
             events.append(event("output_item.added", output_index=index, item=item | start))
-            events += [each | at for each in inner_events(item)]
+            events += [inner | at for inner in inner_events(item)]
             events.append(event("output_item.done", output_index=index, item=item))
         events.append(event(whole["status"], response=whole))
-        events = [each | {"sequence_number": n} for n, each in enumerate(events)]
+        events = [data | {"sequence_number": n} for n, data in enumerate(events)]
         return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
@@ -206,10 +206,10 @@ def inner_events(item: dict[str, Any]) -> list[dict[str, Any]]:
         about, words = "content_part", part.get("text") or part["refusal"]
     name = "refusal" if kind == "refusal" else "text"
     more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
-    found = [event(f"{about}.added", part=part | {name: ""})]
-    found += [event(f"{kind}.delta", delta=piece, **more) for piece in pieces(words)]
-    found += [event(f"{kind}.done", **{name: words}, **more), event(f"{about}.done", part=part)]
-    return [each | place for each in found]
+    events = [event(f"{about}.added", part=part | {name: ""})]
+    events += [event(f"{kind}.delta", delta=piece, **more) for piece in pieces(words)]
+    events += [event(f"{kind}.done", **{name: words}, **more), event(f"{about}.done", part=part)]
+    return [data | place for data in events]
 
 
 # ---- what OpenAI refuses

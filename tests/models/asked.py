@@ -54,7 +54,7 @@ def only(*wires):
 
 def serving(*answers):
     """Make a server that sends each of these on a connection of its own."""
-    return FaultServer(*[[send(each)] for each in answers])
+    return FaultServer(*[[send(answer)] for answer in answers])
 
 
 async def ask(llm, streaming=False, messages=HI, tools=()):

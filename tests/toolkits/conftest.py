@@ -18,13 +18,13 @@ async def server():
 @pytest.fixture
 def resolver(monkeypatch):
     """Names and their addresses, one list for each time that they are looked up."""
-    answers, asked = {}, []
+    answers, hosts = {}, []
 
     def getaddrinfo(host, port, **options):
-        asked.append(host)
-        found = answers[host].pop(0) if host in answers else [host]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in found]
+        hosts.append(host)
+        addresses = answers[host].pop(0) if host in answers else [host]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
 
     monkeypatch.setattr(web.socket, "getaddrinfo", getaddrinfo)
-    answers["asked"] = asked
+    answers["asked"] = hosts
     return answers
