@@ -81,7 +81,7 @@ class Bridge:
         return write(await self.llm.ainvoke(read(messages), tools))
 
 
-def tool(description="", *, name=None, parallel=True, **options):
+def tool(description="", *, name=None, parallel=True, idempotent=False, **options):
     """Make a tool of nano.py, which takes its name from its function."""
 
     def make(function):
@@ -111,7 +111,7 @@ class Loop:
 
     def __init__(self, *, llm, tools=(), **settings):
         llm = llm if isinstance(llm, nano.ChatOpenAI) else Bridge(llm)
-        self.nano = self.kind(llm=llm, tools=[own_tool(each) for each in tools], **settings)
+        self.nano = self.kind(llm=llm, tools=[own_tool(tool) for tool in tools], **settings)
 
     @property
     def log(self):
