@@ -112,7 +112,7 @@ class Caller:
         call_id = f"{parent_id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"
-        self.agent.record(InnerCall(parent_id, call_id, name, arguments))
+        self.agent.record(InnerCall(call_id, parent_id, name, arguments))
         return ToolCall(call_id, name, arguments, parent_id)
 
     async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:

@@ -240,7 +240,7 @@ class ToolCall(_Clean):
 
     def record_of(self, result: ToolMessage) -> ToolMessage | InnerResult:
         """Return the record of a result, which the model does not see if a tool made the call."""
-        return InnerResult(result) if self.parent_id else result
+        return InnerResult(self.id, result) if self.parent_id else result
 
     @property
     def parsed(self) -> JSON | None:
@@ -416,8 +416,8 @@ class Withheld(Mark):
 
 
 @frozen
-class ToolStart(Mark):
-    """The function of a call is about to run. From now on the call may have had effects."""
+class CallEntry(Mark):
+    """A log entry about a call. It is deleted together with the call."""
 
     call_id: str
 
@@ -426,7 +426,12 @@ class ToolStart(Mark):
 
 
 @frozen
-class UserQuestion(Mark):
+class ToolStart(CallEntry):
+    """The function of a call is about to run. From now on the call may have had effects."""
+
+
+@frozen
+class UserQuestion(CallEntry):
     """The tool of a started call asks the user, and `agent.answer` records the UserAnswer.
 
     The run ends as "needs_answer". After the answer, `run()` executes the call again.
@@ -436,46 +441,35 @@ class UserQuestion(Mark):
     state: data of the tool for its next execution.
     """
 
-    call_id: str
     arguments: str
     state: str = ""
 
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
-
 
 @frozen
-class UserAnswer(Mark):
+class UserAnswer(CallEntry):
     """The answer to the newest UserQuestion of a call, as JSON text."""
 
-    call_id: str
     content: str
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
 
 
 @frozen
-class InnerCall(Mark):
+class InnerCall(CallEntry):
     """A tool calls another tool of its agent, during the call `parent_id`: see `Loop.call`."""
 
     parent_id: str
-    call_id: str
     name: str
     arguments: str
 
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.parent_id in change.deleted_calls else self
-
 
 @frozen
-class InnerResult(Mark):
+class InnerResult(CallEntry):
     """The result of an InnerCall: returned to the calling tool, and never sent to the model."""
 
     result: ToolMessage
 
     def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.result.tool_call_id in change.deleted_calls else self
+        is_deleted = self.result.text in change.deleted_texts
+        return None if is_deleted else CallEntry.after_change(self, change)
 
 
 @frozen
@@ -505,32 +499,24 @@ class Fork(Mark):
 
 
 @frozen
-class Ask(Mark):
+class Ask(CallEntry):
     """An approval request for a call, with its reason.
 
     `name` and `arguments` (JSON text) are the call as it would run.
     """
 
-    call_id: str
     reason: str = ""
     name: str = ""
     arguments: str = ""
 
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
-
 
 @frozen
-class Decision(Mark):
+class Decision(CallEntry):
     """The decision on an approval request. `by` identifies the reviewer."""
 
-    call_id: str
     allowed: bool
     reason: str = ""
     by: str = ""
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
 
 
 @frozen
@@ -593,7 +579,7 @@ def call_ids(records: Iterable[Record]) -> set[str]:
     for record in records:
         if isinstance(record, AssistantMessage):
             ids.update(call.id for call in record.tool_calls)
-        elif isinstance(record, InnerCall):
+        elif isinstance(record, InnerCall) and record.parent_id in ids:
             ids.add(record.call_id)
     return ids
 

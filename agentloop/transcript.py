@@ -17,6 +17,7 @@ from .content import clip
 from .messages import (
     Ask,
     AssistantMessage,
+    CallEntry,
     Decision,
     Fork,
     InnerCall,
@@ -140,17 +141,16 @@ class Conversation(Fold):
                 self.states[call.id] = CallState(
                     call, "pending" if is_complete(record) else "cut_off"
                 )
-        elif isinstance(record, ToolMessage | InnerResult):
-            result = record.result if isinstance(record, InnerResult) else record
-            call = ToolCall(result.tool_call_id, result.tool_name)  # if a mixin has added it
-            self.states.setdefault(call.id, CallState(call)).end(result)
+        elif isinstance(record, ToolMessage):
+            call = ToolCall(record.tool_call_id, record.tool_name)  # if a mixin has added it
+            self.states.setdefault(call.id, CallState(call)).end(record)
         elif isinstance(record, InnerCall):
             parent = self.states.get(record.parent_id)
             if parent and record.call_id not in self.states:
                 call = ToolCall(record.call_id, record.name, record.arguments, record.parent_id)
                 self.states[call.id] = inner = CallState(call)
                 parent.inner += (inner,)
-        elif isinstance(record, Ask | Decision | ToolStart | UserQuestion | UserAnswer):
+        elif isinstance(record, CallEntry):
             if state := self.states.get(record.call_id):
                 state.note(record)
         elif isinstance(record, RunStart):
@@ -341,7 +341,7 @@ class CallState:
             waiting += [inner] if inner.waits else inner.waiting_inside
         return waiting
 
-    def note(self, mark: Ask | Decision | ToolStart | UserQuestion | UserAnswer) -> None:
+    def note(self, mark: CallEntry) -> None:
         """Update the state from a log entry about this call."""
         if isinstance(mark, ToolStart):
             self.start = mark
@@ -354,7 +354,9 @@ class CallState:
         elif isinstance(mark, Ask):
             self.ask = mark
             self.state = "awaiting_approval"
-        else:
+        elif isinstance(mark, InnerResult):
+            self.end(mark.result)
+        elif isinstance(mark, Decision):
             self.decision = mark
             if mark.allowed:
                 self.state = "pending"

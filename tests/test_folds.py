@@ -68,8 +68,8 @@ records = (
     | st.builds(Summary, texts, st.integers(0, 9), usages, at=st.just(1.0))
     | st.builds(SideRequest, usages, st.just("m"), st.sampled_from(["", "compaction"]))
     | st.builds(Decision, ids, st.booleans())
-    | st.builds(InnerCall, ids, st.sampled_from("ad"), names, st.just("{}"))
-    | st.builds(InnerResult, results | st.builds(ToolMessage, st.just("d"), names, texts))
+    | st.builds(InnerCall, st.sampled_from("ad"), ids, names, st.just("{}"))
+    | st.builds(InnerResult, st.sampled_from("ad"), results)
     | st.builds(AlwaysAllow, st.just({"name": "add"}))
     | st.builds(Sent, users)
     | st.sampled_from(

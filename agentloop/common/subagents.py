@@ -6,11 +6,11 @@ Copy with: messages.py.
 from dataclasses import field
 from typing import Literal
 
-from ..messages import JSON, HistoryChange, Mark, frozen
+from ..messages import JSON, CallEntry, HistoryChange, Mark, frozen
 
 
 @frozen
-class SubAgentRecord(Mark):
+class SubAgentRecord(CallEntry):
     """A record of a sub-agent's log, in the log of its parent.
 
     call_id: the parent's call that runs the sub-agent.
@@ -18,14 +18,12 @@ class SubAgentRecord(Mark):
     record: the record as returned by `to_dict` in common/records.py.
     """
 
-    call_id: str
     agent: str
     record: JSON = field(hash=False, repr=False)
 
     def after_change(self, change: HistoryChange) -> Mark | None:
-        is_deleted = self.call_id in change.deleted_calls
         texts = {str(self.record.get(name)) for name in ("content", "text")}
-        return None if is_deleted or texts & change.deleted_texts else self
+        return None if texts & change.deleted_texts else CallEntry.after_change(self, change)
 
 
 class FiresHooks:

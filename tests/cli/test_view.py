@@ -335,11 +335,11 @@ class TestInABrowser:
             UserMessage("Go."),
             AssistantMessage(tool_calls=(outer,)),
             ToolStart("1"),
-            InnerCall("1", "1.1", "pay", '{"amount": 5}'),
+            InnerCall("1.1", "1", "pay", '{"amount": 5}'),
             Ask("1.1", "It may have side effects."),
             Decision("1.1", True, by="user"),
             ToolStart("1.1"),
-            InnerResult(ToolMessage("1.1", "pay", "paid 5")),
+            InnerResult("1.1", ToolMessage("1.1", "pay", "paid 5")),
             InnerCall("1.1", "1.1", "pay", "{}"),  # not of this library: its own parent
             outer.answer("ordered"),
             AssistantMessage("Done."),
