@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,7 @@ from .waiting import cancel_and_wait, capture, was_cancelled
 MAX_DEPTH = 8  # levels of calls inside calls
 
 
+@dataclass(eq=False)
 class Caller:
     """One execution of a tool, and the calls that the tool makes.
 
@@ -31,43 +33,29 @@ class Caller:
     earlier executions that has the same name and arguments. A call with a result returns this
     result, and a call that had started runs again only if its tool is idempotent.
 
+    outer: the call that executes the tool.
     run_calls: `Loop.call_tools`.
+    tasks: the running calls.
+    error: the first exception that ends the run.
     """
 
-    def __init__(
-        self,
-        agent: BaseAgent,
-        call: ToolCall,
-        run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]],
-        max_parallel: int,
-    ) -> None:
-        self.agent = agent
-        self._call = call
-        self._run_calls = run_calls
-        self._max_parallel = max_parallel
-        self._tasks: set[asyncio.Task[ToolMessage | BaseException]] = set()
-        self._error: BaseException | None = None
-
-    @cached_property  # most tools make no calls
-    def _earlier(self) -> list[ToolCall]:
-        """Return the unmatched calls of earlier executions."""
-        return [inner.call for inner in self.agent.conversation.state_of(self._call).inner]
-
-    @cached_property
-    def _slots(self) -> dict[bool, asyncio.Semaphore]:
-        """Return the slots of running calls, by whether their tools allow parallel calls."""
-        return {True: asyncio.Semaphore(self._max_parallel), False: asyncio.Semaphore(1)}
+    agent: BaseAgent
+    outer: ToolCall
+    run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]]
+    max_parallel: int
+    tasks: set[asyncio.Task[ToolMessage | BaseException]] = field(default_factory=set)
+    error: BaseException | None = None
 
     async def call(self, tool: Tool, arguments: str) -> Any:
         """Run a call, and return its result. Raises ToolError for an error, and Stop."""
         call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
         task = asyncio.create_task(self._run(call, tool))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         result = await task
         if isinstance(result, BaseException):
-            while self._tasks:  # a request for approval, for example, stops no other call
-                await asyncio.wait(self._tasks)
+            while self.tasks:  # a request for approval, for example, stops no other call
+                await asyncio.wait(self.tasks)
             raise result
         if result.is_error:
             raise ToolError(result.text)
@@ -84,10 +72,20 @@ class Caller:
 
         Such an exception, for example a Stop, ends the run even if the tool caught it.
         """
-        if self._tasks and await cancel_and_wait(self._tasks, self.agent.cancel_timeout):
+        if self.tasks and await cancel_and_wait(self.tasks, self.agent.cancel_timeout):
             raise asyncio.CancelledError
-        if self._error and not (error and was_cancelled(error)):
-            raise self._error
+        if self.error and not (error and was_cancelled(error)):
+            raise self.error
+
+    @cached_property  # most tools make no calls
+    def _earlier(self) -> list[ToolCall]:
+        """Return the unmatched calls of earlier executions."""
+        return [inner.call for inner in self.agent.conversation.state_of(self.outer).inner]
+
+    @cached_property
+    def _slots(self) -> dict[bool, asyncio.Semaphore]:
+        """Return the slots of running calls, by whether their tools allow parallel calls."""
+        return {True: asyncio.Semaphore(self.max_parallel), False: asyncio.Semaphore(1)}
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
         """Return the matching call of an earlier execution, and remove it from the list."""
@@ -100,31 +98,30 @@ class Caller:
     def _new_call(self, name: str, arguments: str) -> ToolCall:
         """Record a call. Raises ToolError at a recursion that is too deep."""
         states = self.agent.conversation.states
-        parent_id = self._call.id
-        parent = states.get(parent_id)
+        parent = states.get(self.outer.id)
         if parent is None or parent.result:
-            raise ToolError(f"{name} cannot be called: the call {parent_id!r} is not running.")
-        depth, outer = 1, self._call
-        while outer.parent_id:
-            depth, outer = depth + 1, states[outer.parent_id].call
+            raise ToolError(f"{name} cannot be called: the call {self.outer.id!r} is not running.")
+        depth, call = 1, parent.call
+        while call.parent_id:
+            depth, call = depth + 1, states[call.parent_id].call
         if depth > MAX_DEPTH:
             raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} nested calls.")
-        call_id = f"{parent_id}.{len(parent.inner) + 1}"
+        call_id = f"{self.outer.id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"
-        self.agent.record(InnerCall(call_id, parent_id, name, arguments))
-        return ToolCall(call_id, name, arguments, parent_id)
+        self.agent.record(InnerCall(call_id, self.outer.id, name, arguments))
+        return ToolCall(call_id, name, arguments, self.outer.id)
 
     async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
         """Run a call if it may start. Return its result, or the exception that ends the run."""
-        state = self.agent.conversation.states[call.id]
         async with self._slots[tool.parallel]:
+            state = self.agent.conversation.states[call.id]
             if state.waits or (tool.idempotent and state.result is None):
-                ended = await capture(self._run_calls([call]))
+                ended = await capture(self.run_calls([call]))
                 if isinstance(ended, Result):
                     ended = TaskComplete(ended.text, ended.value)
                 if ended:
-                    self._error = self._error or ended
+                    self.error = self.error or ended
                     return ended
         state = self.agent.conversation.states[call.id]
         return state.result or placeholder_result(state)
