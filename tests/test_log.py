@@ -40,6 +40,70 @@ def summaries(agent):
     return [record.kept_from for record in agent.log if isinstance(record, Summary)]
 
 
+def killed_during_replacement(folder, kept, kill_at):
+    """Replace the history in a child process that is killed at a disk operation.
+
+    kept: the indexes of the kept records.
+    """
+    if child := os.fork():
+        return os.waitpid(child, 0)[1] == signal.SIGKILL
+    points = 0
+
+    def point():
+        nonlocal points
+        points += 1
+        if points == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def mortal(function):
+        def between_points(*arguments, **settings):
+            point()
+            result = function(*arguments, **settings)
+            point()
+            return result
+
+        return between_points
+
+    agent = session(folder)
+    for name in ("open", "write", "replace", "dup2", "ftruncate"):
+        setattr(os, name, mortal(getattr(os, name)))
+    agent.log.replace([agent.log[at] for at in kept])
+    os._exit(0)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kill -9")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_killed_replacement_is_complete_or_has_not_begun(seed, tmp_path):
+    chance = random.Random(seed)
+    paid = []
+
+    @tool("Pay")
+    def pay(number: int) -> str:
+        paid.append(number)
+        return f"paid-{number}-secret"
+
+    script = [step for n in range(3) for step in (call("pay", number=n), f"answer-{n}-secret")]
+    with session(tmp_path, *script, tools=[pay]) as agent:
+        for n in range(3):
+            agent.run_sync(f"prompt-{n}-secret")
+        before = [*agent.log]
+    indexes = [at for at in range(len(before)) if chance.random() < 0.7]
+    was_killed = killed_during_replacement(tmp_path, indexes, chance.randint(1, 60))
+    kept = [before[at] for at in indexes if isinstance(before[at], Message)]
+    deleted = {record.text for record in before if isinstance(record, Message)}
+    deleted -= {record.text for record in kept}
+    with session(tmp_path, *["fine"] * 4, tools=[pay]) as again:
+        if [*again.log] == before:
+            assert was_killed
+        else:
+            assert all(record in again.log for record in kept)
+            text = (tmp_path / "s.jsonl").read_text("utf-8")
+            assert not [secret for secret in deleted if secret and secret in text]
+        again.run_sync("go on")
+    assert len(paid) == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["s.jsonl"]
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_deleted_records_are_gone_from_the_file_and_no_call_runs_twice(seed, tmp_path):
     chance = random.Random(seed)
