@@ -208,9 +208,9 @@ def test_arguments_are_kept_as_the_model_wrote_them_and_parsed_if_they_are_an_ob
 
 
 def test_usage_adds_up_and_counts_nothing_twice():
-    total = Usage(10, 5, cached_input_tokens=8, reasoning_tokens=3) + Usage(1, 1)
-    assert total == Usage(11, 6, cached_input_tokens=8, reasoning_tokens=3)
-    assert total.total_tokens == 17
+    total = Usage(50, 20, 30, 10, 5) + Usage(1, 2, 3, 4, 6)
+    assert total == Usage(51, 22, 33, 14, 11)
+    assert total.total_tokens == 73
 
 
 @pytest.mark.parametrize(

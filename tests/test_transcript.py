@@ -257,3 +257,18 @@ def test_usage_counts_replies_summaries_and_side_requests():
     log = [AssistantMessage("x", usage=Usage(1, 1)), Summary("s", 0, Usage(2))]
     log += [SideRequest(Usage(4)), AssistantMessage("y"), SideRequest()]
     assert usage_of(Conversation(log).catch_up().requests) == Usage(7, 1)
+
+
+@pytest.mark.parametrize("kept_from", [1, 2, 3, 4])
+@pytest.mark.parametrize("with_marks", [False, True])
+def test_a_summary_after_a_denied_call_is_a_valid_view(kept_from, with_marks):
+    marks = [Ask("a"), Decision("a", False)] if with_marks else []
+    log = [TASK, asks(A, B), *marks, denied(CallState(A), "A rule says so."), answers("b")]
+    log += [AssistantMessage("fine"), Summary("in short", kept_from), UserMessage("next")]
+    messages = view(log)
+    assert validate(messages) == []
+    assert messages[0] == TASK
+    assert messages[1].text == SUMMARY_INTRO + "in short"
+    assert messages[-1] == UserMessage("next")
+    results = [message.tool_call_id for message in messages if isinstance(message, ToolMessage)]
+    assert results == (["a", "b"] if kept_from == 1 else [])
