@@ -116,7 +116,8 @@ class MCPConfig(StrictConfig):
     start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
     elicitation: let the server ask the user. A question ends the run with "needs_answer". Answer
         with a dict (the fields of the form), True (the user opened the URL) or None (declined).
-        Only MCP 2026-07-28 has such questions, so the client tries this version first.
+        Only MCP 2026-07-28 has such questions: the client tries this version first, which
+        terminates some older servers.
     trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
         execute the tool without approval.
 
@@ -329,7 +330,7 @@ class MCPTool(Tool):
             questions = Questions.read(result, server.name)
             if questions.open and not server.config.elicitation:
                 raise ToolError("The server asks the user: set `elicitation` in its configuration.")
-            ask_user(questions, overrides)
+            await_answer(questions, overrides)
             await asyncio.sleep(POLL_SECONDS)
             result = await self._request(args, state=result.request_state)
         parts = [as_part(block) for block in result.content]
@@ -417,24 +418,27 @@ def read_question(server: str, request: Any) -> JSON:
 
 def form_adapter(form: Any) -> TypeAdapter[JSON]:
     """Return the type of the answers to a form."""
-    return TypeAdapter(type_of({"type": "object", **form}))
+    return TypeAdapter(type_of({**form, "type": "object", "additionalProperties": False}))
 
 
 def write_answer(question: JSON, answer: object) -> JSON:
     """Return the user's answer in MCP's format. Raises ToolError if it does not fit the form.
 
-    A text is a JSON object, the value of the first field, or "decline".
+    The answer to a form is a dict or its JSON text, True for an empty form, or the value of the
+    first field. None, False and "decline" refuse an answer.
     """
-    if answer in (None, False, "decline"):
+    if answer is None or answer is False or answer == "decline":
         return {"action": "decline"}
     if "url" in question:
         return {"action": "accept"}
-    fields = question["form"].get("properties", {})
-    if isinstance(answer, str) and not answer.lstrip().startswith("{"):
-        answer = dict.fromkeys([*fields][:1], answer)
+    form = question["form"]
     text = answer if isinstance(answer, str) else to_json(answer).decode()
-    content = read_object(text, form_adapter(question["form"]))
-    return {"action": "accept", "content": content}
+    if answer is True:
+        text = "{}"
+    elif not text.lstrip().startswith("{"):
+        first_field = [*form["properties"]][:1]
+        text = to_json(dict.fromkeys(first_field, answer)).decode()
+    return {"action": "accept", "content": read_object(text, form_adapter(form))}
 
 
 def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
@@ -451,12 +455,15 @@ def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
     questions = Questions(**from_json(state.question.state))
     if state.answer:
         questions.take(from_json(state.answer.content))
-    ask_user(questions, overrides)
+    await_answer(questions, overrides)
     return questions.answers, questions.state
 
 
-def ask_user(questions: Questions, overrides: Overrides) -> None:
-    """Record the first open question and raise Stop. Return if there is no open question."""
+def await_answer(questions: Questions, overrides: Overrides) -> None:
+    """Suspend the call at the first open question: record the question and raise Stop.
+
+    Return if there is no open question.
+    """
     if not questions.open:
         return
     if current_agent not in overrides:

@@ -129,6 +129,8 @@ DATE = {"type": "string", "description": "for example tomorrow"}
 QUESTIONS = {  # the rounds of questions of a call
     "form": [{"when": form("Which date?", date=DATE, guests={"type": "integer"})}],
     "one": [{"when": form("Which date?", date=DATE)}],
+    "number": [{"when": form("How many?", guests={"type": "integer"})}],
+    "confirm": [{"when": form("Really?")}],
     "url": [{"login": link("https://bank.example/login?id=7")}],
     "two": [{"a": form("First?", a=DATE), "b": form("Second?", b=DATE)}],
     "rounds": [{"a": form("First?", a=DATE)}, {"b": form("Second?", b=DATE)}],

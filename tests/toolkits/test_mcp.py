@@ -372,6 +372,11 @@ async def test_a_form_ends_the_run_and_its_answer_continues_the_call(hostile, cl
     [
         ("one", "tomorrow", {"when": {"action": "accept", "content": {"date": "tomorrow"}}}),
         ("one", '{"date": "now"}', {"when": {"action": "accept", "content": {"date": "now"}}}),
+        ("number", 0, {"when": {"action": "accept", "content": {"guests": 0}}}),
+        ("number", "4", {"when": {"action": "accept", "content": {"guests": 4}}}),
+        ("confirm", True, {"when": {"action": "accept", "content": {}}}),
+        ("confirm", "yes", {"when": {"action": "accept", "content": {}}}),
+        ("confirm", False, {"when": {"action": "decline"}}),
         ("one", None, {"when": {"action": "decline"}}),
         ("one", "decline", {"when": {"action": "decline"}}),
         ("url", True, {"login": {"action": "accept"}}),
@@ -409,13 +414,24 @@ async def test_several_questions_are_asked_one_after_another(hostile, kind):
         ]
 
 
-async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(hostile):
+@pytest.mark.parametrize(
+    ("answer", "field"),
+    [
+        ({"date": "tomorrow", "guests": "many"}, "guests"),
+        ({"date": "tomorrow"}, "guests"),
+        ({"date": "tomorrow", "guests": 4, "more": {"a": [{}]}}, "more"),
+        ("tomorrow", "guests"),
+        (True, "guests"),
+        ("{", "JSON"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(hostile, answer, field):
     async with hostile("newest", elicitation=True) as server:
         agent = asked(server, "form")
         [question] = (await agent.run("go")).pending
-        agent.answer(question.id, {"date": "tomorrow", "guests": "many"})
+        agent.answer(question.id, answer)
         [question] = (await agent.run()).pending
-        assert "guests" in question.parsed["problem"]
+        assert field in question.parsed["problem"]
         agent.answer(question.id, {"date": "tomorrow", "guests": 4})
         assert (await agent.run()).text == "seen"
         assert json.loads(agent.messages[2].text)["requests"] == 2, "the first answer was not sent"
@@ -432,6 +448,21 @@ async def test_the_answer_may_come_in_another_process(hostile, tmp_path):
             agent.answer(question.id, "tomorrow")
             assert (await agent.run()).text == "seen"
             assert json.loads(agent.messages[2].text)["requests"] == 1, "in this process"
+
+
+async def test_an_approved_call_is_not_judged_again_after_its_question(hostile):
+    class Reviewed(Approval, Agent): ...
+
+    async with hostile("newest", elicitation=True) as server:
+        agent = asked(server, "one", Reviewed)
+        result = await agent.run("go")
+        assert result.stop_reason == "needs_approval"
+        agent.decide(result.pending[0].id, "allow")
+        result = await agent.run()
+        assert result.stop_reason == "needs_answer"
+        agent.answer(result.pending[0].id, "tomorrow")
+        assert (await agent.run()).text == "seen"
+        assert json.loads(agent.messages[2].text)["requests"] == 2
 
 
 async def test_a_question_that_a_prompt_closes_leaves_an_unknown_outcome(hostile):
