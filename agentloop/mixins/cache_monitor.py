@@ -18,7 +18,7 @@ from itertools import pairwise
 from ..common.tokens import message_tokens, tool_tokens
 from ..events import RequestEvent
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, SystemMessage
+from ..messages import AssistantMessage, Message, SystemMessage
 
 
 class CacheMonitor(Loop):
@@ -26,40 +26,54 @@ class CacheMonitor(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._sent: dict[str, Request] = {}  # the previous request, by model
+        # the previous request and the tokens of each of its messages, by model
+        self._sent: dict[str, tuple[Request, list[int]]] = {}
 
     async def call_model(self, request: Request) -> AssistantMessage:
         model = (request.model or self.llm).model
-        self.emit(compare(request, self._sent.get(model, Request(()))))
-        self._sent[model] = request
+        before, sizes = self._sent.get(model, (Request(()), []))
+        self.emit(compare(request, before, sizes))
+        self._sent[model] = request, sizes
         return await super().call_model(request)
 
 
-def compare(request: Request, before: Request) -> RequestEvent:
-    """Compare a request with the previous request. Return the event with the result."""
-    new, old = request.messages, before.messages
+def compare(request: Request, before: Request, sizes: list[int] | None = None) -> RequestEvent:
+    """Compare a request with the previous request. Return the event with the result.
+
+    sizes: the tokens of each message of `before`. They are replaced by those of `request`, for
+        which only the messages after the first change are counted.
+    """
+    new, old = [*request.messages], [*before.messages]
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
-        for message, earlier in zip(new, old, strict=False):
-            if message != earlier:
-                break
-            kept += 1
+        kept = count_equal(new, old)
     read = kept  # leading messages that the provider may read from its cache
     if kept < len(old):
         read = 1 if kept and isinstance(new[0], SystemMessage) else 0
-    again = [message for message in new[read:] if message in old[read:]]
+    if sizes is None:
+        sizes = [*map(message_tokens, old)]
+    sizes[kept:] = map(message_tokens, new[kept:])
+    changed = {*old[kept:]}
+    again = [message for message in new[kept:] if message in changed]
     tokens_of_tools = tool_tokens(request.tools)
-    tokens_kept = message_tokens(new[:read])
-    if kept:
-        tokens_kept += tokens_of_tools
     return RequestEvent(
         request.purpose,
         messages=len(new),
         kept=kept,
-        tokens=tokens_of_tools + message_tokens(new),
-        tokens_kept=tokens_kept,
-        tokens_again=message_tokens(again),
+        tokens=tokens_of_tools + sum(sizes),
+        tokens_kept=sum(sizes[:read]) + (tokens_of_tools if kept else 0),
+        tokens_again=sum(sizes[read:kept]) + message_tokens(again),
     )
+
+
+def count_equal(new: list[Message], old: list[Message]) -> int:
+    """Return the number of leading messages that are equal."""
+    if new[: len(old)] == old:  # usually, and the comparison of lists is fast
+        return len(old)
+    for at, (message, earlier) in enumerate(zip(new, old, strict=False)):
+        if message is not earlier and message != earlier:
+            return at
+    return len(new)
 
 
 def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:

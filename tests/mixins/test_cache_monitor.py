@@ -3,7 +3,8 @@
 from agentloop import Agent, CompactionConfig, Ephemeral, Request, ScriptedModel, ToolCall, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.events import RequestEvent
-from agentloop.messages import AssistantMessage, ToolMessage, UserMessage
+from agentloop.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from agentloop.mixins import cache_monitor
 from agentloop.mixins.cache_monitor import CacheMonitor, compare
 from agentloop.models.scripted import call
 
@@ -73,3 +74,25 @@ class TestCacheMonitor(test_loop.TestLoop):
         side = [at for at, one in enumerate(sent) if one.purpose == "compaction"]
         assert sent[side[0]].kept == 0
         assert sent[side[0] + 1].kept == 1, "the first task"
+
+    async def test_only_new_messages_are_counted_also_if_a_prune_changes_one(self, monkeypatch):
+        counted = [0]
+
+        def count(message):
+            counted[-1] += isinstance(message, Message)
+            return message_tokens(message)
+
+        async def answer(messages, tools):
+            counted.append(0)
+            return call("look") if len(messages) < 200 else "done"
+
+        @tool("Look", ephemeral=3)
+        async def look() -> str:
+            return "x" * 4_000
+
+        class Pruning(Ephemeral, CacheMonitor):
+            ephemeral_per_turn = True
+
+        monkeypatch.setattr(cache_monitor, "message_tokens", count)
+        await play(Pruning(llm=ScriptedModel(answer), tools=[look], max_iterations=200))
+        assert len(set(counted[5:-1])) == 1  # in a request as late as in an early one
