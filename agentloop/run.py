@@ -318,7 +318,9 @@ class BaseAgent(Settings):
         vars(twin).update(check_settings(cls, same))  # which __post_init__ may have changed
         records = self.log[:at]
         if records:
-            closing = map(placeholder_result, Conversation(records).catch_up().open_calls)
+            is_whole = len(records) == len(self.log)  # then its calls are known already
+            conversation = self.conversation if is_whole else Conversation(records).catch_up()
+            closing = map(placeholder_result, conversation.open_calls)
             twin.log.replace([*records, *closing, Fork()])
         return twin
 

@@ -233,6 +233,22 @@ def test_a_fold_that_was_interrupted_starts_over():
     assert agent.fold(Interrupted).messages == messages
 
 
+def test_a_fork_of_the_whole_log_processes_no_record_again(monkeypatch):
+    agent = Agent(llm=ScriptedModel("a", "b"))
+    agent.run_sync("x")
+    taken = []
+
+    def take(fold, at, record):
+        taken.append(at)
+        process(fold, at, record)
+
+    process = Conversation.take
+    monkeypatch.setattr(Conversation, "take", take)
+    twin = agent.fork()
+    assert taken == []
+    assert twin.messages == agent.messages
+
+
 def test_a_fold_is_a_class_so_that_no_lambda_stays_in_the_cache():
     agent = Agent(llm=ScriptedModel())
     with pytest.raises(TypeError, match="Fold"):

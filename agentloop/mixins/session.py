@@ -110,7 +110,7 @@ class Session(Loop):
             super().record(record)
             if isinstance(record, RunStart):  # Durable rewinds the log if a workflow is replayed
                 self.saved = min(self.saved, len(self.log) - 1)
-            self._save()
+            self._save(record, line)
         if isinstance(record, RunEnd) and self.session_file:
             self.session_file.sync()
 
@@ -147,11 +147,12 @@ class Session(Loop):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _save(self) -> None:
-        """Write all unsaved records (several after a failed write)."""
+    def _save(self, record: Record | None = None, line: bytes = b"") -> None:
+        """Write all unsaved records (several after a failed write). `line` is that of `record`."""
         with writing:
             while self.saved < len(self.log):
-                self.write_line(dump_record(self.log[self.saved]))
+                unsaved = self.log[self.saved]
+                self.write_line(line if unsaved is record else dump_record(unsaved))
                 self.saved += 1
 
 

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 import agentloop.common.store as store_module
+import agentloop.mixins.session as session_module
 from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER, read_log, session_path
@@ -246,6 +247,21 @@ class TestSession(test_loop.TestLoop):
         assert again.log == twin.log
         assert sorted(os.listdir(tmp_path)) == ["s.jsonl", "twin.jsonl"]
         assert agent.fork(at=0, session="empty").log == [] == saved(tmp_path, "empty")
+
+    async def test_each_record_is_encoded_once(self, tmp_path, monkeypatch):
+        encoded = []
+        monkeypatch.setattr(
+            session_module, "dump_record", lambda one: encoded.append(one) or dump_record(one)
+        )
+        agent = Session(
+            llm=ScriptedModel(call("add", a=1, b=2), "3"),
+            tools=[add],
+            session="s",
+            session_dir=tmp_path,
+        )
+        await agent.run("add")
+        assert encoded == agent.log
+        assert read_log(tmp_path / "s.jsonl") == agent.log
 
     async def test_sessions_are_listed_newest_first(self, tmp_path):
         paid = AssistantMessage("ok", usage=Usage(100, 10))
