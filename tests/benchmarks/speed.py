@@ -77,6 +77,10 @@ ROWS = {
     "crowd memory": "the same: memory per agent, KB",
     "anthropic": "a request of {pages} turns: ChatAnthropic to ChatOpenAI, CPU ms",
     "google": "the same: ChatGoogle to ChatOpenAI, CPU ms",
+    "long chat": "a request of {turns[1]:,} turns to `json.dumps`: Chat Completions, CPU ms",
+    "long responses": "the same: Responses, CPU ms",
+    "long anthropic": "the same: ChatAnthropic, CPU ms",
+    "long google": "the same: ChatGoogle, CPU ms",
     "plain 0": "`Agent`: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
     "plain 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
     "pruned 0": "with an ephemeral tool: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
@@ -85,6 +89,10 @@ ROWS = {
     "uncached 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
     "gated 0": "with `Hooks` and `Approval`: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
     "gated 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
+    "everything 0": "with every mixin: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
+    "everything 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
+    "everything uncached 0": "the same, no cache: turn {turns[1]:,} to turn {turns[0]}, CPU ms",
+    "everything uncached 1": "the same: turn {turns[2]:,} to turn {turns[0]}, CPU ms",
 }
 
 

@@ -9,11 +9,14 @@ that neither has the other's modules in its memory.
 
 import asyncio
 import gc
+import importlib
 import json
 import sys
 import time
 from functools import cache, partial
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 KILOBYTE = "What was found on this page. " * 35
@@ -162,26 +165,52 @@ def peak_memory():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-async def wires(side, sizes):
-    """The milliseconds for the body of a long request; the floor of the others is ChatOpenAI."""
-    from pydantic_core import to_json
-
-    import agentloop as lib
-
+def long_request(lib, turns):
+    """A conversation of so many turns, with results of a kilobyte."""
     messages = [lib.UserMessage("go")]
-    for number in range(sizes.pages):
+    for number in range(turns):
         call = lib.ToolCall(f"call_{number}", "page", f'{{"number": {number}}}')
         messages.append(lib.AssistantMessage(f"Page {number}.", (call,)))
         messages.append(lib.ToolMessage(call.id, "page", KILOBYTE))
+    return messages
+
+
+def milliseconds(work, times=20):
+    """The CPU of some work that was done before, as each request of a run but the first."""
+    work()
+    found = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        found.append(time.process_time() - start)
+    return 1e3 * median(found)
+
+
+async def wires(side, sizes):
+    """The bodies of long requests, next to ChatOpenAI's and to `json.dumps` of the same body."""
+    import agentloop as lib
+    from agentloop.models.wire import encode_body
+
+    is_floor = isinstance(side, Floor)
+    tools = [lib.tool(page)]
+    kinds = {
+        "chat": lib.ChatOpenAI("m", base_url="http://x"),
+        "responses": lib.ChatOpenAI("m", base_url="http://x", api="responses"),
+        "anthropic": lib.ChatAnthropic("m", base_url="http://x"),
+        "google": lib.ChatGoogle("m", base_url="http://x"),
+    }
     found = {}
-    for name, kind in {"anthropic": lib.ChatAnthropic, "google": lib.ChatGoogle}.items():
-        llm = (lib.ChatOpenAI if isinstance(side, Floor) else kind)("m", base_url="http://x")
-        times = []
-        for _ in range(20):
-            start = time.process_time()
-            to_json(llm.body(messages, [lib.tool(page)], "auto", False))
-            times.append(time.process_time() - start)
-        found[name] = 1e3 * median(times)
+    messages = long_request(lib, sizes.pages)
+    for name in ("anthropic", "google"):
+        llm = kinds["chat" if is_floor else name]
+        encode = partial(llm.body, messages, tools, "auto", False)
+        found[name] = milliseconds(lambda encode=encode: encode_body(encode()))
+    messages = long_request(lib, sizes.turns[1])
+    for name, llm in kinds.items():
+        encode = partial(llm.body, messages, tools, "auto", False)
+        body = json.loads(encode_body(encode()))
+        by_hand, ours = partial(json.dumps, body), lambda encode=encode: encode_body(encode())
+        found[f"long {name}"] = milliseconds(by_hand if is_floor else ours)
     return found
 
 
@@ -210,6 +239,21 @@ class Instant:
         return 1e3 * (self.times[turn] - self.times[first]) / (turn - first)
 
 
+def mixins():
+    """All classes in agentloop/mixins, without the bases of others."""
+    import agentloop
+    from agentloop import mixins
+
+    found = set()
+    for path in Path(mixins.__file__).parent.glob("[a-z]*.py"):
+        module = importlib.import_module(f"agentloop.mixins.{path.stem}")
+        for cls in vars(module).values():
+            if getattr(cls, "__module__", "") == module.__name__ and isinstance(cls, type):
+                found |= {cls} if issubclass(cls, agentloop.Loop) else set()
+    bases = {base for cls in found for base in cls.__mro__[1:]}
+    return sorted(found - bases, key=lambda cls: cls.__name__)
+
+
 async def turns(side, sizes):
     """The milliseconds of a turn late in a run; the floor is one early in it."""
     import agentloop as lib
@@ -223,6 +267,8 @@ async def turns(side, sizes):
         approval_mode = "auto"
         hooks = (Hook("PreToolUse", nothing),)
 
+    everything = type("Everything", (*mixins(),), {"approval_mode": "auto"})
+
     early, *late = sizes.turns
     stays, goes = lib.tool(page), lib.tool("Read a page", ephemeral=3)(page)
     found = {}
@@ -232,13 +278,25 @@ async def turns(side, sizes):
         "pruned": (lib.Agent, goes, cached),
         "uncached": (lib.Agent, goes, 0),
         "gated": (Gated, stays, cached),
+        "everything": (everything, goes, cached),
+        "everything uncached": (everything, goes, 0),
     }
     for name, (kind, tool, read) in kinds.items():
         last = early if isinstance(side, Floor) else late[-1]
         llm = Instant(last, read)
         window = lib.CompactionConfig(context_window=10_000_000)
-        agent = kind(llm=llm, tools=[tool], max_iterations=last + 1, compaction=window)
-        await done(agent.query("go"))
+        with TemporaryDirectory() as folder:
+            settings = {"session": "s", "session_dir": folder, "session_fsync": False}
+            agent = kind(
+                llm=llm,
+                tools=[tool],
+                max_iterations=last + 1,
+                compaction=window,
+                **(settings if kind is everything else {}),
+            )
+            await done(agent.query("go"))
+            if kind is everything:
+                agent.close()
         for turn in late:
             found[f"{name} {late.index(turn)}"] = llm.took(min(turn, last))
     return found
