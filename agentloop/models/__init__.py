@@ -1,1 +1,1 @@
-"""Who answers: the models of providers, scripted ones, and one that falls back on others."""
+"""Chat models: the models of providers, scripted models, and fallback between models."""

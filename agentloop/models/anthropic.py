@@ -1,6 +1,6 @@
 """Anthropic's Messages API, and compatible servers.
 
-Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
+Copy with: common/model_info.py, models/http.py, models/wire.py and their imports.
 
 Source: https://platform.claude.com/docs/en/api/messages
 """
@@ -57,7 +57,7 @@ from .wire import (
     write_content,
 )
 
-SMALLEST_CACHED = (  # models, and the smallest prefix in tokens; 4,096 for any other
+SMALLEST_CACHED = (  # models, and the smallest cacheable prefix in tokens; 4,096 for other models
     (r"(opus|fable|mythos)-5(?!-\d\b)", 512),
     (r"opus-4-8|sonnet-5(?!-\d\b)|sonnet-4|opus-4-[01]|3-7-sonnet", 1_024),
     (r"opus-4-7|haiku-3|3-5-haiku|3-haiku", 2_048),
@@ -78,14 +78,14 @@ CHOICES: dict[str, JSON] = {
     "none": {"type": "none"},
 }
 ID = "[a-zA-Z0-9_-]{1,64}"
-# Matches the schema keywords that structured outputs reject: all except these.
-# Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+# Matches all schema keywords that structured outputs reject. Source:
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"
     "description|default|propertyName)$).*"
 )
-NOT_BLANK = {"text": "text", "thinking": "signature"}  # the field that must not be blank, by type
-EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text
+NOT_BLANK = {"text": "text", "thinking": "signature"}  # required non-blank fields, by type
+EMPTY_BLOCK: JSON = {"type": "text", "text": "(empty)"}  # where the API requires text content
 RECENT = 3  # exchanges that contain the last two turns of the user and the model's unfinished turn
 
 
@@ -120,16 +120,16 @@ def _write_result(message: ToolMessage) -> list[JSON]:
 
 
 def _is_sendable(block: JSON) -> bool:
-    """Return False for blank text, and for thinking that was truncated before its signature.
+    """Return False for blank text, and for thinking truncated before its signature.
 
-    The API sends such blocks, but rejects them.
+    The API produces these blocks, but rejects them in requests.
     """
     name = NOT_BLANK.get(block["type"])
     return not name or bool(plain_text(block.get(name)).strip())
 
 
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
-    """Return the API's own blocks, or new blocks if the message has changed."""
+    """Return the API's original blocks, or new blocks for a changed message."""
     calls: list[JSON] = [
         {
             "type": "tool_use",
@@ -150,7 +150,8 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     Raises BadRequest for an unsupported part.
     """
     turns = in_turns(messages, _write_assistant, _write_result, _write_part)
-    pending = set[str]()  # calls of the provider's own tools, which run when the turn continues
+    # calls of the provider's own tools, which are executed when the turn continues
+    pending = set[str]()
     for _, written in turns:
         for block in written:
             if "_tool_use" in block["type"]:
@@ -159,11 +160,11 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
                 pending.discard(block["tool_use_id"])
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
-        closed = turns[:-2]  # the model's turn continues with these results
+        closed = turns[:-2]  # the last turn of the model continues with these results
     for _, written in closed:
         written[:] = [block for block in written if block.get("id") not in pending]
         while written and "thinking" in written[-1]["type"]:
-            written.pop()  # the API rejects them at the end of a turn
+            written.pop()  # the API rejects such calls at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
@@ -178,10 +179,10 @@ def _write_closed(messages: Sequence[Message]) -> list[JSON]:
 def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
-    The provider looks for an earlier mark at most 20 blocks back, which a turn with many calls
-    exceeds. The second-to-last user message is the end of the previous request, so its mark is
-    found.
-    Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    The provider searches for previous marks within 20 blocks, which a turn with many calls exceeds.
+    The second-to-last user message is the end of the previous request, so marking this message
+    makes the cache entry accessible. Source:
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching
     """
     control = {"type": "ephemeral"}
     if isinstance(cache, str):
@@ -193,13 +194,13 @@ def mark_for_cache(body: JSON, cache: bool | str) -> None:
 
 
 def _fits_output(schema: JSON) -> bool:
-    """Return whether structured outputs accept the schema with the same meaning.
+    """Return whether structured outputs support the schema without changing its meaning.
 
     Structured outputs close every object, which reduces a dict to {}, and reject recursive types.
     """
     if re.search(r'"additionalProperties": (true|\{)', json.dumps(schema)):
         return False
-    references = dict[str, list[str]]()  # the types that each type refers to
+    references = dict[str, list[str]]()  # references between type definitions
     for name, definition in as_dict(schema.get("$defs")).items():
         references[name] = re.findall(r'"#/\$defs/(.*?)"', json.dumps(definition))
     try:
@@ -219,7 +220,7 @@ def _close(schema: JSON) -> JSON:
 
 
 def _find_container(messages: Sequence[Message]) -> str | None:
-    """Return the id of the newest code container that has not expired, or None."""
+    """Return the id of the newest unexpired code-execution container, or None."""
     now = datetime.now(UTC).isoformat()
     for message in reversed(messages):
         container = as_dict(as_dict(getattr(message, "raw", None)).get("container"))
@@ -229,9 +230,9 @@ def _find_container(messages: Sequence[Message]) -> str | None:
 
 
 def _may_think(messages: Sequence[Message]) -> bool:
-    """Return whether the continued turn started with thinking, or a new turn starts.
+    """Return whether a new turn starts, or the continued turn started with thinking.
 
-    Otherwise the API rejects a thinking budget.
+    In other cases, the API rejects a thinking budget.
     """
     first = after = None  # the first reply of the turn, and the user's first message after a reply
     for message in reversed(messages):
@@ -248,12 +249,12 @@ def _may_think(messages: Sequence[Message]) -> bool:
 
 
 def _anthropic_text(blocks: Sequence[JSON], kind: str = "text") -> str:
-    """Return the joined texts of the blocks of one kind."""
+    """Return the concatenated text of all blocks of a type."""
     return "".join(block.get(kind) or "" for block in blocks if block["type"] == kind)
 
 
 def read_anthropic_usage(usage: JSON) -> Usage | None:
-    """Return the usage that the API reports.
+    """Convert the usage reported by the API.
 
     The API's `input_tokens` exclude tokens read from or written to the cache.
     """
@@ -284,7 +285,7 @@ class AnthropicChunks(Accumulator):
         if kind == "content_block_start":
             blocks.append(piece)
         elif kind == "content_block_delta":
-            block = blocks[-1]  # streamed one by one
+            block = blocks[-1]  # blocks are streamed sequentially
             if "citation" in piece:
                 piece = {"citations": [piece["citation"]]}
             piece.pop("type", None)
@@ -292,8 +293,8 @@ class AnthropicChunks(Accumulator):
             grow(block, piece, piece)
             arguments = piece.get("partial_json", "")
             self.call(arguments, block.get("name", ""), block.get("id", ""))
-        else:  # message_start and message_delta; others are ignored
-            # counts are totals; an event may omit unchanged counts
+        else:  # message_start and message_delta; other events are ignored
+            # counts are cumulative; events may omit unchanged counts
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))
             self.data |= piece | {"content": blocks, "usage": usage}
         if kind == "message_stop" or piece.get("stop_reason"):
@@ -304,7 +305,7 @@ class AnthropicChunks(Accumulator):
     def reply(self) -> JSON:
         for block in self.data["content"]:
             text = block.pop("partial_json", "").strip()
-            # Truncated input stays text in our calls. Server tools require an object.
+            # Truncated arguments of function calls remain text. Server tools require an object.
             if text and block["type"] == "tool_use":
                 block["input"] = parse_json(text) or text
             elif text:
@@ -321,10 +322,10 @@ class ChatAnthropic(HTTPModel):
 
     max_tokens: limit of the output including thinking.
     thinking: a budget in tokens or, for models without budgets, the API's own object, such as
-        {"type": "adaptive"}. The API does not force a model with a budget to call a tool.
-    cache: marks the prompt for the provider's cache: tools, system prompt, and the conversation.
-        "1h" keeps the entries for an hour, at a higher price.
-    betas: features to enable by header.
+        {"type": "adaptive"}. With a budget, the API does not support forced tool calls.
+    cache: marks tools, system prompt and conversation for the provider's prompt cache. "1h" extends
+        the lifetime of entries to an hour, at a higher price.
+    betas: beta features to enable by header.
     version: version of the API; newer versions reject `temperature`.
     """
 
@@ -348,7 +349,7 @@ class ChatAnthropic(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the rules of the cache that `cache` selects.
+        """Return the cache rules for the setting `cache`.
 
         Source, November 2026: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
         """
@@ -388,9 +389,10 @@ class ChatAnthropic(HTTPModel):
         if isinstance(thinking, int):
             thinking = {"type": "enabled", "budget_tokens": thinking}
         if thinking and thinking["type"] == "enabled" and not _may_think(messages):
-            thinking = None  # the turn was started by another provider
+            thinking = None  # a different provider started the turn
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
-        # deferred tools come first: the last tool has the cache mark, which they cannot have
+        # deferred tools precede the others, because they cannot have the cache mark of the last
+        # tool
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
         choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
@@ -424,7 +426,7 @@ class ChatAnthropic(HTTPModel):
         blocks = list[JSON]()
         calls = list[ToolCall]()
         citations = list[Citation]()
-        start = 0  # the start of the block in the text
+        start = 0  # the position of the block in the text
         for sent in data["content"]:
             block = drop_none(sent)
             blocks.append(block)
@@ -433,11 +435,12 @@ class ChatAnthropic(HTTPModel):
             end = start + len(block.get("text", ""))
             citations += read_citations(block.get("citations"), start, end)
             start = end
-            if block["type"] == "tool_use":  # keeps the place of the call; the message has the rest
+            # preserves the position of the call; the message contains the arguments
+            if block["type"] == "tool_use":
                 call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
                 calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
         container = as_dict(data.get("container")) or None
-        # for most replies the message is sufficient
+        # the message alone is sufficient for most replies
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         raw = drop_none({"provider": "anthropic", "content": blocks, "container": container})
         refusal = as_dict(data.get("stop_details")).get("explanation", "")

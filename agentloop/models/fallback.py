@@ -1,10 +1,10 @@
-"""Fallback: several chat models, tried in order until one answers.
+"""Fallback: several chat models, tried in order until a model answers.
 
 Copy with: the core, common/model_info.py.
 
     llm = Fallback(ChatAnthropic("...", max_retries=1), ChatOpenAI("..."))
 
-Each model retries first: give all models except the last few retries.
+Models retry before falling back: limit `max_retries` for all models except the last.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DOWN = (ConnectionFailed, RateLimited, Overloaded, ServerError)
 
 
 class Fallback:
-    """Tries models in order until one answers. After streamed text, a model's failure is final.
+    """Tries models in order until a model answers. A failure after streamed text is final.
 
-    errors: the errors that select the next model. Others, such as BadRequest, are raised
+    errors: exceptions that select the next model. Other exceptions, such as BadRequest, are raised
         immediately.
-    cooldown: seconds for which an unavailable model is tried last. The provider may request a
-        longer time.
+    cooldown: seconds during which an unavailable model is tried last. The provider may request a
+        longer duration.
     """
 
     def __init__(
@@ -43,28 +43,28 @@ class Fallback:
         self.models = models
         self.errors = errors
         self.cooldown = cooldown
-        self._down_until: dict[int, float] = {}  # by the model's id
+        self._down_until: dict[int, float] = {}  # by the identity of the model
 
     def __repr__(self) -> str:
         return f"Fallback({', '.join(map(repr, self.models))})"
 
     @property
     def model(self) -> str:
-        """Return the name of the model that would be tried first now."""
+        """Return the name of the model that the next request tries first."""
         return self._order()[0].model
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the cache rules of the first model, even while it is unavailable."""
+        """Return the cache rules of the first model, even if the model is unavailable."""
         return cache_rules(self.models[0])
 
     @property
     def output_limit(self) -> int:
-        """Return the largest output limit of the models."""
+        """Return the maximum output limit of all models."""
         return max(map(output_limit, self.models))
 
     def _order(self) -> list[ChatModel]:
-        """Return the models in the order of the attempts, unavailable models last."""
+        """Return the models in the order of attempts, unavailable models last."""
         now = monotonic()
         return sorted(self.models, key=lambda model: self._down_until.get(id(model), now) > now)
 
@@ -76,9 +76,9 @@ class Fallback:
         tool_choice: ToolChoice = "auto",
         on_delta: OnDelta | None = None,
     ) -> AssistantMessage:
-        """Return the answer of the first model that answers.
+        """Return the reply of the first available model.
 
-        Raises the last error, with earlier errors in its notes.
+        Raises the last exception, with previous exceptions in its notes.
         """
         shown = False
         notes: list[str] = []

@@ -1,6 +1,6 @@
 """Google's Gemini models, with the generateContent API.
 
-Copy with: common/model_info.py, models/http.py, models/wire.py and what they name.
+Copy with: common/model_info.py, models/http.py, models/wire.py and their imports.
 
 Source: https://ai.google.dev/api/generate-content
 """
@@ -66,8 +66,8 @@ GOOGLE_STOP_REASONS = {
 # schema keywords that Gemini does not support
 UNKNOWN = "exclusiveMinimum|exclusiveMaximum|multipleOf|uniqueItems|discriminator"
 CALLING: dict[str, JSON] = {"auto": {}, "required": {"mode": "ANY"}, "none": {"mode": "NONE"}}
-EMPTY_PART: JSON = {"text": "(empty)"}  # for a turn of the user, which must come first
-UNSIGNED = "skip_thought_signature_validator"  # accepted by the API for a call that it did not make
+EMPTY_PART: JSON = {"text": "(empty)"}  # for the first turn, which must be the user's
+UNSIGNED = "skip_thought_signature_validator"  # accepted by the API for calls of other models
 
 
 # ---- the request
@@ -103,7 +103,7 @@ def _write_google_part(part: Part) -> JSON | None:
 def _write_google_result(message: ToolMessage) -> list[JSON]:
     """Return the result, followed by its images and files, which few models accept inside.
 
-    JSON text stays text: as an object, long numbers in it would lose their last digits.
+    JSON remains text, because conversion to an object would truncate the digits of long numbers.
     """
     outcome = "error" if message.is_error else "output"
     response: JSON = {
@@ -121,7 +121,7 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
 
 
 def _write_google_assistant(message: AssistantMessage) -> list[JSON]:
-    """Return the API's own parts, or new parts if the message has changed."""
+    """Return the API's original parts, or new parts for a changed message."""
     own: list[JSON] = [
         {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": call.parsed or {}}}
         for call in message.tool_calls
@@ -143,7 +143,7 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
     turns = in_turns(messages, _write_google_assistant, _write_google_result, _write_google_part)
     contents = list[JSON]()
     for role, parts in turns:
-        # results first (False sorts before True), then their images and files
+        # results precede (False sorts before True) images and files
         parts.sort(key=lambda part: "functionResponse" not in part)
         name = "user" if role == "user" else "model"
         contents.append({"role": name, "parts": parts or [EMPTY_PART]})
@@ -154,7 +154,7 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
 
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
-    """Return the joined texts of the parts that are thoughts, or of the other parts."""
+    """Return the concatenated text of the thoughts, or of the other parts."""
     text = ""
     for part in parts:
         if bool(part.get("thought")) == thought:
@@ -163,10 +163,10 @@ def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
 
 
 def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
-    """Yield the sources of a text: pages, documents, places on a map.
+    """Yield the sources of a text: pages, documents, map locations.
 
-    The API counts bytes from the start of a part, and does not always name the part. Therefore the
-    cited text is searched in the whole text from that position.
+    Positions are byte offsets relative to a part, which the API does not always identify. Therefore
+    the cited text is searched in the complete text, starting at the position.
     Source: https://github.com/googleapis/python-genai/issues/961
     """
     chunks = as_dicts(grounding.get("groundingChunks"))
@@ -183,12 +183,12 @@ def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
 
 
 def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
-    """Yield the sources of a reply: grounding, recited works, and pages fetched by the model.
+    """Yield the sources of a reply: grounding, recitations, and pages fetched by the model.
 
     Source: https://ai.google.dev/api/generate-content#CitationMetadata
     """
     yield from _read_grounding(as_dict(candidate.get("groundingMetadata")), text)
-    encoded = text.encode(errors="replace")  # it may contain a lone surrogate
+    encoded = text.encode(errors="replace")  # the text may contain lone surrogates
     recited = as_dict(candidate.get("citationMetadata"))
     for source in as_dicts(recited.get("citationSources") or recited.get("citations")):
         places = read_counts(source)  # offsets in bytes
@@ -200,7 +200,7 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
 
 
 def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
-    """Move the arguments of calls from the parts, which keep their places, into tool calls.
+    """Convert calls in the parts to tool calls. The parts preserve the positions of calls.
 
     `broken` replaces the arguments in a malformed reply.
     """
@@ -215,7 +215,7 @@ def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
 
 
 def read_google_usage(usage: JSON) -> Usage | None:
-    """Return the usage that the API reports. The API counts thoughts separately from the reply."""
+    """Convert the usage reported by the API, which counts thoughts separately from the reply."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -238,7 +238,7 @@ class GoogleChunks(Accumulator):
 
     def add(self, event: JSON) -> None:
         for name in ("usageMetadata", "promptFeedback"):
-            self.data[name] |= as_dict(event.get(name))  # counts are totals
+            self.data[name] |= as_dict(event.get(name))  # counts are cumulative
         for candidate in as_dicts(event.get("candidates"))[:1]:
             self._candidate |= drop_none(candidate)
             for part in as_dict(candidate.get("content")).get("parts") or ():
@@ -258,7 +258,7 @@ class GoogleChunks(Accumulator):
             self.call(plain_text(call.get("args")), call["name"], str(call.get("id") or ""))
         last = self._parts[-1] if self._parts else {}
         if part.keys() == last.keys() <= {"text", "thought"}:
-            last["text"] += text  # a part with a signature stays unchanged
+            last["text"] += text  # a part with a signature must remain unchanged
         else:
             self._parts.append(part)
 
@@ -272,8 +272,8 @@ class ChatGoogle(HTTPModel):
 
     thinking_budget: tokens for Gemini 2.5; 0 disables thinking, -1 lets the model decide.
     thinking_level: "low", "high", ... for later models.
-    include_thoughts: returns the thoughts, which are billed in any case.
-    generation_config: additional fields of the API's object of that name.
+    include_thoughts: whether to return thoughts, which are always billed.
+    generation_config: additional fields of the API's object with the same name.
 
     On Vertex AI: `base_url="https://aiplatform.googleapis.com"`,
         `api_version="v1/publishers/google"`.
@@ -295,7 +295,7 @@ class ChatGoogle(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the rules of Gemini's implicit cache. Writing to it is free.
+        """Return the rules of Gemini's implicit cache, to which writing is free.
 
         Sources, October 2026: https://ai.google.dev/gemini-api/docs/caching (smallest prefixes),
         https://ai.google.dev/gemini-api/docs/pricing (prices).
@@ -351,7 +351,8 @@ class ChatGoogle(HTTPModel):
             calling = CALLING.get(tool_choice, one_tool)
             if calling:
                 tool_config["functionCallingConfig"] = calling
-            # required by Gemini for tools of both kinds, unknown to Vertex AI
+            # required by Gemini for the combination of functions and provider tools, unknown to
+            # Vertex AI
             if self.provider_tools and "publishers" not in self.api_version:
                 tool_config["includeServerSideToolInvocations"] = True
         messages = from_user(messages)
@@ -381,7 +382,7 @@ class ChatGoogle(HTTPModel):
             if part not in ({}, {"text": ""}):
                 parts.append(part)
         broken = ""
-        if finish in MENDABLE:  # the calls do not run and have error results
+        if finish in MENDABLE:  # the calls are not executed, and receive error results
             broken = plain_text(candidate.get("finishMessage", finish))
             if not any("functionCall" in part for part in parts):
                 parts.append({"functionCall": {"name": finish.lower()}})

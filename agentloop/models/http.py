@@ -1,10 +1,11 @@
-"""A model behind HTTP: retries, errors, server-sent events, limits, connections.
+"""Chat models over HTTP: retries, errors, server-sent events, limits, connections.
 
-Copy with: models/wire.py, errors.py, events.py, vocabulary.py and what they name.
+Copy with: models/wire.py, errors.py, events.py, vocabulary.py and their imports.
 
 A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
 `body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
-the input of `read`, so that both return the same message). The other parts are implemented here.
+the input of `read`, so that streamed and complete replies result in identical messages).
+`HTTPModel` implements all other functionality.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentloop")
 Provider = TypeVar("Provider")
 
-MAX_RETRY_DELAY = 120.0  # seconds; a longer delay is not waited for
+MAX_RETRY_DELAY = 120.0  # seconds; longer delays fail immediately
 LINGER = 1.0  # seconds to wait for the end of a stream after its last event
 KEEP_ALIVE = 25.0  # seconds that an idle connection stays open
 MAX_IDLE = 1000  # idle connections to a server
-MAX_CONCURRENT_CONNECTS = 50  # connections to a server that are established concurrently
+MAX_CONCURRENT_CONNECTS = 50  # connections to a server in the process of connecting
 LOOPBACK = ("localhost", "127.0.0.1", "::1")  # reached without a proxy
-# OpenAI, Anthropic: a 429 that a retry cannot solve
+# OpenAI, Anthropic: status 429 with a permanent cause
 QUOTA_ERRORS = "insufficient_quota|spend_limit"
 # identity: a few compressed kilobytes can expand to gigabytes
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
@@ -77,11 +78,11 @@ PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError,
 
 
 class NoServer(ConnectionFailed):
-    """A connection to a loopback address was refused: a retry would fail, too."""
+    """A connection to a loopback address was refused, which a retry cannot change."""
 
 
 class Secret(str):
-    """Text that is excluded from reprs, pickles and deep copies."""
+    """Confidential text, excluded from reprs, pickles and deep copies."""
 
     def __repr__(self) -> str:
         return "***"
@@ -110,7 +111,7 @@ ERROR_PATTERNS = {  # the first pattern that matches "429 BODY" selects the clas
 
 
 def error_class(status: Any, text: str) -> type[ModelError]:
-    """Return the error class for a status or error code, and the text of the body."""
+    """Return the exception class for a status or error code, and the text of the body."""
     described = f"{status} {text}"
     for pattern, kind in ERROR_PATTERNS.items():
         if re.search(pattern, described, re.IGNORECASE):
@@ -119,12 +120,12 @@ def error_class(status: Any, text: str) -> type[ModelError]:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the operating system's error behind an error, or the error itself."""
+    """Return the operating system's error that caused an exception, or the exception itself."""
     found: BaseException | None = error
     while found:
         if isinstance(found, OSError) and found.errno:
             return found
-        # a group for a name with several addresses
+        # an exception group, for a host name with several addresses
         several: Sequence[BaseException] = getattr(found, "exceptions", ())
         found = next(iter(several), None) or found.__cause__ or found.__context__
     return error
@@ -148,7 +149,8 @@ def _address(base_url: str, path: str) -> httpx.URL:
 def _ssl_context() -> Any:
     import httpx
 
-    return httpx.create_ssl_context()  # 20 ms; a transport with a ready one takes 0.1
+    # takes 20 ms; a transport with an existing context takes 0.1 ms
+    return httpx.create_ssl_context()
 
 
 def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
@@ -167,9 +169,9 @@ def _new_transport(url: httpx.URL) -> httpx.AsyncHTTPTransport:
 
 
 def _closed_unanswered(error: BaseException) -> bool:
-    """Return whether a connection broke before a response head arrived.
+    """Return whether a connection was closed before the response headers arrived.
 
-    An error of the HTTP parser (a malformed head) is in the context of the exception's cause.
+    The context of the exception's cause contains errors of the HTTP parser (malformed headers).
     """
     import httpx
 
@@ -181,7 +183,7 @@ def _closed_unanswered(error: BaseException) -> bool:
 class ConnectionPool:
     """The connections to one server, in one event loop.
 
-    A transport serves one request at a time: httpx is slow with many requests in one transport, and
+    A transport serves one request at a time: httpx is slow with many requests per transport, and
     its own pool leaks the slots of cancelled requests
     (https://github.com/encode/httpcore/issues/1093).
     """
@@ -193,13 +195,13 @@ class ConnectionPool:
     async def send(self, request: httpx.Request) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
         """Send a request over the newest idle connection, or over a new one.
 
-        A server may close an idle connection at the moment of its reuse. The request is then sent
-        again immediately over a new connection, provided that no response head has arrived.
+        A server may close an idle connection at the moment of its reuse. The request is then
+        repeated immediately over a new connection, provided that no response headers have arrived.
         """
         is_new = False
 
         async def trace(event: str, info: object) -> None:
-            """Limit concurrent connects, so that no burst times out. Called at each step."""
+            """Limit concurrent connects, to prevent timeouts during bursts. Called by httpcore."""
             nonlocal is_new
             if event == "connection.connect_tcp.started":
                 is_new = True
@@ -219,7 +221,7 @@ class ConnectionPool:
     async def _exchange(
         self, request: httpx.Request, transport: httpx.AsyncHTTPTransport
     ) -> tuple[httpx.Response, httpx.AsyncHTTPTransport]:
-        """Send a request over this transport, and close the transport if there is no response."""
+        """Send a request over this transport, and close the transport without a response."""
         try:
             return await transport.handle_async_request(request), transport
         except BaseException:
@@ -233,7 +235,7 @@ class ConnectionPool:
         return transport
 
     async def release(self, transport: httpx.AsyncHTTPTransport) -> None:
-        """Keep a transport for later requests, or close it if the pool is full."""
+        """Return a transport to the pool, or close the transport if the pool is full."""
         if len(self.idle) >= MAX_IDLE:
             await transport.aclose()
             return
@@ -242,7 +244,8 @@ class ConnectionPool:
 
     def _expire(self, transport: httpx.AsyncHTTPTransport) -> None:
         del self.idle[transport]
-        self.closing = asyncio.create_task(transport.aclose())  # referenced until it has finished
+        # a reference prevents garbage collection before completion
+        self.closing = asyncio.create_task(transport.aclose())
 
     async def close(self) -> None:
         """Close the idle connections."""
@@ -251,15 +254,14 @@ class ConnectionPool:
 
 
 Pool = dict[tuple[str, bytes], ConnectionPool]  # by scheme and host
-# Shared by all models. A pool per model could be garbage-collected in a reference cycle with its
-# connections still open.
+# Shared by all models. Garbage collection of a pool per model could leave its connections open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
 
 
 async def _keep_pool() -> AsyncGenerator[Pool, None]:
-    """Yield the pools of one event loop, and close their connections when the loop ends.
+    """Yield the pools of one event loop, and close their connections at the end of the loop.
 
-    An event loop closes its open async generators before it ends.
+    Event loops close their open async generators before ending.
     """
     pool: Pool = {}
     try:
@@ -286,7 +288,7 @@ async def _pool() -> Pool:
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def chat_model(cls: type[Provider]) -> type[Provider]:
-    """Make a dataclass of a provider's class. An unknown parameter is a TypeError with a remedy."""
+    """Convert a provider's class to a dataclass. Unknown parameters raise a helpful TypeError."""
     made: Any = dataclass(repr=False, eq=False, kw_only=True)(cls)
     set_fields: Callable[..., None] = made.__init__
     known = inspect.signature(set_fields).parameters
@@ -305,17 +307,17 @@ def chat_model(cls: type[Provider]) -> type[Provider]:
 
 @dataclass(repr=False, eq=False)
 class HTTPModel(ABC):
-    """The common part of all providers. Only parameters that are set are sent.
+    """The common functionality of all providers. Parameters that are None are not sent.
 
     A provider's class defines `headers`, `path`, `body`, `read` and `chunks`, and the sources of
-    its key and address: `key_variables`, `url_variable`, `default_url`.
+    the API key and the address: `key_variables`, `url_variable`, `default_url`.
 
-    client: a custom `httpx.AsyncClient`, which is used unchanged and never closed. Without it,
+    client: a custom `httpx.AsyncClient`, which is used unchanged and never closed. By default,
         connections are opened on demand and use the proxies of the environment, except to loopback
-        addresses; patches of `httpx.AsyncClient` have no effect on them.
-    dump: a function that receives the body of each request and response, without the key.
-    provider_tools: the provider's own tools, such as web search, in the format of its API. They are
-        sent in addition to the agent's tools.
+        addresses; patches of `httpx.AsyncClient` do not affect these connections.
+    dump: a function that receives the bodies of all requests and responses, without the API key.
+    provider_tools: the provider's own tools, such as web search, in the format of its API, sent in
+        addition to the agent's tools.
     """
 
     model: str
@@ -325,10 +327,10 @@ class HTTPModel(ABC):
     extra: Mapping[str, Any] = field(default_factory=JSON)  # additional fields of the request
     provider_tools: Sequence[JSON] = ()
     output_schema: JSON | None = None  # of a JSON answer
-    max_retries: int = 4  # attempts after the first
+    max_retries: int = 4  # additional attempts after the first
     timeout: float | None = 3600.0  # seconds for all attempts
     connect_timeout: float = 5.0
-    read_timeout: float = 600.0  # seconds without any data
+    read_timeout: float = 600.0  # seconds without receiving data
     max_response_bytes: int = 64 * 2**20
     client: httpx.AsyncClient | None = None
     dump: Callable[[str, str], None] | None = None
@@ -338,7 +340,7 @@ class HTTPModel(ABC):
     key_variables: ClassVar[Sequence[str]]
     url_variable: ClassVar[str]
     default_url: ClassVar[str]
-    fields_setting: ClassVar = "extra"  # the setting for further fields of the API
+    fields_setting: ClassVar = "extra"  # the setting for additional fields of the API
 
     def __post_init__(self) -> None:
         keys = [self.api_key, *map(os.environ.get, self.key_variables)]
@@ -352,7 +354,7 @@ class HTTPModel(ABC):
                 f"{self!r}: base_url={url.rpartition('@')[2]!r} is not an http(s) address"
             )
         if not re.fullmatch("[!-~]*", self.api_key):
-            # httpx would reject the header and show it in the error
+            # httpx would reject the header, and include the key in the exception
             raise ValueError(
                 f"{self!r}: api_key contains a space, a line break or a non-ASCII character"
             )
@@ -372,7 +374,7 @@ class HTTPModel(ABC):
         return f"{type(self).__name__}({self.model!r})"
 
     def with_output(self, schema: JSON) -> Self | None:
-        """Return a copy that answers with JSON by the schema, or None if the provider cannot."""
+        """Return a copy with structured output by this schema, or None if unsupported."""
         twin = copy.copy(self)
         twin.output_schema = schema
         return twin
@@ -381,11 +383,11 @@ class HTTPModel(ABC):
 
     @abstractmethod
     def headers(self) -> dict[str, str]:
-        """Return the provider's own headers, including the key."""
+        """Return the provider's own headers, including the API key."""
 
     @abstractmethod
     def path(self, stream: bool) -> str:
-        """Return the part of the address after the base URL."""
+        """Return the path of the endpoint, relative to the base URL."""
 
     @abstractmethod
     def body(
@@ -402,19 +404,19 @@ class HTTPModel(ABC):
 
     @abstractmethod
     def read(self, data: JSON) -> AssistantMessage:
-        """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
+        """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
 
     # ---- errors
 
     def _hide(self, text: str) -> str:
-        """Hide the key in a text. Keys of up to five characters are placeholders such as "none"."""
+        """Hide the API key in a text. Keys of up to five characters are placeholders ("none")."""
         key = self.api_key or ""
         if len(key) <= 5:
             return text
         return text.replace(key, "***")
 
     def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:
-        """Return the error for a response, by its status or by the error code in a 200 response.
+        """Return the exception for a response, by its status or the error code in a 200 response.
 
         OpenAI, OpenRouter and Google send the error code as "code", Anthropic as "type".
         """
@@ -429,10 +431,10 @@ class HTTPModel(ABC):
             should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "")),
         )
 
-    # ---- one attempt: build, send, receive; after a failure, report the cost and translate
+    # ---- one attempt: build, send, receive; after a failure, report the cost, and translate
 
     def _build_request(self, content: bytes, stream: bool) -> httpx.Request:
-        """Return the HTTP request. A user and a password in the address become a header."""
+        """Return the HTTP request. Credentials in the address become a header."""
         import httpx
 
         url = _address(str(self.base_url), self.path(stream))
@@ -441,9 +443,9 @@ class HTTPModel(ABC):
         timeouts = {"connect": self.connect_timeout, "read": read, "write": read, "pool": read}
         request = build(
             "POST",
-            url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log it
+            url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log the credentials
             content=content,
-            # self.headers() is not assigned: tracebacks may show variables
+            # self.headers() is not assigned, because tracebacks may include local variables
             headers=HEADERS | self.headers(),
             extensions={"timeout": timeouts},
         )
@@ -453,7 +455,7 @@ class HTTPModel(ABC):
         return request
 
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
-        """Parse a body, or the data of an event. Raises ModelError if it contains an error."""
+        """Parse a body, or the data of an event. Raises ModelError for a reported error."""
         data = as_dict(load_json(content))
         error = data.get("error")
         if not error and plain_text(data.get("type")).endswith("error"):
@@ -475,7 +477,7 @@ class HTTPModel(ABC):
                 parts.add(self._parse(response, data))
 
     async def _receive(self, response: httpx.Response, parts: Accumulator) -> JSON:
-        """Receive the body and return the reply, assembled if it is a stream."""
+        """Receive the body and return the reply, assembled from a stream if necessary."""
         import httpx
 
         parser = EventParser()
@@ -486,7 +488,7 @@ class HTTPModel(ABC):
             async with deadline:
                 async for piece in response.aiter_bytes():
                     if may_stream and not parts.body:
-                        # some servers label a stream as JSON, others do not stream
+                        # some servers label a stream as JSON, others do not support streaming
                         streamed = not piece.lstrip().startswith((b"{", b"["))
                     parts.body += piece
                     if len(parts.body) > self.max_response_bytes:
@@ -494,10 +496,10 @@ class HTTPModel(ABC):
                     if streamed:
                         self._add_events(response, parts, parser.feed(piece))
                     if parts.complete and not deadline.when():
-                        # Continue reading, for the usage and to reuse the connection, but only
-                        # for a moment: some servers keep the stream open.
+                        # Continue reading briefly, for the usage and for reusing the connection:
+                        # some servers keep the stream open.
                         deadline.reschedule(asyncio.get_running_loop().time() + LINGER)
-                # the last event may lack its blank line
+                # the last event may lack the terminating blank line
                 self._add_events(response, parts, parser.feed(b"\n\n"))
         except (httpx.HTTPError, TimeoutError, ValueError):
             if not parts.complete:
@@ -539,10 +541,11 @@ class HTTPModel(ABC):
         response: httpx.Response | None,
         parts: Accumulator,
     ) -> ModelError | None:
-        """Return the ModelError for a library's exception, or None for other exceptions."""
+        """Convert an exception of a library to a ModelError; None for other exceptions."""
         import httpx
 
-        response = getattr(error, "response", response)  # raised by a hook of a custom client
+        # raised by an event hook of a custom client
+        response = getattr(error, "response", response)
         if response is not None and isinstance(error, (httpx.HTTPStatusError, *PARSE_ERRORS)):
             label = response.headers.get("content-type", "no content type")
             text = f"{label}: {error!r}: {parts.body.decode(errors='replace')}"
@@ -573,7 +576,7 @@ class HTTPModel(ABC):
                 return storable(self.read(await self._receive(response, parts)))
         except BaseException as error:
             if transport and not isinstance(error, Exception):
-                await transport.aclose()  # the connection of a cancelled request is not reused
+                await transport.aclose()  # connections of cancelled requests are not reused
             self._report_cost(error, response, parts)
             known = self._translate(error, request, response, parts)
             if known:

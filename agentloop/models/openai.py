@@ -1,7 +1,7 @@
 """OpenAI's models, and servers with Chat Completions (vLLM, Ollama, OpenRouter, ...).
 
-Copy with: common/model_info.py, models/http.py, models/wire.py, models/responses.py and what they
-name.
+Copy with: common/model_info.py, models/http.py, models/wire.py, models/responses.py and their
+imports.
 
 This module contains Chat Completions. models/responses.py contains Responses, the default API for
 OpenAI's own address, and the functions shared by both.
@@ -118,12 +118,12 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
 def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
     """Return messages in the format of Chat Completions. Raises BadRequest for unsupported parts.
 
-    `owner` identifies the server and the model: opaque fields are sent to no other owner. Tool
-    results contain only text there, so a user message after the last result of a turn contains
+    `owner` identifies the server and the model: opaque fields are returned only to their owner.
+    Tool results can contain only text, so a user message after the last result of a turn contains
     their images and files.
     """
     written: list[JSON] = []
-    attached: list[JSON] = []  # the content of that user message
+    attached: list[JSON] = []  # the content of the additional user message
     for message in messages:
         content = message.content
         parts: list[JSON] = []
@@ -179,7 +179,7 @@ def _flatten(message: JSON) -> JSON:
 
 
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
-    """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
+    """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
     choice = data["choices"][0]
     finish = choice.get("finish_reason")
     if finish in BROKEN_OFF:
@@ -214,7 +214,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
 
 
 def to_openai(messages: Sequence[Message]) -> list[JSON]:
-    """Return messages as dicts of Chat Completions, the format that most programs store.
+    """Convert messages to dicts of Chat Completions, the format that most programs store.
 
     The system prompt is a setting and not part of `agent.messages`: add
     `SystemMessage(agent.system_text())` to store it.
@@ -223,10 +223,10 @@ def to_openai(messages: Sequence[Message]) -> list[JSON]:
 
 
 def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message]:
-    """Return the messages in dicts of Chat Completions. Messages are returned unchanged.
+    """Convert dicts of Chat Completions to messages. Messages are returned unchanged.
 
-    Results without an id belong to the calls without an id, in order. Raises ValueError for an
-    invalid message or part.
+    Results without an id are assigned to the calls without an id, in order. Raises ValueError for
+    an invalid message or part.
     """
     read = list[Message]()
     names = defaultdict[str, list[str]](list)  # tools of the calls without a result, by call id
@@ -284,10 +284,10 @@ def _read_part(part: Any) -> Part:
 
 
 def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
-    """Return whether a piece with a name starts a new call, not the known one at its index."""
+    """Return whether a piece with a name starts a new call instead of extending a call."""
     if call_id and known["id"]:
         return bool(call_id != known["id"])
-    # Gemini gives all calls one index, and no ids
+    # Gemini's calls have the same index, and lack ids
     return bool(arguments) and parse_json(known["function"]["arguments"]) is not None
 
 
@@ -299,7 +299,7 @@ class OpenAIChunks(Accumulator):
         self._message: JSON = {"tool_calls": []}
         self._choice: JSON = {"message": self._message}
         self.data = {"choices": [self._choice]}
-        self._open: dict[Any, JSON] = {}  # the unfinished call, by its index
+        self._open: dict[Any, JSON] = {}  # the incomplete calls, by index
 
     def add(self, event: JSON) -> None:
         for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
@@ -316,7 +316,7 @@ class OpenAIChunks(Accumulator):
 
     def _add_delta(self, delta: JSON) -> None:
         message = self._message
-        thought = ""  # emitted once: some servers send it under two names
+        thought = ""  # emitted only once, although some servers send two fields
         for name, piece in delta.items():
             if piece is None:
                 continue
@@ -342,7 +342,7 @@ class OpenAIChunks(Accumulator):
     def _add_call(self, position: int, delta: JSON) -> None:
         """Add a piece of a call.
 
-        Index, id and name may each be missing, repeated, or equal for two calls.
+        Index, id and name may be missing, repeated, or identical for two calls.
         """
         index = delta.get("index", position)
         function = as_dict(delta.get("function"))
@@ -372,9 +372,9 @@ class ChatOpenAI(HTTPModel):
         for others.
     reasoning_summary: requests a summary of the thinking from Responses, for example "auto".
     max_completion_tokens: limit of the output including reasoning. Older servers only support
-        `max_tokens`, which newer models of OpenAI reject: set the supported one.
-    strict: requests arguments that follow the schema exactly, for every tool whose schema allows
-        it.
+        `max_tokens`, which newer models of OpenAI reject: set the supported parameter.
+    strict: whether to request arguments that conform exactly to the schema, for all tools with
+        supported schemas.
     """
 
     temperature: float | None = None
@@ -406,7 +406,7 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def cache_rules(self) -> CacheRules:
-        """Return the rules of OpenAI's cache; cautious ones for another provider's model.
+        """Return the rules of OpenAI's cache, or cautious rules for other providers.
 
         Sources, November 2026: https://developers.openai.com/api/docs/guides/prompt-caching (sizes,
         price of a write), https://developers.openai.com/api/docs/pricing (price of a read).
@@ -424,9 +424,9 @@ class ChatOpenAI(HTTPModel):
 
     @property
     def _owner(self) -> str:
-        """Return a hash of the server and the model: opaque reasoning returns only to its owner.
+        """Identify the server and the model: opaque reasoning is returned only to its owner.
 
-        A hash, because the address may contain a password.
+        The identifier is a hash, because the address may contain a password.
         """
         return hashlib.sha256(f"{self.base_url} {self.model}".encode()).hexdigest()[:16]
 
@@ -439,7 +439,7 @@ class ChatOpenAI(HTTPModel):
         return "/responses" if self.api == "responses" else "/chat/completions"
 
     def _function(self, about: JSON) -> JSON:
-        """Return the declaration of a function or its name: Chat Completions nests both."""
+        """Return the declaration or the name of a function, which Chat Completions nests."""
         if self.api == "chat":
             about = {"function": about}
         return {"type": "function"} | about

@@ -1,9 +1,9 @@
-"""OpenAI's Responses, the second wire of ChatOpenAI, and functions shared by both wires.
+"""OpenAI's Responses, the second wire format of ChatOpenAI, and functions for both formats.
 
-Copy with: models/wire.py and what it names.
+Copy with: models/wire.py and its imports.
 
-The server stores nothing: each request contains the whole conversation, including items that only
-    the server can read, such as encrypted reasoning, in their original form.
+The server stores nothing: requests contain the complete conversation, including opaque items such
+as encrypted reasoning in their original form.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -52,7 +52,7 @@ RESPONSES_STOP_REASONS = {
     "max_output_tokens": "length",
     "content_filter": "refused",
 }
-# calls that the client must answer, of tools that agents here do not have
+# calls that the client must answer, of tools that this library does not support
 OTHER_CALLS = (
     "computer_call",
     "custom_tool_call",
@@ -98,8 +98,8 @@ FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
 
 
 def _close_object(schema: JSON) -> JSON:
-    """Close an object, as OpenAI's own client does, and omit formats that are not listed."""
-    form = schema.get("format")  # or a parameter with this name
+    """Forbid additional properties, as OpenAI's own client does, and omit unsupported formats."""
+    form = schema.get("format")  # possibly a parameter with this name
     if isinstance(form, str) and not re.fullmatch(FORMATS, form):
         del schema["format"]
     if schema.get("type") == "object" and "properties" in schema:
@@ -125,10 +125,10 @@ def _is_strict(schema: JSON) -> bool:
 
 
 def strict_schema(schema: JSON) -> JSON | None:
-    """Return the schema for strict mode, or None if it does not qualify.
+    """Return the schema for strict mode, or None for an unsupported schema.
 
-    Strict mode requires every property at any depth. Optional parameters become nullable, and null
-    means the default.
+    Strict mode requires all properties at any depth. Optional parameters become nullable; null
+    represents the default.
     Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
     """
     strict = rewrite_schema({"properties": {}, **schema}, "default", _close_object)
@@ -141,7 +141,7 @@ def strict_schema(schema: JSON) -> JSON | None:
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
-    """Return the schema under this name, strict if requested and allowed by the schema."""
+    """Return the declaration of a named schema, strict if requested and supported."""
     if strict:
         found = strict_schema(schema)
         if found:
@@ -150,7 +150,7 @@ def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
 
 
 def join_details(details: Sequence[JSON]) -> list[JSON]:
-    """Join OpenRouter's fragments of reasoning. The signature comes last, without text."""
+    """Join OpenRouter's fragments of reasoning. The last fragment is the signature."""
     whole = list[JSON]()
     for detail in details:
         new = drop_none(detail)
@@ -163,7 +163,7 @@ def join_details(details: Sequence[JSON]) -> list[JSON]:
 
 
 def read_openai_usage(usage: JSON) -> Usage | None:
-    """Return the usage that a server reports in the format of either wire."""
+    """Convert the usage reported by a server in either wire format."""
     counts = read_counts(usage)
     if not counts:
         return None
@@ -171,7 +171,7 @@ def read_openai_usage(usage: JSON) -> Usage | None:
     answered = max(counts["completion_tokens"], counts["output_tokens"])
     reasoning = counts["reasoning_tokens"]
     if counts["total_tokens"] == asked + answered + reasoning:
-        answered += reasoning  # xAI counts it separately
+        answered += reasoning  # xAI counts reasoning separately
     return Usage(
         input_tokens=asked,
         output_tokens=answered,
@@ -205,7 +205,7 @@ def _write_input(part: Part) -> JSON:
 
 
 def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
-    """Return this server and model's own items, or items for the text and the calls."""
+    """Return the owner's original items, or new items for the text and the calls."""
     calls: list[JSON] = [
         {
             "type": "function_call",
@@ -226,7 +226,7 @@ def _write_reply(message: AssistantMessage, owner: str) -> list[JSON]:
 def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
     """Return messages as items.
 
-    `owner` identifies the server and the model: items in `raw` are sent to no other owner.
+    `owner` identifies the server and the model: items in `raw` are returned only to their owner.
     """
     items = list[JSON]()
     for message in messages:
@@ -250,21 +250,21 @@ def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
 
 
 def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
-    """Return the joined texts of the items of one kind."""
+    """Return the concatenated text of all items of a type."""
     texts = list[str]()
     for item in items:
         if item["type"] == kind:
             parts = as_dicts(item.get("summary")) + as_dicts(item.get("content"))
             for part in parts:
                 texts.append(part.get("text") or part.get("refusal") or "")
-    between = "" if kind == "message" else "\n\n"  # as OpenAI's client joins messages
+    between = "" if kind == "message" else "\n\n"  # consistent with OpenAI's client
     return between.join(filter(None, texts))
 
 
 def _is_needed(items: Sequence[JSON]) -> bool:
-    """Return whether the items contain more than the message, and can be sent back unchanged.
+    """Return whether the items contain additional data, and can be returned unchanged.
 
-    Reasoning can be sent back if it contains its content, because the server stores nothing, and if
+    Reasoning can be returned if it includes its content, because the server stores nothing, and if
     another item follows.
     """
     says_more = False
@@ -279,7 +279,7 @@ def _is_needed(items: Sequence[JSON]) -> bool:
 
 
 def _read_call(item: JSON) -> ToolCall:
-    """Return a call. A call of another kind than a function becomes a tool call named after it."""
+    """Convert a call. Calls of other types than functions become tool calls named by type."""
     call_id = plain_text(item.get("call_id") or item.get("id"))
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))
@@ -287,7 +287,7 @@ def _read_call(item: JSON) -> ToolCall:
 
 
 def _find_answered(items: Sequence[JSON]) -> list[bool]:
-    """Return for each item whether the server has already executed it, if it is a call.
+    """Return for all items whether the item is a call that the server has executed.
 
     A completed call is executed if its output is in the reply. xAI's searches, and other completed
     `custom_tool_call` items that a message follows, are executed, too, and have no outputs.
@@ -314,11 +314,11 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
     if status in ("queued", "in_progress"):
         raise BadRequest(f"the reply is {status}: `background` is not supported")
     if not all(isinstance(item["type"], str) for item in items):
-        raise BadResponse("a type is not text")  # later requests could not contain it
+        raise BadResponse("a type is not text")  # subsequent requests could not contain the item
     is_answered = _find_answered(items)
     calls = list[ToolCall]()
     citations = list[Citation]()
-    length = 0  # of the preceding text
+    length = 0  # the length of the preceding text
     has_other_calls = False
     is_refused = False
     for item, answered in zip(items, is_answered, strict=True):
@@ -355,13 +355,13 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
 class ResponsesEvents(Accumulator):
     """Assembles a streamed reply.
 
-    The last event contains the whole reply; some servers send an empty `output` in it.
+    The last event contains the complete reply; some servers send an empty `output` in this event.
     """
 
     def __post_init__(self) -> None:
         self.data = {"output": []}
-        self._begun: dict[Any, JSON] = {}  # items, by their index
-        self._thought: tuple[Any, ...] = ()  # the place of the last piece of thinking
+        self._begun: dict[Any, JSON] = {}  # items, by index
+        self._thought: tuple[Any, ...] = ()  # the position of the last piece of thinking
 
     def add(self, event: JSON) -> None:
         kind = plain_text(event.get("type")).removeprefix("response.")
@@ -381,7 +381,7 @@ class ResponsesEvents(Accumulator):
         elif kind == "output_item.done":
             self.data["output"].append(event["item"])
         elif kind in ("completed", "incomplete", "failed"):
-            # Codex backend, new-api: the last event has no items
+            # Codex backend, new-api: the last event lacks the items
             items = event["response"].get("output") or self.data["output"]
             self.data = event["response"] | {"output": items}
             self.complete = True

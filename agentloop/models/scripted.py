@@ -37,17 +37,16 @@ Script: TypeAlias = Callable[[Sequence[Message], Sequence[Tool]], "Reply | Await
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:
-    """Return a tool call as a model would make it. The id becomes unique when the reply is used."""
+    """Return a tool call for a scripted reply. Using the reply assigns a unique id."""
     return ToolCall("", name, to_json(arguments).decode())
 
 
 class ScriptedModel:
-    """Returns scripted replies in order, or calls a function of (messages, tools) for each.
+    """Returns scripted replies in order, or the results of a function of (messages, tools).
 
     A reply is a text, a call, a list of calls, an AssistantMessage, or an exception to raise; a
-    function may replace any reply. The model is as strict as a provider: it raises BadRequest for
-    an invalid request. `requests` contains the requests. `cache_rules` are those of the simulated
-    provider.
+    function may replace any reply. Like a provider, the model raises BadRequest for an invalid
+    request. `requests` contains all requests. `cache_rules` belong to the simulated provider.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ def _message(reply: Any, number: int) -> AssistantMessage:
 
 
 def validate(messages: Sequence[Message]) -> list[str]:
-    """Return the problems that a provider would report for these messages, one per line."""
+    """Return the errors that a provider would report for these messages, one per line."""
     problems = list[str]()
     seen: set[str] = set()
     waiting: list[str] = []

@@ -1,8 +1,8 @@
-"""Shared JSON functions of all wires: turns, parts, names, schemas, counts, citations, events.
+"""JSON functions shared by all wire formats: turns, parts, names, schemas, counts, events.
 
-Copy with: errors.py, events.py, tools.py and what they name.
+Copy with: errors.py, events.py, tools.py and their imports.
 
-These functions write requests and read replies; http.py sends them.
+These functions convert requests and replies; http.py transmits them.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from ..messages import (
 from ..tools import Tool
 
 NUMBER = r"(\d+(?:\.\d+)?)"
-LONGEST_ASKED = 86_400.0  # seconds; longer delays count as a day
+LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
 
-# ---- external JSON, with values of any type
+# ---- external JSON, whose values may have any type
 
 
 def as_dict(value: Any) -> JSON:
-    """Return the value if it is a dict, otherwise an empty dict."""
+    """Return a dict unchanged, and an empty dict for other values."""
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
@@ -62,7 +62,7 @@ def as_dicts(value: Any) -> list[JSON]:
 
 
 def plain_text(value: Any) -> str:
-    """Return text unchanged, other values as JSON: some servers send arguments as an object."""
+    """Return text unchanged, other values as JSON: some servers encode arguments as objects."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -71,7 +71,7 @@ def plain_text(value: Any) -> str:
 
 
 def drop_none(fields: Mapping[str, Any]) -> JSON:
-    """Return a copy without the fields that are None."""
+    """Return a copy without None values."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -87,14 +87,14 @@ def load_json(text: str | bytes | bytearray) -> Any:
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
-    """Return the value of a JSON text, or None for invalid JSON."""
+    """Parse JSON text; return None for invalid JSON."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
 
 
 def read_counts(usage: JSON) -> Counter[str]:
-    """Return the token counts of a usage report by name, including one nested level.
+    """Return the token counts of a usage object by name, including one nested level.
 
     {"input_tokens": 9, "details": {"cached": 4}} -> {"input_tokens": 9, "cached": 4}
     """
@@ -204,7 +204,7 @@ def in_turns(
     write_result: Callable[[ToolMessage], Sequence[JSON]],
     write_part: Callable[[Part], JSON | None],
 ) -> list[tuple[str, list[JSON]]]:
-    """Return messages as turns, whose roles alternate. A turn of the user may be empty.
+    """Group messages into turns with alternating roles. A turn of the user may be empty.
 
     The results of a turn and the following user messages form one turn.
     """
@@ -227,7 +227,7 @@ def in_turns(
 
 
 def write_content(content: Content, write_part: Callable[[Part], JSON | None]) -> list[JSON]:
-    """Return the parts of a message, without those that `write_part` returns as None."""
+    """Return the converted parts of a message, omitting None results of `write_part`."""
     if isinstance(content, str):
         content = [TextPart(content)]
     return [*filter(None, map(write_part, content))]
@@ -241,10 +241,11 @@ def kept_blocks(
     calls: Sequence[JSON],
     text_of: Callable[[Sequence[JSON]], str],
 ) -> list[JSON]:
-    """Return the provider's own blocks, with the message's calls in place of the original calls.
+    """Return the provider's original blocks, in which the message's calls replace the originals.
 
-    `raw[field]` contains the blocks. A block is a call if its type, or one of its keys, is `mark`.
-    Returns [] for blocks of another owner, and if the text or calls of the message have changed.
+    `raw[field]` contains the blocks. Blocks whose type, or one of whose keys, is `mark` are calls.
+    Returns [] for blocks of a different owner, and if the text or calls of the message have
+    changed.
     """
     raw = as_dict(message.raw)
     if raw.get("owner", raw.get("provider")) != owner:
@@ -263,10 +264,10 @@ def kept_blocks(
 
 
 def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
-    """Return the media type of an image or a file, its data in base64, and its address, if any.
+    """Return the media type of an image or a file, the data in base64, and the URL, if any.
 
     The fourth value contains the provider's fields from the part's `extra`. Raises BadRequest for
-    other parts, which no provider supports.
+    unsupported parts.
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot contain {part!r:.80}")
@@ -278,12 +279,12 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
 
 
 def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) -> JSON:
-    """Copy a JSON schema without keywords that match `refused`; `rewrite` changes each part."""
+    """Copy a JSON schema without keywords that match `refused`, applying `rewrite` recursively."""
 
     def visit(found: JSON) -> JSON:
         kept = JSON()
         for name, value in found.items():
-            # a property may have the name of a keyword; its value is then a schema (except
+            # properties may have the names of keywords; their values are then schemas (except
             # `discriminator`, a dict without a schema)
             is_property = isinstance(value, dict) and "propertyName" not in value
             if is_property or not re.fullmatch(refused, name):
@@ -295,17 +296,17 @@ def rewrite_schema(schema: JSON, refused: str, rewrite: Callable[[JSON], JSON]) 
 
 
 def wire_name(name: str) -> str:
-    """Return a tool name that every provider accepts.
+    """Return a tool name that all providers accept.
 
-    An invented name received an error result, but is part of every later request.
+    A name invented by the model receives an error result, but is part of all subsequent requests.
     """
     return re.sub("[^a-zA-Z0-9_-]", "_", name)[:64] or "_"
 
 
 def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
-    """Return the id of a call, or its hash if the id does not match `allowed`.
+    """Return the id of a call, or a hash of the id if it does not match `allowed`.
 
-    Such an id comes from another server, and this provider would reject it.
+    The provider would reject such an id, which originates from a different server.
     """
     if re.fullmatch(allowed, call_id):
         return call_id
@@ -313,9 +314,9 @@ def wire_id(call_id: str, allowed: str = "(?s).{,40}") -> str:
 
 
 def wire_arguments(call: ToolCall) -> str:
-    """Return the model's own text if it is a JSON object, otherwise "{}".
+    """Return the model's original arguments if they are a JSON object, otherwise "{}".
 
-    Providers reject every later request with other arguments in its history.
+    Providers reject all subsequent requests with invalid arguments in the history.
     """
     return "{}" if call.parsed is None else call.arguments
 
@@ -336,7 +337,7 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
 
 
 def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
-    """Yield the sources that a provider cites for `text[start:end]`.
+    """Yield the sources cited for `text[start:end]`.
 
     Positions in OpenAI's sources are added to `start` and `end`.
     """
@@ -360,9 +361,9 @@ def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
 
 
 def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]) -> str | None:
-    """Map a finish reason to a stop reason; unknown words are returned unchanged.
+    """Map a finish reason to a stop reason; unknown reasons are returned unchanged.
 
-    A normal end with calls is "tool_calls". Raises BadResponse for a reason that is not text.
+    A regular end with calls is "tool_calls". Raises BadResponse for a reason that is not text.
     """
     if not isinstance(word, str | None):
         raise BadResponse(f"the finish reason is not text: {word}")
@@ -373,11 +374,11 @@ def stop_reason(reasons: Mapping[str, str], word: Any, calls: Sequence[ToolCall]
 
 
 def retry_after(headers: Mapping[str, str], body: str) -> float | None:
-    """Return the seconds to wait that a response requests, or None.
+    """Return the delay in seconds requested by a response, or None.
 
-    `retry-after` holds seconds or an HTTP date; `retry-after-ms` (OpenAI, Azure) takes precedence
-    over seconds. Google sends the delay in the body.
-    Source: https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
+    `retry-after` contains seconds or an HTTP date; `retry-after-ms` (OpenAI, Azure) takes
+    precedence over seconds. Google sends the delay in the body. Source:
+    https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
     """
     header = headers.get("retry-after", "")
     with suppress(ValueError):
@@ -397,9 +398,9 @@ def _seconds_until(date: str) -> float:
 
 
 def storable(message: AssistantMessage) -> AssistantMessage:
-    """Return a message whose `raw` a session can store: lone surrogates become U+FFFD.
+    """Return a message with a serializable `raw`: lone surrogates become U+FFFD.
 
-    Raises ValueError for a `raw` without a JSON form.
+    Raises ValueError if `raw` cannot be converted to JSON.
     """
     if not message.raw:
         return message
@@ -410,28 +411,28 @@ def storable(message: AssistantMessage) -> AssistantMessage:
 # ---- streams
 
 
-# Names of a data line. The second has a byte-order mark, GPUStack sends the third.
+# Prefixes of a data line. The second contains a byte-order mark; GPUStack sends the third.
 DATA = (b"data", b"\xef\xbb\xbfdata", b"error")
 
 
 class EventParser:
-    """Parses server-sent events: `feed` takes bytes in pieces of any size, and yields event data.
+    """Parses server-sent events: `feed` accepts pieces of any size, and yields event data.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
 
     def __init__(self) -> None:
-        self._line = bytearray()  # the unfinished line
-        self._data = bytearray()  # the data of the unfinished event
+        self._line = bytearray()  # the incomplete line
+        self._data = bytearray()  # the data of the incomplete event
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield the data of each event that the piece completes."""
+        """Yield the data of all events completed by the piece."""
         ends_line = re.search(rb"[\r\n]", piece) or self._line.endswith(b"\r")
         self._line.extend(piece)
         if not ends_line:
-            return  # without a copy: a line of many pieces takes linear time
+            return  # without copying, so that a line of many pieces takes linear time
         text = bytes(self._line)
-        if b"\r" in text:  # a line end, or half of \r\n at the end of a piece
+        if b"\r" in text:  # a line end, or the first half of \r\n at the end of a piece
             text = re.sub(rb"(?s)\r\n|\r(?=.)", b"\n", text)
         *lines, rest = text.split(b"\n")
         self._line = bytearray(rest)
@@ -446,30 +447,30 @@ class EventParser:
 
 @dataclass
 class Accumulator(ABC):
-    """Assembles one streamed reply, and emits its pieces to a listener."""
+    """Assembles a streamed reply, and emits its pieces to a listener."""
 
     on_delta: OnDelta | None = None
     shown: bool = False
-    """True once text or thinking was shown: there is no other attempt then."""
+    """Whether text or thinking was emitted, after which attempts are not repeated."""
     complete: bool = False
-    """True once the reply's end was seen."""
+    """Whether the end of the reply was received."""
     body: bytearray = field(default_factory=bytearray)
-    """The bytes of this attempt's answer, streamed or not."""
+    """The bytes of this attempt's response, streamed or complete."""
     data: JSON = field(default_factory=JSON)
-    """The reply as far as it has come."""
+    """The received part of the reply."""
     texts: list[str] = field(default_factory=list[str])
     """The pieces of the answer that were emitted."""
 
     @abstractmethod
     def add(self, event: JSON) -> None:
-        """Add the next event, and emit its pieces."""
+        """Process the next event, and emit its pieces."""
 
     def reply(self) -> JSON:
         """Return the reply in the format for `HTTPModel.read`."""
         return self.data
 
     def text(self, piece: str) -> None:
-        """Emit a piece of the answer."""
+        """Emit a piece of the answer's text."""
         if piece and self.on_delta:
             self.shown = True
             self.texts.append(piece)
