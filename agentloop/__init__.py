@@ -1,6 +1,6 @@
 """agentloop: an agent is a for-loop.
 
-Everything public is here. The names that need httpx are loaded on first use.
+This module exports all public names. Names that require httpx are loaded on first use.
 """
 
 from importlib import import_module
@@ -218,7 +218,7 @@ LAZY = {  # names whose modules need httpx
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a name of `LAZY`, or return the successor of a deprecated name."""
+        """Load a name of `LAZY`, or return the replacement of a deprecated name."""
         if name in RENAMED:
             successor = RENAMED[name]
             warn(f"{name} is deprecated: use {successor}", DeprecationWarning, stacklevel=2)

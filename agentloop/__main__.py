@@ -1,6 +1,6 @@
 """The command `agentloop` (and `python -m agentloop`): a chat with a coding agent.
 
-Python looks for modules in the current folder first after `-m`; the command does not look there.
+`python -m` imports modules from the current directory first; the command ignores this directory.
 """
 
 import sys

@@ -27,8 +27,8 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         run; `require_done_tool=True` requires the done tool.
     ephemeral_per_turn: as in `Ephemeral`.
     compaction, context_budget: as in `Compaction`; `compaction=None` disables both.
-    recall_tool: searches dropped and pruned text. It is offered if a budget or an ephemeral tool
-        may hide text; None never offers it.
+    recall_tool: a tool that searches dropped and pruned text, offered if a budget or an ephemeral
+        tool may hide text; None disables the tool.
     listeners, cancel_timeout: as in `BaseAgent`.
     """
 
@@ -40,11 +40,11 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         budgeted = self.compaction and self.context_budget and tools
         hides = budgeted or any(tool.ephemeral for tool in tools)
         if not hides or not self.recall_tool or self.recall_tool.name in by_name(tools):
-            return tools  # an agent without tools gets none, and a tool of that name stays
+            return tools  # not offered without other tools; a tool of the same name has precedence
         return [*tools, self.recall_tool]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
-        """Start from these messages instead of the present log: see `BaseAgent.load_history`.
+        """Replace the current history by these messages: see `BaseAgent.load_history`.
 
         Dicts of Chat Completions are converted: see `from_openai`.
         """

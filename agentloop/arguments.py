@@ -1,6 +1,6 @@
 """JSON schemas from function signatures, and validated arguments from a model's JSON text.
 
-Copy with: depends.py, errors.py and what they name.
+Copy with: depends.py, errors.py and their imports.
 
 Models deviate from schemas: a list as a JSON string, null for an optional argument, an empty text.
 Arguments are validated first, and these deviations are corrected only if validation fails.
@@ -27,7 +27,7 @@ from .messages import JSON
 
 Valid = TypeVar("Valid")
 
-MAX_ERRORS = 10  # returned to the model
+MAX_ERRORS = 10  # maximum number of validation errors returned to the model
 typed_dict: Any = TypedDict  # type checkers accept it, and list[...], with literal types only
 list_of: Any = list
 
@@ -35,9 +35,9 @@ list_of: Any = list
 class Arguments:
     """The schema of a function's arguments, and the validation of a model's arguments.
 
-    Each parameter is a property of the JSON object, unless it is injected. A single parameter with
-    a pydantic model as its type is the whole object. `tool` is the name in error messages, and
-    `types` override annotations.
+    Parameters, except injected ones, are properties of the JSON object. A single parameter with a
+    pydantic model as its type represents the complete object. `tool` is the name in error messages,
+    and `types` override annotations.
     """
 
     def __init__(self, function: Function, tool: str, types: Mapping[str, object]) -> None:
@@ -51,7 +51,7 @@ class Arguments:
             for name, parameter in parameters.items()
             if name not in hidden
         }
-        self.model_parameter = ""  # the parameter for the whole object
+        self.model_parameter = ""  # the parameter that represents the complete object
         try:
             expected = _object(fields, "forbid", function.__module__)
             if len(fields) == 1:

@@ -11,14 +11,14 @@ from pydantic_core import from_json, to_json
 
 from .messages import FilePart, ImagePart, Part, TextPart, clean_text
 
-MAX_PARTS = 2_000  # per result
-MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; requests may have at least 32 MB
+MAX_PARTS = 2_000  # maximum parts per result
+MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; providers accept requests of at least 32 MB
 
 
 def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
-    """Return a tool's result as text, or as parts if it contains parts. Never raises.
+    """Convert a tool's result to text, or to parts if it contains parts. Never raises.
 
-    The text has at most `limit` characters in total, plus a note about omissions. The middle of a
+    The text has at most `limit` characters in total, plus a note about omissions. The middle of
     longer text is omitted.
     """
     items: Sequence[object] = value if type(value) in (list, tuple) else (value,)
@@ -29,7 +29,7 @@ def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
-    """Limit parts to `limit` characters of text, `MAX_ATTACHED_BYTES` and `MAX_PARTS`.
+    """Truncate parts to `limit` characters of text, `MAX_ATTACHED_BYTES` and `MAX_PARTS`.
 
     The middle of the first text that exceeds the limit is omitted. Later texts, and attachments
     that exceed the limit, are omitted; the last part states their number.
@@ -55,7 +55,7 @@ def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:
 
 
 def as_text(value: object) -> str:
-    """Return a value as text: a string unchanged, other values as JSON or as their repr."""
+    """Convert a value to text: strings unchanged, other values as JSON or as their repr."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -64,7 +64,7 @@ def as_text(value: object) -> str:
         return f"<{len(value):,} bytes>"
     try:
         json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
-        return from_json(json) if json[:1] == b'"' else json.decode()  # a date needs no quotes
+        return from_json(json) if json[:1] == b'"' else json.decode()  # a date without quotes
     except Exception:  # a recursive value, for example, or invalid Unicode
         return safe_str(repr, value)
 
@@ -85,7 +85,7 @@ def describe_error(error: BaseException, hide: Callable[[str], str] = str) -> st
     before truncation, because a pattern does not match a part of a secret.
     """
     match error:
-        case BaseExceptionGroup(exceptions=inner):  # the group has no message of its own
+        case BaseExceptionGroup(exceptions=inner):  # the group itself has only a generic message
             return "; ".join(describe_error(error, hide) for error in inner)[:500]
         case _:
             line = hide(safe_str(str, error)).strip().split("\n")[0]

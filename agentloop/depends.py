@@ -9,10 +9,10 @@ Copy with: errors.py, messages.py, content.py, waiting.py.
     @tool
     async def find(name: str, db: Annotated[Db, Depends(get_db)]) -> str: ...
 
-A dependency is a plain or async function, a generator or an async generator. Code after the `yield`
-runs after the tool. If the tool failed or was cancelled, the exception is raised at the `yield`, so
-that `async with` and `finally` clean up. The parameters of a dependency may be dependencies. Each
-dependency is called once per tool call, and dependencies close in reverse order.
+A dependency is a synchronous or asynchronous function or generator. Code after the `yield` is
+executed after the tool. If the tool failed or was cancelled, the exception is raised at the
+`yield`, so that `async with` and `finally` clean up. The parameters of a dependency may be
+dependencies. Dependencies are called once per tool call, and closed in reverse order.
 
 Plain functions and generators run in the thread of the tool, so that the tool can use a SQLite
 connection opened by a dependency. A `def` tool and its plain dependencies share one thread per
@@ -96,7 +96,7 @@ class Resolver(AsyncExitStack):
         return self.values[function]
 
     async def _open(self, value: object) -> object:
-        """Return the value of a function: run a generator to its `yield`, await a coroutine."""
+        """Return the value of a function: advance a generator to its `yield`, await a coroutine."""
 
         def once() -> Any:
             return value
@@ -105,7 +105,7 @@ class Resolver(AsyncExitStack):
             return await self.enter_async_context(asynccontextmanager(once)())
         if inspect.isgenerator(value):
             manager = contextmanager(once)()
-            # before it is opened, because a cancellation may abandon the thread
+            # registered before opening, because a cancellation may abandon the thread
             self.push_async_exit(partial(self.thread.run, manager.__exit__))
             return await self.thread.run(manager.__enter__)
         return await value if inspect.isawaitable(value) else value
@@ -113,15 +113,15 @@ class Resolver(AsyncExitStack):
     async def __aexit__(self, *error: Any) -> None:
         """Close the dependencies. They receive the exception of the tool and cannot suppress it.
 
-        If closing fails too, both exceptions are raised as a group, unless the second was raised
-        `from` the first.
+        If closing fails as well, both exceptions are raised as a group, unless the second was
+        raised `from` the first.
         """
         try:
             with shield_from_cancel():
                 await super().__aexit__(*error)
         except Exception as failure:
             reason = error[1]
-            if reason is None:  # the model must learn that the call may have had effects
+            if reason is None:  # the model must be informed that the call may have had effects
                 raise ToolError(
                     f"the tool ran, but closing its dependencies failed: {describe_error(failure)}"
                 ) from failure

@@ -91,7 +91,7 @@ class BadResponse(ModelError):
 
 
 def precedence(error: BaseException) -> int:
-    """Return the rank of an exception: an error ends a run before a Stop or a TaskComplete."""
+    """Return the rank of an exception: errors take precedence over a Stop or a TaskComplete."""
     if isinstance(error, TaskComplete):
         return 2
     if isinstance(error, Stop):

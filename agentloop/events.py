@@ -2,8 +2,8 @@
 
 Copy with: messages.py.
 
-Listeners are called with these objects, and `query_stream` yields them. Events are not stored; the
-log is.
+Listeners receive these objects, and `query_stream` yields them. Events are not stored, unlike the
+records of the log.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ThinkingDeltaEvent(_Text):
 class ToolCallDeltaEvent:
     """The next piece of a call's arguments in a stream.
 
-    The call may never follow, because a truncated reply is requested again. `tool_call_id` is empty
-    if the provider sends none.
+    The call may never follow, because truncated replies are requested again. `tool_call_id` is
+    empty if the provider sends no id.
     """
 
     content: str
@@ -78,7 +78,7 @@ class StepStartEvent:
 
 @dataclass
 class StepCompleteEvent:
-    """A tool call ended: `status` is "completed" or "error"."""
+    """A tool call has ended: `status` is "completed" or "error"."""
 
     step_id: str
     status: str
@@ -89,8 +89,8 @@ class StepCompleteEvent:
 class ToolCallEvent:
     """The model calls a tool. The tool starts when a `query_stream` reader requests the next event.
 
-    `args` are the arguments of the model, or {} unless they are a JSON object. `parent_id` is the
-    id of the call whose tool made this call, or "": see `Loop.call`.
+    `args` contains the arguments of the model, or {} for arguments other than a JSON object.
+    `parent_id` is the id of the call whose tool made this call, or "": see `Loop.call`.
     """
 
     tool: str
@@ -124,7 +124,7 @@ class CompactionEvent:
 
 @dataclass
 class OverBudgetEvent:
-    """A request exceeds `context_budget`, as its newest turn and fixed parts alone are too large.
+    """A request exceeds `context_budget`, although it contains only the newest turn.
 
     `tokens` is an estimate.
     """
@@ -137,7 +137,7 @@ class OverBudgetEvent:
 class ToolsChangedEvent:
     """The tools differ from those of the previous request: the request prefix changes.
 
-    `tools` are the present names; a description or a schema may also have changed.
+    `tools` contains the current names; a description or a schema may also have changed.
     """
 
     tools: list[str]
@@ -145,11 +145,11 @@ class ToolsChangedEvent:
 
 @dataclass
 class RequestEvent:
-    """A model request is sent. `tokens` estimates its input.
+    """A model request is about to be sent. `tokens` is the estimated input.
 
-    kept: number of leading messages that equal those of the previous request byte for byte; 0 if
-        the tools or tool_choice changed.
-    tokens_kept: the tokens in these messages, which a provider may read from its cache.
+    kept: number of leading messages identical to the previous request; 0 if the tools or
+        tool_choice have changed.
+    tokens_kept: the tokens of these messages, which a provider may read from its cache.
     tokens_again: tokens of the previous request after the first change, which are billed again.
     """
 
@@ -170,7 +170,7 @@ class PruneEvent:
 
 @dataclass
 class FinalResponseEvent:
-    """The answer of the run. `stop_reason` is the one of its Result."""
+    """The answer of the run. `stop_reason` equals that of the Result."""
 
     content: str
     stop_reason: str = "completed"
@@ -180,8 +180,8 @@ class FinalResponseEvent:
 class SubAgentEvent:
     """An event of a sub-agent. `agent` is the tool, `tool_call_id` the call that started it.
 
-    `event` is another SubAgentEvent for a sub-agent of the sub-agent. The tokens of sub-agents are
-    also reported by separate UsageEvents.
+    For a sub-agent of a sub-agent, `event` is another SubAgentEvent. Separate UsageEvents also
+    report the tokens of sub-agents.
     """
 
     agent: str

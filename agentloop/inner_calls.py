@@ -1,4 +1,4 @@
-"""Calls inside calls: how a tool calls other tools of its agent, by `Loop.call`.
+"""Nested calls: a tool calls other tools of its agent, by `Loop.call`.
 
 Copy with: run.py and its imports.
 """
@@ -22,16 +22,16 @@ from .tools import Tool
 from .transcript import placeholder_result
 from .waiting import cancel_and_wait, capture, was_cancelled
 
-MAX_DEPTH = 8  # levels of calls inside calls
+MAX_DEPTH = 8  # maximum levels of nested calls
 
 
 @dataclass(eq=False)
 class Caller:
-    """One execution of a tool, and the calls that the tool makes.
+    """One execution of a tool, and the nested calls of the tool.
 
-    If the tool is executed again, each of its calls is matched with the first unmatched call of the
-    earlier executions that has the same name and arguments. A call with a result returns this
-    result, and a call that had started runs again only if its tool is idempotent.
+    If the tool is executed again, a nested call is matched with the first unmatched call of
+    previous executions with the same name and arguments. A completed call returns the recorded
+    result, and a started call is executed again only if its tool is idempotent.
 
     outer: the call that executes the tool.
     run_calls: `Loop.call_tools`.
@@ -47,20 +47,20 @@ class Caller:
     error: BaseException | None = None
 
     async def call(self, tool: Tool, arguments: str) -> Any:
-        """Run a call, and return its result. Raises ToolError for an error, and Stop."""
+        """Execute a nested call, and return its result. Raises ToolError for an error, and Stop."""
         call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
         task = asyncio.create_task(self._run(call, tool))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         result = await task
         if isinstance(result, BaseException):
-            while self.tasks:  # a request for approval, for example, stops no other call
+            while self.tasks:  # for example, an approval request does not stop the others
                 await asyncio.wait(self.tasks)
             raise result
         if result.is_error:
             raise ToolError(result.text)
         if result.is_json:
-            with suppress(ValueError):  # such as a date, or a truncated text
+            with suppress(ValueError):  # for example a date, or truncated text
                 return from_json(result.text or "null")
         return result.content
 
@@ -68,9 +68,9 @@ class Caller:
         current_caller.set(self)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Cancel the calls that the tool has not awaited. Raise the exception of a call.
+        """Cancel the nested calls that the tool has not awaited. Raise the exception of a call.
 
-        Such an exception, for example a Stop, ends the run even if the tool caught it.
+        Exceptions of nested calls, for example a Stop, end the run even if the tool caught them.
         """
         if self.tasks and await cancel_and_wait(self.tasks, self.agent.cancel_timeout):
             raise asyncio.CancelledError
@@ -88,7 +88,7 @@ class Caller:
         return {True: asyncio.Semaphore(self.max_parallel), False: asyncio.Semaphore(1)}
 
     def _earlier_call(self, name: str, arguments: str) -> ToolCall | None:
-        """Return the matching call of an earlier execution, and remove it from the list."""
+        """Return and remove the matching call of a previous execution."""
         for call in self._earlier:
             if (call.name, call.arguments) == (name, arguments):
                 self._earlier.remove(call)
@@ -96,7 +96,7 @@ class Caller:
         return None
 
     def _new_call(self, name: str, arguments: str) -> ToolCall:
-        """Record a call. Raises ToolError at a recursion that is too deep."""
+        """Record a nested call. Raises ToolError for recursion beyond `MAX_DEPTH`."""
         states = self.agent.conversation.states
         parent = states.get(self.outer.id)
         if parent is None or parent.result:
@@ -113,7 +113,7 @@ class Caller:
         return ToolCall(call_id, name, arguments, self.outer.id)
 
     async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
-        """Run a call if it may start. Return its result, or the exception that ends the run."""
+        """Execute a nested call if it may start. Return its result, or the exception of the run."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
             if state.waits or (tool.idempotent and state.result is None):

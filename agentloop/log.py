@@ -27,23 +27,24 @@ class LogOwner(Protocol):
 
 
 class Log(Sequence[Record]):
-    """The records of an agent: a sequence that grows through `Loop.record`. Thread-safe.
+    """The records of an agent, as a sequence. `Loop.record` appends records. Thread-safe.
 
-    `replace` is the only method that changes history.
+    Only `replace` changes existing history.
 
-    lock: held while a record is appended, a fold catches up, or the history is replaced.
+    lock: held while appending a record, updating a fold, or replacing the history.
     """
 
     __slots__ = ("_folds", "_owner", "_records", "lock")
 
     def __init__(self, owner: LogOwner, records: Iterable[Record] = ()) -> None:
         self.lock = RLock()
-        self._owner = ref(owner)  # weak: a reference cycle would delay the release of an agent
+        # a weak reference, because a reference cycle would delay garbage collection of an agent
+        self._owner = ref(owner)
         self._records = [*records]
         self._folds: dict[object, Fold] = {}
 
     def append(self, record: Record) -> None:
-        """Append a record. A Reset starts a new history. Programs call `agent.record`."""
+        """Append a record. A Reset starts a new history. Applications call `agent.record`."""
         with self.lock:
             if isinstance(record, Reset):
                 self._records, self._folds = [], {}
@@ -54,14 +55,14 @@ class Log(Sequence[Record]):
 
             agent.log.replace(record for record in agent.log if record is not secret)
 
-        A Session replaces its file in one atomic step before the log changes. Log entries that
-        refer to deleted records are adapted or deleted (see `Mark.after_change`). A call that has
-        run or was denied never becomes runnable again, whichever of its records are deleted.
-        A Summary keeps its text: replace the Summary too if the text repeats a deleted record.
-        Records that another thread appends after `records` was computed are lost.
+        A Session replaces its file atomically before the log changes. Log entries that refer to
+        deleted records are adapted or deleted (see `Mark.after_change`). An executed or denied call
+        never becomes executable again, regardless of the deleted records. The text of a Summary is
+        unchanged: replace a Summary that repeats a deleted record. Records that another thread
+        appends after the computation of `records` are lost.
 
-        Raises AgentBusy during a run, TypeError for an invalid record, and OSError if the session
-        cannot be written, in which case nothing changes.
+        Raises AgentBusy during a run, TypeError for an invalid record, and OSError without any
+        change if the session cannot be written.
         """
         if owner := self._owner():
             owner.refuse_if_busy()
@@ -75,20 +76,20 @@ class Log(Sequence[Record]):
             self._records, self._folds = new, {}
 
     def rewind(self, length: int) -> None:
-        """Drop the records from index `length` on, before an attempt at the same run is repeated.
+        """Drop the records starting at index `length`, before repeating an attempt at the same run.
 
-        A session keeps their lines, and omits them when it is loaded.
+        The session file preserves the dropped lines, which loading the session omits.
         """
         with self.lock:
             if length < len(self._records):
                 self._records, self._folds = self._records[:length], {}
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
-        """Return the fold `kind(records, *settings)`, up to date with the log.
+        """Return the fold `kind(records, *settings)`, updated with all records.
 
-        The fold is cached, so that each call only processes the new records. An exception during
-        `catch_up`, also a KeyboardInterrupt, discards the fold: the next call starts from the
-        first record. Raises TypeError unless `kind` is a class: the cache would keep each lambda.
+        Folds are cached, so that a call only processes new records. An exception during `catch_up`,
+        including KeyboardInterrupt, discards the fold: the next call restarts with the first
+        record. Raises TypeError unless `kind` is a class, because the cache would retain lambdas.
         """
         if not isinstance(kind, type):
             raise TypeError(f"fold() takes a subclass of Fold and its settings, not {kind!r:.80}")
@@ -133,10 +134,10 @@ def checked(records: Iterable[Record]) -> list[Record]:
 
 
 def with_adapted_entries(old: Sequence[Record], new: list[Record]) -> list[Record]:
-    """Return the new records, their log entries adapted to the deletions."""
+    """Return the new records, with log entries adapted to the deletions."""
     change = HistoryChange(old, new)
     new = [record for record in new if adapted(record, change)]
-    change = HistoryChange(old, new)  # positions count without the entries deleted above
+    change = HistoryChange(old, new)  # positions exclude the entries deleted above
     return [adapted(record, change) or record for record in new]
 
 
@@ -146,9 +147,10 @@ def adapted(record: Record, change: HistoryChange) -> Record | None:
 
 
 def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """Return placeholder results for calls that were closed or started in the old records only.
+    """Return placeholder results for calls that only the old records close or start.
 
-    Also for a call whose inner calls differ, because it could make a deleted call again.
+    The same applies to calls whose nested calls differ, because their tools could repeat a deleted
+    call.
     """
     states = Conversation(old).catch_up().states
     results = list[Record]()

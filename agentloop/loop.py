@@ -2,10 +2,10 @@
 
 Copy with: run.py, tools.py and their imports.
 
-Read `Loop.run` first. The loop calls seven small methods, the seams: `context`, `toolset`,
-`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in run.py. A mixin overrides some
-seams and calls `super()`. In `class A(DoneTool, Compaction, Loop)` a request or a call passes the
-classes from left to right, and its result from right to left.
+Start reading with `Loop.run`. The loop calls seven small methods, the seams: `context`, `toolset`,
+`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in run.py. Mixins override some
+seams and call `super()`. In `class A(DoneTool, Compaction, Loop)`, requests and calls pass through
+the classes from left to right, and their results from right to left.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ MAX_INCOMPLETE = 5  # consecutive pauses, or replies with truncated calls, that 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """A chat model. With `on_delta` it also streams the reply that it returns."""
+    """The interface of a chat model. With `on_delta`, the returned reply is also streamed."""
 
     @property
     def model(self) -> str: ...
@@ -95,16 +95,19 @@ class Loop(BaseAgent):
     """A for-loop around a chat model and its tools: the smallest agent.
 
     llm: the chat model.
-    tools: the tools on offer, each made with `@tool`.
-    system_prompt: text that begins every request, or a plain function that takes the agent and
-        returns the text. Called once per run, so that all requests of the run share the prefix.
+    tools: the available tools, declared with `@tool`.
+    system_prompt: instructions at the beginning of all requests, or a synchronous function that
+        receives the agent and returns the instructions. Called once per run, so that all requests
+        of the run share the prefix.
     max_iterations: maximum number of turns (model calls) in a run, before a final summary request.
-    tool_choice: for the first request after a prompt. Later requests use "auto", so that a forced
-        tool cannot loop.
+    tool_choice: applies to the first request after a prompt. Subsequent requests use "auto", so
+        that a forced tool cannot repeat indefinitely.
     dependency_overrides: `{dependency: replacement}`, mainly for tests.
     max_parallel: maximum number of concurrent calls in a turn.
-    max_result_chars: maximum length of a tool result. Longer results lose their middle.
-    tool_timeout: seconds that a call may take, unless its tool has a `timeout`, such as `math.inf`.
+    max_result_chars: maximum characters of a tool result. Longer results are truncated in the
+        middle.
+    tool_timeout: maximum seconds per call, unless the tool has its own `timeout`, such as
+        `math.inf`.
     on_tool_error: "return" returns an exception to the model, "raise" ends the run with the
         exception. A ToolError is always returned to the model.
     """
@@ -120,7 +123,7 @@ class Loop(BaseAgent):
     tool_timeout: PositiveFloat | None = None
     on_tool_error: Literal["return", "raise"] = "return"
 
-    # not annotated, and so not set before the first turn: a fork stays small
+    # not annotated, and therefore not set before the first turn: a fork remains small
     _turn_tools = tuple[Tool, ...]()  # the tools of this turn
     _steps = 0  # number of started calls
 
@@ -140,8 +143,8 @@ class Loop(BaseAgent):
     ) -> Result:
         """Work on a prompt until the model answers.
 
-        Without a prompt, continue: run the calls that have not started, and send the next request.
-        After an error, `run()` tries again.
+        Without a prompt, continue: execute the calls that have not started, and send the next
+        request. After an error, `run()` repeats the failed request.
 
         extra: data for the RunStart in the log.
         events: a queue that receives the events. Call `events.task_done()` after each event: no
@@ -181,14 +184,14 @@ class Loop(BaseAgent):
         return result.text
 
     def query_stream(self, prompt: Prompt = None) -> EventStream:
-        """Return an iterator over the events of a run, with the Result at the end.
+        """Return an asynchronous iterator over the events of a run, with the Result at the end.
 
             stream = agent.query_stream(prompt)
             async for event in stream: ...
             stream.result.stop_reason           # `result` is None until the run has ended
 
-        Leaving the iteration cancels the run. No tool starts before the reader has processed its
-        ToolCallEvent, so leaving at that event prevents the call.
+        Leaving the iteration cancels the run. A tool starts only after the reader has processed its
+        ToolCallEvent, so leaving at this event prevents the call.
         """
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
@@ -208,7 +211,7 @@ class Loop(BaseAgent):
         self.add(waiting.call.record_of(self._result(waiting.call, content)))
 
     def run_sync(self, prompt: Prompt = None) -> Result:
-        """Run a prompt in a script. Raises RuntimeError in async code: use `await run(...)`."""
+        """Run a prompt synchronously. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
     # ---- the seams, for mixins to override; the seventh is `record` in run.py
@@ -228,7 +231,7 @@ class Loop(BaseAgent):
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Return the model's reply to one request. A step with a reader is streamed."""
+        """Return the model's reply to a request, streamed if the events of a step have a reader."""
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
@@ -248,11 +251,11 @@ class Loop(BaseAgent):
         return with_unique_ids(reply, self.conversation.states.keys(), new=True)
 
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
-        """Run one turn's calls, in parallel if their tools allow parallel calls.
+        """Execute the calls of a turn, concurrently if their tools permit parallel calls.
 
-        Return a Result if a done tool ended the run. Every call gets a result, unless the call is
-        cancelled or never starts: see `_run_call`. Exceptions are raised after all calls have
-        ended: an error before a Stop, a Stop before a TaskComplete, the earlier call first.
+        Return a Result if a done tool ended the run. Calls receive a result unless cancelled or
+        never started: see `_run_call`. Exceptions are raised after all calls have ended, in the
+        order of precedence: an error, a Stop, a TaskComplete; then in the order of calls.
         """
         raised: list[BaseException] = []
         for overlap, group in groupby(calls, self._may_overlap):
@@ -269,7 +272,7 @@ class Loop(BaseAgent):
         raise first
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        """Run one call. An exception becomes an error result: see `on_tool_error`."""
+        """Execute one call. Exceptions become error results: see `on_tool_error`."""
         overrides = {
             current_agent: lambda: self,
             current_call: lambda: call,
@@ -278,7 +281,7 @@ class Loop(BaseAgent):
         try:
             tool = self.tool(call)
             arguments = tool.validate(call.arguments)
-            if is_cancelled():  # a CancelledError was swallowed: the run may have ended
+            if is_cancelled():  # a CancelledError was suppressed: the run may have ended
                 raise asyncio.CancelledError
             if tool.external:
                 raise Stop("needs_answer")
@@ -305,9 +308,8 @@ class Loop(BaseAgent):
     async def finish(self, result: Result) -> Result | None:
         """Return the result that ends the run, or None to continue.
 
-        Receives answers, done results and truncated replies. After a Stop, such as that of
-        `max_iterations`, and after a resumed call of a done tool, the run ends even if this
-        returns None.
+        Receives answers, done results and truncated replies. After a Stop, for example due to
+        `max_iterations`, and after a resumed call of a done tool, returning None has no effect.
         """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
@@ -323,16 +325,17 @@ class Loop(BaseAgent):
             async def report(city: str, agent: Annotated[Loop, Depends(current_agent)]) -> str:
                 return f"In {city}: {await agent.call(get_weather, city=city)}"
 
-        The call passes the same gates, limits and dependencies as the model's calls, and the log
-        contains it, but the model does not see it. The result is text or parts, or the JSON data of
-        another value. `asyncio.gather` runs calls in parallel.
+        The same gates, limits and dependencies apply as to the model's calls. The call is recorded
+        in the log, but not sent to the model. The result is text or parts, or the JSON data of
+        another value. `asyncio.gather` executes calls concurrently.
 
         If the call requires approval or an external answer, the run ends and `pending` lists the
-        call. After the decision, `run()` executes the calling tool again if it is idempotent: its
-        earlier calls return their results and do not run again. Otherwise `run()` executes only the
-        approved call, and the model is told that the outcome of the calling tool is unknown.
+        call. After the decision, `run()` executes an idempotent calling tool again: its previous
+        calls return their recorded results without another execution. Otherwise `run()` executes
+        only the approved call, and a note informs the model that the outcome of the calling tool is
+        unknown.
 
-        Raises ToolError if the call fails, is denied or does not run, and RuntimeError outside of a
+        Raises ToolError if the call fails, is denied or not executed, and RuntimeError outside of a
         tool of this agent.
         """
         caller = current_caller.get()
@@ -343,7 +346,7 @@ class Loop(BaseAgent):
         return await caller.call(tool, to_json(arguments).decode())
 
     def system_text(self) -> str:
-        """Return the text of the system prompt. During a run the text is constant."""
+        """Return the text of the system prompt, which is constant during a run."""
         if isinstance(self.system_prompt, str):
             return self.system_prompt
         if self.active_run:
@@ -351,18 +354,18 @@ class Loop(BaseAgent):
         return self.system_prompt(self)
 
     def tool(self, call: ToolCall) -> Tool:
-        """Return the tool of a call, from this turn's tools. Raises ToolError if there is none."""
+        """Return a call's tool, from this turn's tools. Raises ToolError for an unknown name."""
         return find_tool(call.name, self._turn_tools)
 
     # ---- the steps of `run`
 
     async def _resume_open_calls(self) -> None:
-        """Run the open calls. A prompt has closed them already, so this is for `run()` without one.
+        """Execute the open calls, which exist only in a `run()` without a prompt.
 
-        A call that had started may have had effects: it runs again only if its tool is idempotent.
+        Started calls may have had effects, and are executed again only if their tool is idempotent.
         """
         runnable: list[ToolCall] = []
-        ended: list[CallState] = []  # must not run again
+        ended: list[CallState] = []  # must not be executed again
         may_repeat = {tool.name for tool in self._snapshot_tools() if tool.idempotent}
         for state in self.conversation.open_calls:
             if state.waits or (state.state == "running" and state.call.name in may_repeat):
@@ -379,7 +382,7 @@ class Loop(BaseAgent):
             raise TaskComplete(done.text, done.value)
 
     def _snapshot_tools(self) -> Sequence[Tool]:
-        """Return this turn's tools. `self.tool(call)` resolves calls against this snapshot."""
+        """Return this turn's tools: the snapshot for resolving calls with `self.tool(call)`."""
         before = self._turn_tools
         self._turn_tools = tuple(self.toolset())
         names = by_name(self._turn_tools)
@@ -388,7 +391,7 @@ class Loop(BaseAgent):
         return self._turn_tools
 
     def _record_reply(self, reply: AssistantMessage) -> None:
-        """Record a reply. Raises CancelledError if the model swallowed a cancellation."""
+        """Record a reply. Raises CancelledError if the model suppressed a cancellation."""
         self.add(reply)
         if self.active_run and self.active_run.is_cancelled():
             raise asyncio.CancelledError
@@ -397,7 +400,7 @@ class Loop(BaseAgent):
         """Close the calls of an incomplete reply.
 
         Return the Result that ends the run, or None to send another request: after a pause or
-        truncated calls, unless this happens `MAX_INCOMPLETE` times in a row.
+        truncated calls, up to `MAX_INCOMPLETE` consecutive times.
         """
         for state in self.conversation.open_calls:
             self.record(placeholder_result(state))
@@ -408,10 +411,10 @@ class Loop(BaseAgent):
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
 
     async def _run_call(self, call: ToolCall) -> None:
-        """Announce a call, run it, and record its result at once. Raise what ends the run.
+        """Announce and execute a call, and record its result immediately.
 
-        A cancelled call stays open, and so does a call if a Stop precedes the start of its tool.
-        The rendered messages distinguish the two.
+        Raises exceptions that end the run. Cancelled calls remain open, as do calls whose tool was
+        prevented from starting by a Stop. The rendered messages distinguish both cases.
         """
         run = self.active_run
         if not run or not await self._announce(call, run):
@@ -435,7 +438,7 @@ class Loop(BaseAgent):
         self._record_result(call, result, run, start)
 
     async def _announce(self, call: ToolCall, run: Run) -> bool:
-        """Emit the ToolCallEvent, wait for its reader, and return whether to run the call."""
+        """Emit the ToolCallEvent, wait for its reader, and return whether to execute the call."""
         if run.state != "running":
             return False
         self._steps += 1
@@ -451,7 +454,7 @@ class Loop(BaseAgent):
         return call.answer(content, ephemeral=ephemeral, is_json=not isinstance(value, str))
 
     def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
-        """Return the result of a call that ends the run, or None if the call stays open."""
+        """Return the result of a call that ends the run, or None if the call remains open."""
         if not isinstance(error, Stop):
             return call.answer(describe_error(error), is_error=True)
         state = self.conversation.state_of(call)
@@ -461,17 +464,17 @@ class Loop(BaseAgent):
         return call.answer(error.text)
 
     def _record_result(self, call: ToolCall, result: ToolMessage, run: Run, start: float) -> None:
-        """Record a result, unless its tool ignored a cancellation and outlived the run."""
+        """Record a result, unless its tool ignored a cancellation and continued after the run."""
         if self.running and self.active_run is run:
             result = replace(result, seconds=round(time.perf_counter() - start, 3))
             self.add(call.record_of(result))
 
     def _may_overlap(self, call: ToolCall) -> bool:
-        """Return whether a call may run concurrently with its neighbours."""
+        """Return whether a call may run concurrently with adjacent calls."""
         return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
 
     async def _sum_up(self) -> str:
-        """Ask the model, after the last turn, for a summary of the work. No call runs."""
+        """Request a summary of the work after the last turn. Calls are not executed."""
         self.add_note(OUT_OF_TURNS)
         # with the tools of the last request: the provider's cache holds their declarations
         reply = await self.call_model(Request(await self.context(), self._snapshot_tools()))
@@ -481,7 +484,7 @@ class Loop(BaseAgent):
         return reply.text
 
     async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
-        """Pass the Result of a Stop to `finish`. The run ends in any case."""
+        """Pass the Result of a Stop to `finish`, regardless of which the run ends."""
         try:
             return await self.finish(stop.result) or stop.result
         except Stop as later:
@@ -491,7 +494,7 @@ class Loop(BaseAgent):
 
 
 def count_newest_replies(records: Sequence[object], stop_reason: str) -> int:
-    """Return how many replies in a row, up to the newest, have the stop reason."""
+    """Return the number of consecutive newest replies with this stop reason."""
     count = 0
     for record in reversed(records):
         if isinstance(record, AssistantMessage):

@@ -26,18 +26,18 @@ ToolChoice = str
 UserOrigin = Literal[
     "user",  # a prompt, written by the user
     "sent",  # written by the user during a run
-    # the origins below are not written by the user, and hidden from the user
+    # messages of the following origins are not written by the user, and hidden from the user
     "program",  # sent by the application
     "note",  # the library reports an event to the model
-    "nudge",  # the library asks the model to continue
-    "reminder",  # the library repeats a text on schedule
+    "nudge",  # the library requests the model to continue
+    "reminder",  # the library repeats a text periodically
     "memory",  # the content of instruction files
-    "summary",  # replaces older messages
+    "summary",  # replaces previous messages
 ]
 ToolOrigin = Literal[
-    "tool",  # the tool ran, or its arguments were invalid
+    "tool",  # the tool was executed, or its arguments were invalid
     "denied",  # a gate denied the call
-    "cut_off",  # the reply with the call was incomplete, so the call did not run
+    "cut_off",  # the reply with the call was incomplete, so the call was not executed
     "sealed",  # the run ended before the call
 ]
 
@@ -49,7 +49,7 @@ def frozen(cls: type[Data]) -> type[Data]:
 
 
 def clean_text(text: str) -> str:
-    """Return valid Unicode text: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
+    """Return valid Unicode: surrogate pairs are joined, lone surrogates replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -64,9 +64,9 @@ def tag_of(cls: type) -> str:
 
 
 def claim_tag(cls: type) -> None:
-    """Register a class of log entries. A module may define it again, as notebooks do.
+    """Register a class of log entries. A module may redefine the class, which notebooks do.
 
-    Raises TypeError if a message or another class has the name.
+    Raises TypeError if a message or another class has the same name.
     """
     tag = tag_of(cls)
     owner = TAGS.get(tag, cls)
@@ -80,7 +80,7 @@ def claim_tag(cls: type) -> None:
 
 @frozen
 class _Clean:
-    """Base of records. Strings are converted to valid UTF-8. `extra` holds application data."""
+    """Base of records. Strings are converted to valid UTF-8. `extra` contains application data."""
 
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
 
@@ -94,7 +94,7 @@ class _Clean:
 class _Content(_Clean):
     """A message with text or parts as content. A string among the parts becomes a TextPart.
 
-    encoded: set by models/wire.py: the message's JSON for later requests.
+    encoded: cache of models/wire.py: the message's JSON for subsequent requests.
     """
 
     __slots__ = ("encoded",)
@@ -168,7 +168,7 @@ class FilePart(_Attachment):
 
 @frozen
 class Unknown:
-    """A record or a part of an unknown type, such as one of a later version, kept unchanged."""
+    """A record or a part of an unknown type, such as that of a later version, kept unchanged."""
 
     data: Mapping[str, Any] = field(hash=False)
 
@@ -192,7 +192,8 @@ class Usage:
     """Token counts of one request, or the sum of several requests.
 
     `input_tokens` includes `cached_input_tokens` (read from the provider's cache) and
-    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. No token is counted twice.
+    `cache_write_tokens`; `output_tokens` includes `reasoning_tokens`. Tokens are never counted
+    twice.
     """
 
     input_tokens: int = 0
@@ -244,7 +245,7 @@ class ToolCall(_Clean):
 
     @property
     def parsed(self) -> JSON | None:
-        """Return the arguments as a dict, or None unless they are a JSON object."""
+        """Return the arguments as a dict, or None for arguments other than a JSON object."""
         try:
             value = from_json(self.arguments, allow_inf_nan=False)
         except ValueError:
@@ -270,7 +271,7 @@ class Citation(_Clean):
 
 @frozen
 class SystemMessage(_Content):
-    """The system prompt. It is a setting and never part of a log, so that it cannot be lost."""
+    """The system prompt: a setting, never part of a log, and therefore never lost."""
 
     content: str
 
@@ -297,10 +298,10 @@ class AssistantMessage(_Content):
     """A reply of the model: text, tool calls, thinking, and usage.
 
     stop_reason: "end", "tool_calls", "length" (truncated at the output limit), "refused", "pause",
-        "context_overflow", or another word of the provider. None counts as "end".
-    finish_reason: the provider's own word for `stop_reason`, for traces.
-    raw: opaque: the provider's own blocks, returned only to the same provider.
-    usage: None if the provider reported none.
+        "context_overflow", or a different reason of the provider. None is equivalent to "end".
+    finish_reason: the provider's original value of `stop_reason`, for traces.
+    raw: opaque blocks of the provider, returned only to the same provider.
+    usage: None without usage reported by the provider.
     model, seconds: the model that answered, and the duration of the request.
     citations: the sources that the text cites.
     """
@@ -325,9 +326,9 @@ class AssistantMessage(_Content):
 
 @frozen
 class ToolMessage(_Content):
-    """The result of one call. `seconds` is its duration, `origin` the reason for the result.
+    """The result of a call. `seconds` is the duration, `origin` the reason for the result.
 
-    ephemeral: number of the newest results of this tool to keep visible; 0 keeps all.
+    ephemeral: number of newest results of this tool that remain visible; 0 for all results.
     offloaded: name of the file with the complete text, if `content` is an excerpt.
     is_json: whether `content` is the JSON text of a value that the tool returned.
     """
@@ -353,8 +354,8 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 class Mark(_Clean):
     """A log entry: an event of a run. `at` is Unix time in seconds.
 
-    The class name is the "type" of the entry in session files. Raises TypeError where a second
-    class of the same name is defined, because sessions would be read with the wrong class.
+    The class name is the "type" of the entry in session files. Defining a second class with the
+    same name raises TypeError, because sessions would be loaded with the wrong class.
     """
 
     _: KW_ONLY
@@ -366,19 +367,19 @@ class Mark(_Clean):
     def after_change(self, change: HistoryChange) -> Mark | None:
         """Return this entry for a changed history, or None if the entry is obsolete.
 
-        Overridden by entries that refer to other records, so that no reference is wrong, and no
-        deleted text remains, after `Log.replace`.
+        Overridden by entries that refer to other records, to update references and remove deleted
+        text after `Log.replace`.
         """
         return self
 
 
 @frozen
 class RunStart(Mark):
-    """A run started. `extra` is the `extra=` of `run`.
+    """A run started. `extra` contains the argument `extra` of `run`.
 
-    session, system_prompt, tools: recorded by a session: its name, the prompt, and for each tool
+    session, system_prompt, tools: recorded by a session: its name, the prompt, and the tools as
         [name, description, parameters].
-    workflow_run: id of a durable workflow, which may start the same run again.
+    workflow_run: id of a durable workflow, which may restart the same run.
     """
 
     system_prompt: str = ""
@@ -389,9 +390,9 @@ class RunStart(Mark):
 
 @frozen
 class RunEnd(Mark):
-    """A run ended. `stop_reason` is the one of its Result, "cancelled", or "error".
+    """A run ended. `stop_reason` is that of its Result, "cancelled", or "error".
 
-    `error` is the type and the first line of the exception, `text` the answer.
+    `error` contains the type and the first line of the exception, `text` the answer.
     """
 
     stop_reason: str
@@ -404,7 +405,7 @@ class RunEnd(Mark):
 
 @frozen
 class Withheld(Mark):
-    """A gate refused the message at this `index` of the log: no model receives the message."""
+    """A gate refused the message at this `index` of the log, which is not sent to models."""
 
     index: int
 
@@ -417,7 +418,7 @@ class Withheld(Mark):
 
 @frozen
 class CallEntry(Mark):
-    """A log entry about a call. It is deleted together with the call."""
+    """A log entry about a call, deleted together with the call."""
 
     call_id: str
 
@@ -427,12 +428,12 @@ class CallEntry(Mark):
 
 @frozen
 class ToolStart(CallEntry):
-    """The function of a call is about to run. From now on the call may have had effects."""
+    """The function of a call is about to be executed: from this point, effects are possible."""
 
 
 @frozen
 class UserQuestion(CallEntry):
-    """The tool of a started call asks the user, and `agent.answer` records the UserAnswer.
+    """The tool of a started call asks the user; `agent.answer` records the UserAnswer.
 
     The run ends as "needs_answer". After the answer, `run()` executes the call again.
 
@@ -454,7 +455,7 @@ class UserAnswer(CallEntry):
 
 @frozen
 class InnerCall(CallEntry):
-    """A tool calls another tool of its agent, during the call `parent_id`: see `Loop.call`."""
+    """A tool called another tool of its agent, during the call `parent_id`: see `Loop.call`."""
 
     parent_id: str
     name: str
@@ -490,19 +491,19 @@ class Summary(Mark):
 
 @frozen
 class Reset(Mark):
-    """The history was cleared or replaced by the following records; earlier records are ignored."""
+    """The following records replace the history; previous records are ignored."""
 
 
 @frozen
 class Fork(Mark):
-    """The start of a fork. Earlier requests were billed to the original agent."""
+    """The start of a fork. Previous requests were billed to the original agent."""
 
 
 @frozen
 class Ask(CallEntry):
     """An approval request for a call, with its reason.
 
-    `name` and `arguments` (JSON text) are the call as it would run.
+    `name` and `arguments` (JSON text) describe the call as it would be executed.
     """
 
     reason: str = ""
@@ -525,7 +526,7 @@ class SideRequest(Mark):
 
     purpose: the purpose of a failed Request, or "failed attempt" for an attempt at a request.
     tool_calls: number of calls in a sub-agent's reply.
-    text: what had arrived of the reply of a failed attempt.
+    text: the received part of the reply of a failed attempt.
     """
 
     usage: Usage | None = None
@@ -543,10 +544,10 @@ RequestRecord = AssistantMessage | Summary | SideRequest  # records of model req
 
 
 class HistoryChange:
-    """The old and the new records of a log, for log entries that refer to other records.
+    """The previous and the new records of a log, for log entries that refer to other records.
 
-    deleted_calls: ids of the tool calls that only the old records contain.
-    deleted_texts: texts of the messages that only the old records contain.
+    deleted_calls: ids of the tool calls that only the previous records contain.
+    deleted_texts: texts of the messages that only the previous records contain.
     """
 
     def __init__(self, old: Sequence[Record], new: Sequence[Record]) -> None:
@@ -555,10 +556,10 @@ class HistoryChange:
         self.deleted_texts = texts_of(old) - texts_of(new)
 
     def position(self, index: int) -> int:
-        """Return the new index of a position between the old records.
+        """Return the new index of a position between the previous records.
 
-        Kept records stay on their side of the position. A record that only the new records contain
-        takes the place of the old record after its predecessor.
+        Preserved records remain on their side of the position. An added record takes the position
+        of the previous record that followed its predecessor.
         """
         old_index = {id(record): at for at, record in enumerate(self.old)}
         position = 0
@@ -569,12 +570,12 @@ class HistoryChange:
         return position
 
     def is_deleted(self, message: Message) -> bool:
-        """Return whether only the old records contain the message."""
+        """Return whether only the previous records contain the message."""
         return message in self.old and message not in self.new
 
 
 def call_ids(records: Iterable[Record]) -> set[str]:
-    """Return the ids of all tool calls among the records."""
+    """Return the ids of all tool calls in the records."""
     ids = set[str]()
     for record in records:
         if isinstance(record, AssistantMessage):
@@ -585,14 +586,14 @@ def call_ids(records: Iterable[Record]) -> set[str]:
 
 
 def texts_of(records: Iterable[Record]) -> set[str]:
-    """Return the texts of the messages among the records."""
+    """Return the texts of all messages in the records."""
     return {record.text for record in records if isinstance(record, Message)}
 
 
 # ---- how a run ends
 
 
-@dataclass(frozen=True)  # slots and Generic fail together on 3.11
+@dataclass(frozen=True)  # Python 3.11 does not support slots in combination with Generic
 class Result(Generic[Value]):
     """The outcome of a run. `Result[City]`, from `run_as(City, ...)`, has a City as its `value`.
 
@@ -603,8 +604,8 @@ class Result(Generic[Value]):
         `UserQuestion`), "refused", "no_progress", "context_overflow", "limit:NAME" ("limit:length":
         the answer was truncated), or "unknown:WORD" with an unknown stop reason of the provider.
     usage: the tokens of this run.
-    pending: the calls that await approval or an external result; without any, the calls without a
-        result, of which `run()` executes those that have not started.
+    pending: calls that await approval or an external result; if there are none, calls without a
+        result, of which `run()` executes the calls that have not started.
     """
 
     text: str = ""
@@ -618,9 +619,9 @@ class Result(Generic[Value]):
 
 
 class Stop(Exception):
-    """Ends the run with a Result. Seams except `record`, mixins and tools may raise it.
+    """Ends the run with a Result. Seams except `record`, mixins and tools may raise this exception.
 
-    A call that it prevents from starting stays open, and `run()` tries the call again.
+    A call prevented from starting remains open, and `run()` attempts the call again.
     """
 
     def __init__(self, reason: str, text: str = "", value: Any = None) -> None:
@@ -634,7 +635,7 @@ class Stop(Exception):
 
 
 class TaskComplete(Stop):
-    """Ends a run as done. A done tool raises it with the answer as `message`."""
+    """Ends a run as done. A done tool raises this exception with the answer as `message`."""
 
     def __init__(self, message: str = "", value: Any = None) -> None:
         super().__init__("done", str(message), value)

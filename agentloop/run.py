@@ -1,9 +1,10 @@
-"""The run lifecycle: how a run begins, is interrupted and ends, and the agent around it.
+"""The run lifecycle: start, interruption and end of a run, and the base class of agents.
 
 Copy with: content.py, errors.py, events.py, log.py, messages.py, settings.py, transcript.py,
 waiting.py.
 
-`Loop.run` is the run itself. However a run ends, the log is consistent and another run can follow.
+`Loop.run` contains the run itself. After any kind of end, the log is consistent and another run can
+follow.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ INTERRUPTED = "The user interrupted you here."
 class Run:
     """One run of an agent: `async with Run(agent, prompt) as run: ... return run.end(result)`.
 
-    Entering keeps other runs out and records the RunStart and the prompt. Leaving by an exception
-    records a RunEnd.
+    Entering prevents concurrent runs, and records the RunStart and the prompt. Leaving with an
+    exception records a RunEnd.
 
     state: "running" while calls may start, "stopping" after an error, a Stop or `interrupt`, and
         "interrupted" once `interrupt` has cancelled the task.
@@ -76,7 +77,7 @@ class Run:
         self.events = events
         self.system_text = ""
         self.state: Literal["running", "stopping", "interrupted"] = "running"
-        self._note = ""  # shown to the model after an interrupt
+        self._note = ""  # sent to the model after an interruption
 
     async def __aenter__(self) -> Self:
         agent = self.agent
@@ -97,12 +98,12 @@ class Run:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         agent = self.agent
-        if agent.active_run is not self:  # its event loop was closed, and another run has begun
+        if agent.active_run is not self:  # its event loop was closed, and another run has started
             return
         try:
             if isinstance(error, asyncio.CancelledError):
                 agent.record(RunEnd("cancelled"))
-            elif error and not isinstance(agent.log[-1], RunEnd):  # else saving the RunEnd failed
+            elif error and not isinstance(agent.log[-1], RunEnd):  # otherwise saving it failed
                 agent.record(RunEnd("error", describe_error(error)))
         finally:
             agent.active_run = None
@@ -112,7 +113,7 @@ class Run:
         return self.task.cancelling() > self._cancels_before
 
     def interrupt(self, note: str) -> None:
-        """Start no further call, and cancel the task when it next waits. Thread-safe."""
+        """Prevent additional calls, and cancel the task at its next await. Thread-safe."""
         if self.state == "running":
             self.state = "stopping"
 
@@ -128,12 +129,12 @@ class Run:
     def result_if_interrupted(self, error: BaseException) -> Result:
         """Return the Result if `interrupt` ended the run. Otherwise raise the error.
 
-        The error is a CancelledError, or the exception that a model made of the CancelledError.
+        The error is a CancelledError, or an exception that a model raised in response.
         """
         if self.state != "interrupted":
             raise error
         self.task.uncancel()
-        if self.is_cancelled():  # cancelled from outside, too
+        if self.is_cancelled():  # also cancelled externally
             raise error
         self.agent.add_note(self._note)
         return Result(stop_reason="interrupted")
@@ -144,14 +145,14 @@ class Run:
         agent.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(agent.conversation.run)
         pending = agent.pending
-        if not pending:  # nothing to decide or answer: list the calls without a result
+        if not pending:  # without pending approvals and answers: list the calls without a result
             pending = tuple(state.asked for state in agent.conversation.open_calls)
         return replace(result, usage=usage, pending=pending)
 
     def _record_start(self) -> None:
         """Record RunStart and the prompt, which closes open calls.
 
-        Raises ValueError without anything to work on.
+        Raises ValueError without a prompt or a conversation to continue.
         """
         agent, prompt = self.agent, self.prompt
         if prompt is None:
@@ -168,12 +169,12 @@ class Run:
         for state in agent.conversation.open_calls:
             agent.record(placeholder_result(state))
         message = UserMessage(prompt)
-        if agent.messages[-1:] != [message]:  # present already if run() is repeated after an error
+        if agent.messages[-1:] != [message]:  # already present if run() is repeated after an error
             agent.record(message)
 
 
 def can_continue(messages: Sequence[Message]) -> bool:
-    """Return whether a request would end with a message that the model has not answered."""
+    """Return whether a request would end with an unanswered message."""
     if not messages:
         return False
     last = messages[-1]
@@ -181,10 +182,10 @@ def can_continue(messages: Sequence[Message]) -> bool:
 
 
 class BaseAgent(Settings):
-    """An agent without its loop: settings, a log, events, and at most one run at a time.
+    """The base of agents, without the loop: settings, log, events, and one run at a time.
 
-    listeners: functions that are called with each event.
-    cancel_timeout: seconds that a cancelled tool may take to stop.
+    listeners: functions that are called with all events.
+    cancel_timeout: maximum seconds to wait for a cancelled tool.
     """
 
     __slots__ = ("_log", "active_run")  # in addition to __dict__, so that a fork stays below 1 KB
@@ -211,23 +212,23 @@ class BaseAgent(Settings):
         raise AttributeError("agent.log cannot be assigned: use agent.log.replace(records)")
 
     def load_records(self) -> Iterable[Record]:
-        """Return the records that a new agent begins with. `Session` reads them from its file."""
+        """Return the initial records of a new agent, which `Session` reads from its file."""
         return ()
 
     def record(self, record: Record) -> None:
-        """Append to the log. Synchronous, so that no cancellation intervenes; emits nothing."""
+        """Append to the log without emitting events. Synchronous, and therefore not cancellable."""
         self.log.append(record)
 
     def save_history(self, records: Sequence[Record]) -> None:
-        """Save records that are about to replace the log. `Session` rewrites its file."""
+        """Save records before they replace the log. `Session` rewrites its file."""
 
     @property
     def conversation(self) -> Conversation:
-        """Return the fold with the rendered messages, the state of each call and the requests."""
+        """Return the fold with the rendered messages, the states of calls and the requests."""
         return self.fold(Conversation)
 
     def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
-        """Return the fold `kind(log, *settings)`, up to date with the log: see `Log.fold`."""
+        """Return the fold `kind(log, *settings)`, updated with all records: see `Log.fold`."""
         return self.log.fold(kind, *settings)
 
     @property
@@ -251,7 +252,7 @@ class BaseAgent(Settings):
     def pending(self) -> tuple[ToolCall, ...]:
         """Return the calls that await approval or, after "needs_answer", a result or an answer.
 
-        They survive a restart. A prompt closes them without running them.
+        Pending calls survive a restart. A prompt closes them without executing them.
         """
         states = ["awaiting_approval"]
         if self.conversation.stop_reason == "needs_answer":
@@ -275,13 +276,13 @@ class BaseAgent(Settings):
     # ---- other histories
 
     def load_history(self, messages: Sequence[Message]) -> None:
-        """Start from these messages instead of the present log.
+        """Replace the current history by these messages.
 
-        A call without a result gets one that says the call may have had effects, as another
-        program may have run it. System messages are omitted: the system prompt is a setting. A
-        session keeps the lines of the earlier log in its file.
+        A call without a result receives a placeholder result with an unknown outcome, because
+        another program may have executed the call. System messages are omitted: the system prompt
+        is a setting. The file of a session preserves the lines of the previous log.
         Raises AgentBusy during a run, and OSError if the session cannot be written, in which case
-        the log contains the records that were written.
+        the log contains the written records.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -299,7 +300,7 @@ class BaseAgent(Settings):
                 self.record(message)
 
     def clear_history(self) -> None:
-        """Start a new history. Settings stay; `log.replace([])` also deletes the old records."""
+        """Start a new history. Settings remain; `log.replace([])` also deletes the records."""
         self.load_history([])
 
     def fork(
@@ -307,15 +308,16 @@ class BaseAgent(Settings):
     ) -> Self:
         """Return an independent copy with the records before index `at`, by default all.
 
-        Settings are copied, except those passed here; other attributes have their initial values.
-        An agent with an empty log is a template: fork it once per request.
+        Settings are copied unless overridden by arguments; other attributes have their initial
+        values. An agent with an empty log is a template: fork the agent once per request.
 
         cls: a subclass of this agent's class for the copy.
         """
         same = settings_of(self) | settings
         cls = cls or type(self)
         twin = cls(**same)
-        vars(twin).update(check_settings(cls, same))  # which __post_init__ may have changed
+        # restores settings that __post_init__ may have changed
+        vars(twin).update(check_settings(cls, same))
         records = self.log[:at]
         if records:
             is_whole = len(records) == len(self.log)  # then its calls are known already
@@ -333,7 +335,7 @@ class BaseAgent(Settings):
 
     def emit(self, event: Event) -> None:
         """Call the listeners with an event. A listener's exception is logged."""
-        for listener in [*self.listeners]:  # a listener may remove itself
+        for listener in [*self.listeners]:  # a copy, because listeners may remove themselves
             try:
                 listener(event)
             except Exception:
@@ -342,7 +344,7 @@ class BaseAgent(Settings):
             self.active_run.events.put_nowait(event)
 
     def add(self, record: Record) -> None:
-        """Record, and emit the events of the record."""
+        """Append a record, and emit its events."""
         self.record(record)
         for event in events_of(record):
             self.emit(event)
@@ -357,10 +359,10 @@ class BaseAgent(Settings):
         self.add_note(text, origin)
 
     def nudge(self, text: str) -> None:
-        """Add a hidden user message that makes the model continue.
+        """Add a hidden user message that instructs the model to continue.
 
-        Raises Stop("no_progress") after `MAX_NUDGES` nudges without a tool result or another user
-        message in between.
+        Raises Stop("no_progress") after `MAX_NUDGES` consecutive nudges without a tool result or
+        another user message.
         """
         nudges = 0
         newest_text = ""
@@ -387,8 +389,8 @@ class BaseAgent(Settings):
         """Raise AgentBusy during a run."""
         if self.running:
             raise AgentBusy(
-                "this agent is running a query: await it (or close its stream) first, "
-                "or give each query a copy of its own with agent.fork()"
+                "this agent is running a query: await the query (or close its stream) first, or "
+                "use a separate copy for every query: agent.fork()"
             )
 
     async def wait_for_cancelled_run(self) -> None:
@@ -401,9 +403,9 @@ class BaseAgent(Settings):
     def interrupt(self, note: str | None = None) -> None:
         """End the current run, with stop_reason "interrupted" in its Result. Thread-safe.
 
-        The interruption and the note are shown to the model. Calls that have not started remain
-        pending: the next prompt cancels them, and `run()` without a prompt executes them. No
-        effect between runs, or if the run ends before it next waits.
+        The model is informed about the interruption, including the note. Calls that have not
+        started remain pending: the next prompt cancels them, and `run()` without a prompt executes
+        them. Without effect between runs, or if the run ends before its next await.
         """
         if run := self.active_run:
             run.interrupt(f"{INTERRUPTED} {note or ''}".strip())

@@ -10,11 +10,11 @@ Copy with: vocabulary.py.
 
     Loud(greeting="hey")
 
-A name with a leading `_` is not a setting but state of one agent: `_seen: list[str] = []` in a
-class gives every agent a separate copy, and a fork a new one.
+A name with a leading `_` denotes state of one agent instead of a setting: `_seen: list[str] = []`
+in a class gives every agent, and every fork, a separate list.
 
 Defaults remain class attributes, so that Python's attribute inheritance selects the default.
-Dataclasses would copy defaults from base to base, and a composed class would lose some.
+Dataclasses would copy defaults between base classes, and a composed class would lose defaults.
 """
 
 import warnings
@@ -84,7 +84,7 @@ class Settings:
 
 
 def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
-    """Return these settings of a class with the defaults of the others. Raises SettingError."""
+    """Return the settings of a class, completed with defaults. Raises SettingError."""
     known = _model(cls).model_fields
     settings = dict(settings)
     for name in settings.keys() - known:
@@ -97,7 +97,7 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
     try:
         return vars(_model(cls)(**settings))
     except ValidationError as error:
-        problem = error.errors()[0]  # its input may contain a key and is omitted
+        problem = error.errors()[0]  # without the input, which may contain an API key
     name = str(problem["loc"][0])
     raise SettingError(f"{cls.__name__}: {name}: {advice(VALUES, name, (), problem['msg'])}")
 
@@ -114,7 +114,7 @@ def current_name(cls: type, name: str) -> str | None:
 
 
 def settings_of(made: Settings) -> dict[str, Any]:
-    """Return the present settings of an object as keywords of its constructor."""
+    """Return the current settings of an object as keywords of its constructor."""
     cls: type = type(made)
     return {name: getattr(made, name) for name in _model(cls).model_fields}
 

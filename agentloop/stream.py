@@ -35,7 +35,8 @@ class EventStream:
         if self._ended:
             raise StopAsyncIteration
         if not self._task:
-            queue = self._queue  # a reference from the task would keep the stream alive
+            # a reference from the task would prevent garbage collection of the stream
+            queue = self._queue
             self._task = asyncio.ensure_future(capture(self._run(queue)))
             self._task.add_done_callback(lambda _: queue.put_nowait(None))
         else:  # the reader has processed the last event: the run continues

@@ -1,14 +1,14 @@
 """@tool: a function's signature becomes a schema for the model and a validated call.
 
-Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and what they name.
+Copy with: arguments.py, depends.py, errors.py, messages.py, waiting.py and their imports.
 
     @tool
     async def add(a: int, b: int) -> int:
         "Adds two numbers."
         return a + b
 
-`await add(1, 2)` still calls the function. A plain `def` also works: each call runs in a separate
-thread, together with its plain dependencies.
+`await add(1, 2)` still calls the function. Synchronous functions are also supported: every call is
+executed in a separate thread, together with its synchronous dependencies.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Tool:
     """A tool that the model may call. Sources of tools other than `@tool` derive from this class.
 
     parameters: a JSON schema of type "object". The validated keywords are `type`, `enum`,
-        `required`, `properties`, `items` and `additionalProperties: false`. The tool has to check
-        all others.
-    ephemeral: number of the newest results of this tool to keep visible; 0 keeps all. Older results
-        are pruned in batches: see `Ephemeral`.
+        `required`, `properties`, `items` and `additionalProperties: false`. The tool must validate
+        other keywords.
+    ephemeral: number of newest results of this tool that remain visible; 0 for all results. Older
+        results are pruned in batches: see `Ephemeral`.
     timeout: maximum seconds per call.
     parallel: whether calls may run concurrently with other calls.
-    idempotent: whether a call may run twice, for example after a restart interrupted the first.
+    idempotent: whether a call may be executed twice, for example after an interrupted execution.
     read_only: whether calls have no side effects.
     ends_run: a result of this tool is the result of the run, which ends as "done". An error does
         not end the run.
@@ -59,7 +59,7 @@ class Tool:
     extra: additional fields of the tool by provider ("openai", "anthropic", "google"), in the
         format of its API, such as {"anthropic": {"input_examples": [{"city": "Bern"}]}}.
 
-    Tools are equal if all fields are equal.
+    Tools with equal fields are equal.
     """
 
     name: str
@@ -87,26 +87,26 @@ class Tool:
         return f"{type(self).__name__}({self.name!r})"
 
     def validate(self, arguments: str) -> JSON:
-        """Return the arguments from the model's JSON text. Raises ToolError if they are invalid."""
+        """Parse and validate the model's JSON text. Raises ToolError for invalid arguments."""
         adapter = TypeAdapter[JSON](type_of({"type": "object", **self.parameters}))
         return read_object(arguments, adapter)
 
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
-        """Return the names of the file that an argument leads to, for each argument with a path.
+        """Return the names of the files that path arguments lead to, by argument.
 
-        Approval rules that deny match these names. `@tool` finds arguments of type `Path`.
+        Approval rules that deny match these names. `@tool` recognizes arguments of type `Path`.
         """
         return {}
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        """Run the tool with validated arguments. Return its result; its exceptions propagate."""
+        """Execute the tool with validated arguments. Return its result; exceptions propagate."""
         raise NotImplementedError
 
 
 class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool. Calling the object calls the function. `@tool` returns such objects.
 
-    types: types of parameters that are only known at run time, instead of annotations.
+    types: types of parameters that are determined at run time, overriding annotations.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class FunctionTool(Tool, Generic[P, R]):
             try:
                 result: Any = await thread.run(self.function, **args, **injected)
                 result = await result if inspect.isawaitable(result) else result
-                if inspect.isgenerator(result):  # which may fail on its way
+                if inspect.isgenerator(result):  # iteration may raise an exception
                     result = await thread.run(list, result)
                 if not self.ends_run:
                     return result
@@ -183,7 +183,8 @@ def tool(description: Any = None, **options: Any) -> object:
     """Convert a function to a tool: `@tool`, or `@tool("description", name=...)`.
 
     The default description is the docstring, which also describes the parameters. The other options
-    are fields of `Tool`. A plain `def` runs in a thread, an `async def` on the event loop.
+    are fields of `Tool`. A `def` function is executed in a thread, an `async def` function on the
+    event loop.
     """
     if callable(description):
         return FunctionTool(description)
@@ -191,14 +192,14 @@ def tool(description: Any = None, **options: Any) -> object:
 
 
 def names_of_file(path: Path, folder: Path = Path()) -> tuple[str, str]:
-    """Return the names of the file that a path leads to: relative to a folder, and absolute."""
+    """Return the names of the file that a path leads to: relative to a directory, and absolute."""
     file = os.path.realpath(folder / path)
     relative = os.path.relpath(file, os.path.realpath(folder))
     return Path(relative).as_posix(), Path(file).as_posix()
 
 
 def by_name(tools: Iterable[object]) -> dict[str, Tool]:
-    """Return tools by name. Raises TypeError for other objects, ValueError for equal names."""
+    """Return tools by name. Raises TypeError for other objects, ValueError for duplicate names."""
     named: dict[str, Tool] = {}
     for item in tools:
         if not isinstance(item, Tool):
@@ -212,7 +213,7 @@ def by_name(tools: Iterable[object]) -> dict[str, Tool]:
 
 
 def find_tool(name: str, tools: Iterable[Tool]) -> Tool:
-    """Return the tool with this name. Raises ToolError if there is none."""
+    """Return the tool with this name. Raises ToolError for an unknown name."""
     named = by_name(tools)
     if name not in named:
         names = ", ".join(named) or "none"

@@ -1,9 +1,9 @@
-"""Folds and functions over a log: the rendered messages (the view), and the state of each call.
+"""Folds and functions over a log: the rendered messages (the view), and the states of calls.
 
 Copy with: content.py, messages.py.
 
-The log is append-only. It may contain calls without a result, after an interrupted run or while a
-call awaits approval. The view is computed from the log, and is always valid for every provider.
+The log is append-only, and may contain calls without a result, after an interrupted run or while a
+call awaits approval. The view is computed from the log, and is valid for all providers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OUTCOME_UNKNOWN = (
 DENIED = "Denied: this call was not allowed and did not run."
 CUT_OFF = "Not run: the reply was truncated. Split the task into smaller calls."
 
-MAX_INNER = 4_000  # characters about the inner calls of a call whose outcome is unknown
+MAX_INNER = 4_000  # maximum characters about the nested calls of a call with an unknown outcome
 SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 
@@ -60,9 +60,9 @@ SUMMARY_INTRO = "Summary of the conversation so far:\n\n"
 
 
 class Fold:
-    """An incremental computation over a log, which processes each record once.
+    """An incremental computation over a log that processes every record exactly once.
 
-    A turn therefore costs the same at record 2,000 as at record 100. `Log.fold` caches folds.
+    The cost of a turn is therefore independent of the length of the log. `Log.fold` caches folds.
     """
 
     def __init__(self, log: Records) -> None:
@@ -74,7 +74,7 @@ class Fold:
         raise NotImplementedError
 
     def catch_up(self) -> Self:
-        """Process the new records. After an exception, the fold is not usable."""
+        """Process the new records. After an exception, the fold is unusable."""
         for record in self.log[self._taken :]:
             self.take(self._taken, record)
             self._taken += 1
@@ -82,12 +82,12 @@ class Fold:
 
 
 class Conversation(Fold):
-    """The messages that a log renders to, the state of each call, and the requests.
+    """The rendered messages of a log, the states of its calls, and the model requests.
 
-    states: a CallState for each call, by call id, including calls that tools made.
+    states: the CallState of all calls, including nested calls, by call id.
     requests: the records of model requests since the newest Fork.
     run: the records of the newest run.
-    withheld: `id(message)` of each message that a gate refused; the view omits them.
+    withheld: `id(message)` of messages refused by a gate, which the view omits.
     stop_reason: the stop reason of the newest run; "" for a running or killed run, None without a
         run.
     """
@@ -105,7 +105,7 @@ class Conversation(Fold):
 
     @property
     def messages(self) -> list[Message]:
-        """Return the rendered messages. A call without a result gets a placeholder result."""
+        """Return the rendered messages, with placeholder results for calls without a result."""
         messages = list(self._messages)
         for place in self._open:
             messages[place.index] = place.fill(placeholder_result(place.state))
@@ -118,7 +118,7 @@ class Conversation(Fold):
         return [state for state in states if state.result is None and not state.call.parent_id]
 
     def state_of(self, call: ToolCall) -> CallState:
-        """Return the state of a call. A call that a mixin has added is not in the log."""
+        """Return the state of a call. The log does not contain calls that a mixin has added."""
         return self.states.get(call.id) or CallState(call)
 
     def take(self, at: int, record: Record | Message) -> None:
@@ -166,15 +166,16 @@ class Conversation(Fold):
 
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
-        self._ids: set[str] = set()  # of the calls in the view
-        self._open: list[_Slot] = []  # the places of missing results, in order
+        self._ids: set[str] = set()  # ids of the calls in the view
+        self._open: list[_Slot] = []  # the positions of missing results, in order
 
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
         if isinstance(record, AssistantMessage):
             reply = with_unique_ids(record, self._ids)
             self._ids.update(call.id for call in reply.tool_calls)
-            if reply.tool_calls or reply.text.strip() or reply.raw:  # raw: only for its provider
+            # raw: content for the same provider
+            if reply.tool_calls or reply.text.strip() or reply.raw:
                 self._messages.append(reply)
             for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
                 place = _Slot(len(self._messages), shown.id, self.states[call.id])
@@ -193,7 +194,7 @@ class Conversation(Fold):
 
 @dataclass(slots=True)
 class _Slot:
-    """The place in the view for the result of a call, and the call id in the view."""
+    """The position in the view for the result of a call, and the call id in the view."""
 
     index: int
     call_id: str
@@ -210,11 +211,11 @@ class _Slot:
 
 
 def view(log: Records) -> list[Message]:
-    """Return the messages for the model: the last Summary applied, a result for every call.
+    """Render the messages for the model: after the last Summary, with a result for every call.
 
-    Each call is followed by its result, in call order, or by a placeholder result that describes
-    its state. Results without a call, second results and empty replies are omitted. Empty and
-    repeated call ids are replaced by unique ids. Equal logs have equal views.
+    Results follow their calls, in call order; a placeholder result describes the state of a call
+    without a result. Results without a call, duplicate results and empty replies are omitted.
+    Unique ids replace empty and repeated call ids. Equal logs have equal views.
     """
     return Conversation(log).catch_up().messages
 
@@ -230,8 +231,8 @@ def in_view(log: Records, summary_at: int | None) -> Records:
 def summarized(log: Records, summary: Summary) -> list[Record | Message]:
     """Return the records that the view contains after a Summary at the end of a log.
 
-    These are the first task, the summary, the user's messages since the newest prompt, and the
-    records since `kept_from`.
+    The view then contains the first task, the summary, the user's messages since the newest prompt,
+    and the records since `kept_from`.
     """
     prompt = newest_prompt(log)
     own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
@@ -247,14 +248,14 @@ def is_own(record: Record | Message) -> TypeGuard[UserMessage]:
 
 
 def is_complete(reply: AssistantMessage) -> bool:
-    """Return whether the reply is complete. Calls in an incomplete reply are not executed."""
+    """Return whether a reply is complete. Calls in an incomplete reply are not executed."""
     return reply.stop_reason in (None, "end", "tool_calls")
 
 
 def newest_prompt(log: Records) -> int:
     """Return the index of the newest prompt, or len(log).
 
-    A message sent during a run counts only if the log has no prompt.
+    Messages sent during a run are considered only in a log without a prompt.
     """
     prompt = len(log)
     for at in reversed(range(len(log))):
@@ -269,10 +270,10 @@ def newest_prompt(log: Records) -> int:
 def with_unique_ids(
     reply: AssistantMessage, taken: Collection[str], *, new: bool = False
 ) -> AssistantMessage:
-    """Return the reply with unique call ids that are neither empty nor among `taken`.
+    """Return the reply with unique, non-empty call ids that differ from `taken`.
 
-    "call_1", "call_1" -> "call_1", "call_1_2". An empty id is replaced by a random id with
-    new=True, otherwise by a fixed id, so that equal logs have equal views.
+    "call_1", "call_1" -> "call_1", "call_1_2". With new=True, a random id replaces an empty id,
+    otherwise a deterministic id, so that equal logs have equal views.
     """
     ids = list[str]()
     for call in reply.tool_calls:
@@ -286,15 +287,16 @@ def with_unique_ids(
     return replace(reply, tool_calls=tuple(calls))
 
 
-# ---- the state of each call
+# ---- the states of calls
 
 
 @dataclass(slots=True)
 class CallState:
     """The state of one call in a log.
 
-    state: "cut_off" if the reply with the call was incomplete, so that the call never ran; "sealed"
-        if the run ended before the call, or if the call had started and may not start again.
+    state: "cut_off" if the reply with the call was incomplete, so that the call was never executed;
+        "sealed" if the run ended before the call, or if the call had started and may not start
+        again.
     start: `start.at` is the Unix time of the start.
     result: None while the call is open. `result.seconds` is the duration, if known.
     inner: the calls that this call made by `Loop.call`. Calls without a result are closed together
@@ -335,7 +337,7 @@ class CallState:
 
     @property
     def waiting_inside(self) -> list[CallState]:
-        """Return the calls inside this call, at any depth, that may still start."""
+        """Return the nested calls, at any depth, that may still start."""
         waiting = list[CallState]()
         for inner in self.inner:
             waiting += [inner] if inner.waits else inner.waiting_inside
@@ -360,7 +362,7 @@ class CallState:
             self.decision = mark
             if mark.allowed:
                 self.state = "pending"
-            else:  # a started call may have had effects
+            else:  # started calls may have had effects
                 self.state = "sealed" if self.start else "denied"
 
     def end(self, result: ToolMessage) -> None:
@@ -389,13 +391,13 @@ def placeholder_result(state: CallState) -> ToolMessage:
 
 
 def describe_inner(state: CallState) -> str:
-    """Return an inner call and its result as text."""
+    """Describe a nested call and its result as text."""
     result = state.result or placeholder_result(state)
     return f"{state.call.name}({state.call.arguments}): {result.text}"
 
 
 def denied(state: CallState, reason: str) -> ToolMessage:
-    """Return the result of a call that was denied, or denied a second start."""
+    """Return the result of a call that was denied, or whose second start was denied."""
     if state.start:
         text = f"{OUTCOME_UNKNOWN} It may not run again. {reason}".strip()
         return state.call.answer(text, is_error=True, origin="sealed")
@@ -406,13 +408,13 @@ def denied(state: CallState, reason: str) -> ToolMessage:
 
 
 def is_request(record: object) -> TypeGuard[RequestRecord]:
-    """Return whether the record documents a model request. Not every summary does."""
+    """Return whether the record documents a model request, unlike some summaries."""
     if isinstance(record, Summary):
         return bool(record.model or record.usage)
     return isinstance(record, AssistantMessage | SideRequest)
 
 
 def usage_of(records: Iterable[object]) -> Usage:
-    """Return the sum of the usage of the requests among the records."""
+    """Return the total usage of the model requests in some records."""
     requests = filter(is_request, records)
     return sum((request.usage for request in requests if request.usage), Usage())

@@ -1,14 +1,14 @@
-"""The words of other agent libraries, and what to write here. Read for error messages only.
+"""Parameter names of other agent libraries, and replacements, for error messages.
 
 Copy with: nothing else.
 
-The words are those of pydantic-ai, openai-agents, LangChain, smolagents and LiteLLM.
+The names are parameters of pydantic-ai, openai-agents, LangChain, smolagents and LiteLLM.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# lines in pairs: words, then the remedy
+# alternating lines: names, then the remedy
 
 VALUES = """\
 llm
@@ -79,7 +79,7 @@ system system_prompt instructions tools tool_choice max_iterations
 
 
 def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
-    """Return what to write instead of a parameter, by a table of words or by the nearest name."""
+    """Return a remedy for an unknown parameter, from a table or by the nearest known name."""
     lines = words.splitlines()
     for names, remedy in zip(lines[::2], lines[1::2], strict=True):
         if name in names.split():

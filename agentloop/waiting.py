@@ -2,8 +2,8 @@
 
 Copy with: nothing else.
 
-A tool may not stop, because the tool or an awaited function swallows CancelledError. Such a tool is
-abandoned after `grace` seconds, with a warning. No wait is endless.
+Some tools do not stop, because the tool or an awaited function suppresses CancelledError. Such a
+tool is abandoned after `grace` seconds, with a warning. All waits are bounded.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ logger = logging.getLogger("agentloop")
 async def gather_bounded(
     function: Callable[[Input], Awaitable[T]], items: Iterable[Input], *, at_once: int, grace: float
 ) -> list[T | BaseException]:
-    """Return the result or exception of `function` for each item, in order.
+    """Return the results or exceptions of `function` for all items, in order.
 
-    At most `at_once` calls run at a time, and a failure stops no other call. A call that cancels
-    itself is omitted. On cancellation, running calls are cancelled, and CancelledError is raised
-    after they have ended, or after `grace` seconds.
+    At most `at_once` calls run concurrently; failures do not affect other calls. Calls that cancel
+    themselves are omitted. On cancellation, running calls are cancelled, and CancelledError is
+    raised after they have ended, or after `grace` seconds.
     """
     slots = asyncio.Semaphore(at_once)
 
@@ -41,7 +41,7 @@ async def gather_bounded(
         async with slots:
             try:
                 return await function(item)
-            except BaseException as error:  # as in `capture`, with one frame less
+            except BaseException as error:  # like `capture`, with a shorter traceback
                 if was_cancelled(error):
                     raise
                 return error
@@ -63,7 +63,7 @@ async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -
     """
     if seconds is None:
         return await work
-    ended: list[T | BaseException] = []  # a task that is cancelled while ending loses its result
+    ended: list[T | BaseException] = []  # a task cancelled while ending loses its result
 
     async def keep() -> None:
         ended.append(await capture(work))
@@ -77,10 +77,11 @@ async def wait_for(seconds: float | None, work: Awaitable[T], *, grace: float) -
         cancelled = True
     cancelled = await cancel_and_wait([task], grace) or cancelled
     if not ended:
-        if cancelled or in_time:  # or the work cancelled itself
+        if cancelled or in_time:  # in time: the work cancelled itself
             raise asyncio.CancelledError
         raise TimeoutError(f"not finished within {seconds:g} seconds; it may have had effects")
-    for variable, value in context.items():  # context variables set by the work apply to the caller
+    # context variables set by the work also apply to the caller
+    for variable, value in context.items():
         variable.set(value)
     if cancelled:
         cancel_this_task()
@@ -105,7 +106,7 @@ async def capture(work: Awaitable[T]) -> T | BaseException:
 async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) -> bool:
     """Cancel tasks and wait until they have ended, for at most `grace` seconds.
 
-    Return whether the waiting task was cancelled meanwhile, which does not shorten the wait.
+    Return whether the waiting task was cancelled in the meantime, which does not shorten the wait.
     """
     loop = asyncio.get_running_loop()
     cancelled = False
@@ -128,7 +129,7 @@ async def cancel_and_wait(tasks: Collection[asyncio.Future[T]], grace: float) ->
     return cancelled
 
 
-_shielded = WeakKeyDictionary[object, bool]()  # by task: whether a cancellation is held back
+_shielded = WeakKeyDictionary[object, bool]()  # by task: whether a cancellation was delayed
 
 
 @contextmanager
@@ -147,7 +148,7 @@ def shield_from_cancel() -> Generator[None]:
 
 
 def run_blocking(work: Callable[[], Coroutine[object, None, T]], grace: float) -> T:
-    """Run a coroutine like `asyncio.run`, without an endless wait for a task that does not stop.
+    """Run a coroutine like `asyncio.run`, but with a bounded wait for remaining tasks.
 
     Raises RuntimeError in async code.
     """
@@ -174,7 +175,7 @@ def cancel_this_task() -> None:
 
     def again() -> None:
         if task and task.cancelling() and task not in _shielded:
-            task.uncancel()  # still one cancellation, not two
+            task.uncancel()  # preserves the number of cancellation requests
             task.cancel()
 
     asyncio.get_running_loop().call_soon(again)
@@ -187,37 +188,36 @@ def is_cancelled() -> bool:
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Return whether the error is a cancellation of this task, not raised by its own code."""
+    """Return whether the error is an external cancellation of this task."""
     return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
-# ---- plain functions
+# ---- synchronous functions
 
 
 async def call_function(
     function: Callable[Params, Awaitable[T] | T], /, *args: Params.args, **kwargs: Params.kwargs
 ) -> T:
-    """Await an async function; run a plain function in a separate thread."""
+    """Await an asynchronous function; execute a synchronous function in a separate thread."""
     with closing(WorkThread(inline=False)) as thread:
         result = await thread.run(function, *args, **kwargs)
         return cast(T, await result if inspect.isawaitable(result) else result)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Return whether calling the function runs no code yet."""
+    """Return whether calling the function only creates a coroutine, without executing code."""
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 class WorkThread:
-    """A thread that calls functions in order until `close`. With `inline`, the caller's thread
-    does.
+    """A thread that executes functions in order until `close`; `inline` uses the caller's thread.
 
     The thread is a daemon thread: threads of `asyncio.to_thread` would delay the interpreter's
-    exit, and their number is small enough for slow tools to block each other. Context variables
-    have the values of the caller at the first use.
+    exit, and their limited number allows slow tools to block each other. Context variables have the
+    values of the caller at the first use.
 
-    On cancellation, the thread continues with its current function. Functions submitted later run
-    after it, without a waiting caller.
+    On cancellation, the thread continues with its current function, and executes subsequently
+    submitted functions afterwards, without a waiting caller.
     """
 
     def __init__(self, *, inline: bool) -> None:
@@ -226,7 +226,7 @@ class WorkThread:
         self._is_started = self._is_left = False
 
     async def run(self, function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
-        """Call a function in the thread, or an async function in the caller's thread."""
+        """Execute a function in the thread, or an asynchronous function in the caller's thread."""
         if self._inline or is_async(function):
             return function(*args, **kwargs)
         loop = asyncio.get_running_loop()
@@ -244,7 +244,7 @@ class WorkThread:
         self._jobs.put(job)
         if self._is_left:
             raise asyncio.CancelledError
-        if not self._is_started:  # not earlier, so that tools start in call order
+        if not self._is_started:  # delayed until here, so that tools start in call order
             self._is_started = True
             work = partial(copy_context().run, self._work)
             threading.Thread(target=work, name="tool thread", daemon=True).start()
@@ -254,11 +254,11 @@ class WorkThread:
             if not ended_with.done():
                 self._is_left = True
                 raise
-            cancel_this_task()  # ended at the same time: return the result, then cancel
+            cancel_this_task()  # both ended simultaneously: return the result, then cancel
         return ended_with.result()
 
     def close(self) -> None:
-        """End the thread after the submitted functions."""
+        """Terminate the thread after the submitted functions."""
         self._jobs.put(None)
 
     def _work(self) -> None:
