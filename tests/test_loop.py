@@ -382,7 +382,7 @@ class TestLoop:
         agent, llm = self.make(slow)
         first = asyncio.create_task(agent.query("a"))
         await asyncio.sleep(0)
-        with pytest.raises(AgentBusy, match="await it"):
+        with pytest.raises(AgentBusy, match="running a query"):
             await agent.query("b")
         with pytest.raises(AgentBusy):
             agent.clear_history()
