@@ -43,8 +43,8 @@ YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
-REDRAW_PAUSE = 20  # pause between redraws, in multiples of a redraw's duration
-MIN_PAUSE, MAX_PAUSE = 0.1, 0.7  # seconds
+REDRAW_PAUSE = 25  # pause between redraws, in multiples of a redraw's duration
+MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
 !COMMAND  run a shell command, and add its output to the conversation
@@ -54,9 +54,9 @@ Ctrl-R    search the input history
 Ctrl-O    show the last folded text, then the previous ones
 Ctrl-X Ctrl-E  edit the message in $EDITOR
 Ctrl-B    move a running command to the background
-Shift-Tab switch the mode: approval of all changes, edits without approval, only planning
+Shift-Tab next mode: edits without approval, only planning, approval of all
 Esc       stop an answer (also: Ctrl-C)
-Enter     during an answer: queue the message (Up edits the last one, Esc removes it)
+Enter     during an answer: queue the message (Up edits it, Esc removes it)
           after an interrupted run: continue the run
 A line that ends with \\ continues in the next line."""
 
@@ -186,7 +186,7 @@ class Screen(RenderedChat):
     def live_area(self) -> str:
         """Render the live area: incomplete text, running calls, queue, status line, prompt."""
         lines = self.running()
-        if self.question and not self.is_answering:
+        if self.question and self.buffer.text and not self.is_answering:
             lines += ["A question awaits your answer. Send or delete this text first."]
         elif self.work:
             hint = "Up edits the last message, Esc removes it" if self.queue else "Esc stops"

@@ -226,6 +226,14 @@ def test_a_draft_does_not_answer_a_question_and_enter_queues_it(chat, project):
     assert said(screen.server.requests[-1])[-1] == "make it really easy"
 
 
+def test_a_question_does_not_speak_of_a_draft_if_there_is_none(chat):
+    screen = chat([LEDGER], "done")
+    screen.enter("go", "│ echo ran >> ledger")
+    screen.expect(QUESTION)
+    assert b"Send or delete" not in screen.raw.read_bytes()
+    answer(screen, "n", "done")
+
+
 def test_keys_typed_as_a_question_appears_belong_to_a_draft(chat, project):
     hold = threading.Event()
     screen = chat(["wait ", hold, LEDGER], "done", "next answer")
@@ -600,12 +608,17 @@ def test_ctrl_z_suspends_and_fg_goes_on(project, tmp_path):
 
 
 def test_help_names_all_and_undo_puts_the_prompt_back_and_says_that_files_stay(chat):
-    screen = chat("first answer", "second answer", "third answer", "fourth answer")
+    turns = "first answer", "second answer", "third answer", "fourth answer"
+    screen = chat(*turns, columns=80)
     screen.enter("/nonsense", "(Unknown command /nonsense. /help lists the commands.)")
     shown = screen.enter("/help", "/undo ")
     for name in ("compact", "context", "exit", "fork", "resume", "undo"):
         assert f"\n/{name} " in shown
-    assert all(len(line) <= 80 for line in shown.splitlines() if line[:1] == "/")
+    listed = shown.partition("\n/clear")[2].partition("\n\n")[0].splitlines()
+    for keys in ("Ctrl-D", "@PATH", "Ctrl-O", "Ctrl-X Ctrl-E", "Ctrl-B", "Shift-Tab", "Esc"):
+        assert any(line.startswith(f"{keys} ") for line in listed)
+    start = re.compile(r"/\w+ |!COMMAND|@PATH|[A-Z][\w-]* | {10}\w")
+    assert [line for line in listed[1:] if not start.match(line)] == [], "no line is wrapped"
     screen.enter("/etc/hosts is a file", "first answer")  # no command
     screen.enter("secnd", "second answer")
     screen.enter("/undo", "not restored")
