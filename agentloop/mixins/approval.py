@@ -169,7 +169,8 @@ class Approval(Gate):
     approval_timeout: seconds to wait for the callback before denying the call.
     defer_approval: whether the conversation continues while a call awaits approval. The result of
         the call says so, and `agent.deferred` lists the call. After `decide`, the next run executes
-        an allowed call, and a note returns the outcome to the model.
+        an allowed call, and a note returns the outcome to the model. Calls of external tools are
+        not deferred.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -258,7 +259,7 @@ class Approval(Gate):
             await self.call_tools([state.asked])
         state = self.conversation.states[state.call.id]
         result = state.result
-        if state.state in ("running", "denied"):
+        if state.state == "running" or (state.decision and not state.decision.allowed):
             result = placeholder_result(state)
         if result and not state.waits:
             text = f"{state.call.name}({state.asked.arguments}): {result.text}"
@@ -302,7 +303,7 @@ class Approval(Gate):
             if allows_always(mark, tool, arguments):
                 return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
-        if self.approval_callback is None and self.defer_approval:
+        if self.approval_callback is None and self.defer_approval and not tool.external:
             self.record(Deferred(call.id))
             return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
         if self.approval_callback is None:

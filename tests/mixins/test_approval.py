@@ -17,6 +17,7 @@ from agentloop import Agent, AgentBusy, Depends, ScriptedModel, Session, ToolCal
 from agentloop.depends import current_call
 from agentloop.messages import Ask, Decision, ToolStart
 from agentloop.mixins.approval import Approval, Rule
+from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
 from agentloop.transcript import OUTCOME_UNKNOWN
@@ -622,3 +623,37 @@ async def test_a_deferred_call_outlives_prompts_and_its_outcome_is_a_note(tmp_pa
         agent.decide(waiting.id, "allow")
     assert ran == ["a"]
     assert "ran a" in llm.requests[-1].messages[-1].text
+
+
+async def test_a_call_that_somebody_else_executes_is_not_deferred():
+    @tool(external=True)
+    def weigh(parcel: str) -> None:
+        """Weigh a parcel."""
+
+    llm = ScriptedModel(call("weigh", parcel="a"), "5 kg.")
+    agent = Asking(llm=llm, tools=[weigh], defer_approval=True)
+    agent.approval_rules = [Rule("ask", "weigh")]
+    [pending] = (await agent.run("go")).pending
+    agent.decide(pending.id, "allow")
+    assert (await agent.run()).stop_reason == "needs_answer"
+    agent.answer(pending.id, "5 kg")
+    assert (await agent.run()).text == "5 kg."
+
+
+@pytest.mark.parametrize("bases", [(Hooks, Approval), (Approval, Hooks)])
+async def test_a_deferred_call_is_judged_again_before_it_runs(bases):
+    verdicts = iter([None, {"decision": "deny", "reason": "The bank is closed."}])
+    hook = Hook("PreToolUse", lambda data: next(verdicts))
+    agent, ran = acting(
+        *(bash("x"), "It waits.", "It was denied.", "ok"),
+        kind=type("Both", (*bases, Agent), {}),
+        hooks=[hook],
+        defer_approval=True,
+    )
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    assert (await agent.run()).text == "It was denied."
+    assert ran == []
+    assert "The bank is closed." in agent.messages[-2].text
+    await agent.run("next")
+    assert agent.llm.requests[-1].messages[-1].text == "next"
