@@ -39,7 +39,7 @@ from agentloop import (
     current_agent,
     tool,
 )
-from agentloop.content import as_text
+from agentloop.content import as_text, clip
 from agentloop.messages import JSON, text_of
 
 LIMITS: ResourceLimits = {
@@ -49,6 +49,7 @@ LIMITS: ResourceLimits = {
 }
 MAX_SECONDS = 600  # with the time of the calls
 MAX_PRINTED = 20_000  # characters
+MAX_RESULT = 50_000  # characters that the model receives
 # Restarted programs must repeat their calls, therefore clock and random numbers are constant.
 POLICY: OSPolicy = {"datetime": datetime(2000, 1, 1), "sleep": "zero", "random_start": {"seed": 0}}
 ABOUT = """Run Python that calls the functions below, and return the value of its last line.
@@ -62,7 +63,12 @@ TYPES |= {"array": "list", "object": "dict"}
 
 
 class CodeMode(Loop):
-    """Offers the model a single tool for programs. Position: left of all other mixins."""
+    """Offers the model a single tool for programs. Position: left of all other mixins.
+
+    max_result_chars: as in `Loop`, but for the calls of programs.
+    """
+
+    max_result_chars = 10_000_000
 
     def toolset(self) -> Sequence[Tool]:
         tools = super().toolset()
@@ -132,7 +138,7 @@ async def run_program(code: str, agent: Loop, names: Collection[str]) -> str:
     if calls:
         skipped = ", ".join(name for name, _ in calls.values())
         raise ToolError(f"These calls did not run, because they were not awaited: {skipped}")
-    return "".join(printed) + as_text(state.output)
+    return clip("".join(printed) + as_text(state.output), MAX_RESULT)
 
 
 async def call_tool(agent: Loop, name: str, arguments: JSON) -> Any:

@@ -142,6 +142,19 @@ async def test_a_program_has_no_files_network_or_host_objects(code):
     assert ran == []
 
 
+async def test_a_large_result_of_a_call_is_complete_and_that_of_a_program_is_shortened():
+    @tool
+    async def rows() -> list[dict[str, int]]:
+        """Rows."""
+        return [{"id": n} for n in range(50_000)]
+
+    agent, _ = coder("r = await rows()\nprint(len(r), r[-1]['id'])\nr", "seen")
+    agent.tools = [rows]
+    assert (await agent.run("go")).text == "seen"
+    assert agent.messages[2].text.startswith("50000 49999\n")
+    assert len(agent.messages[2].text) < 51_000
+
+
 async def test_equal_programs_have_equal_clocks_and_random_numbers():
     code = "import random, time\n[random.random(), time.time()]"
     assert (await result_of(code))[0] == (await result_of(code))[0]
