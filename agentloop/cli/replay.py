@@ -6,11 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import AssistantMessage, Message, ToolCallEvent, ToolMessage, Usage, UserMessage
+from .. import AssistantMessage, Message, ToolCall, ToolCallEvent, ToolMessage, Usage, UserMessage
 from ..common.records import from_dict
 from ..common.subagents import SubAgentRecord
 from ..events import events_of
-from ..messages import Record, RunEnd, RunStart, SideRequest
+from ..messages import InnerCall, InnerResult, Record, RunEnd, RunStart, SideRequest
 from ..transcript import is_own
 from .terminal import BOLD, DIM, RED, EventPrinter, Terminal, plain
 from .view import logs_of, path_of
@@ -89,9 +89,13 @@ class Replay:
             case SubAgentRecord():
                 _, records = self.inner.setdefault(record.call_id, (record.agent, []))
                 records.append(from_dict(record.record))
-            case ToolMessage():
-                self.show_inner(record.tool_call_id)
-                self.errors += [record.text] if record.is_error else []
+            case InnerCall():
+                call = ToolCall(record.call_id, record.name, record.arguments)
+                self.print_call(call, record.parent_id)
+            case ToolMessage() | InnerResult():
+                result = record.result if isinstance(record, InnerResult) else record
+                self.show_inner(result.tool_call_id)
+                self.errors += [result.text] if result.is_error else []
             case RunEnd():
                 if record.stop_reason == "error" and record.error not in self.errors:
                     say(f"\n{self.begin(record)} failed.", RED)
@@ -102,4 +106,8 @@ class Replay:
             self.print_event(event)
         if isinstance(record, AssistantMessage):
             for call in record.tool_calls:
-                self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id))
+                self.print_call(call)
+
+    def print_call(self, call: ToolCall, parent_id: str = "") -> None:
+        """Print a call of the model or of another tool."""
+        self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id, parent_id))

@@ -138,7 +138,8 @@ class EventPrinter:
             case events.TextEvent() if self.with_text:
                 self.terminal.say(event.content)
             case events.ToolCallEvent():
-                self.terminal.line(f"* {event.tool} {arguments_of(event.args)}", CYAN)
+                mark = "  *" if event.parent_id else "*"  # called by another tool
+                self.terminal.line(f"{mark} {event.tool} {arguments_of(event.args)}", CYAN)
             case events.ToolResultEvent():
                 self.terminal.line(f"  {outline(event.result)}", RED if event.is_error else DIM)
             case _:

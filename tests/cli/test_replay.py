@@ -2,13 +2,17 @@
 
 import json
 import re
+from contextlib import suppress
 from itertools import takewhile
+from typing import Annotated
 
 import pytest
 
 from agentloop import (
     Agent,
     AssistantMessage,
+    Depends,
+    Loop,
     ScriptedModel,
     ToolCall,
     ToolError,
@@ -19,6 +23,7 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.main import main
+from agentloop.depends import current_agent
 from agentloop.messages import Reset, RunEnd, RunStart, SideRequest
 from agentloop.toolkits.subagent import as_tool
 from tests.cli.command import run
@@ -154,6 +159,31 @@ def test_the_turns_of_a_sub_agent_stand_before_the_result_of_its_call(tmp_path, 
         f"The run ended: completed\n  It is a book.\n\nTurn 2: {about}\nA book.\n"
     ) in shown
     assert shown.count("\nresearch 1: ") == 2
+
+
+def test_calls_of_tools_stand_below_the_call_that_made_them(tmp_path, capsys):
+    @tool
+    async def page(n: int) -> str:
+        """Look at a page."""
+        raise ToolError(f"page {n} is missing")
+
+    @tool
+    async def book(agent: Annotated[Loop, Depends(current_agent)]) -> str:
+        """Look at the book."""
+        with suppress(ToolError):
+            await agent.call(page, n=1)
+        return await agent.call("research", prompt="What is it?")
+
+    research = as_tool(Agent(llm=ScriptedModel("A book.")), "research", "Looks something up")
+    model = ScriptedModel(call("book"), "Done.")
+    agent = Agent(llm=model, tools=[page, book, research])
+    agent.run_sync("Read it.")
+    write(tmp_path / "s.jsonl", *agent.log)
+    assert main(["replay", str(tmp_path / "s.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    calls = "* book \n  * page 1\n  page 1 is missing\n  * research What is it?\n\n> What is it?\n"
+    assert calls in shown
+    assert "A book.\nThe run ended: completed\n  A book.\n  A book.\n\nTurn 2: " in shown
 
 
 def test_a_run_that_failed_says_why(tmp_path, capsys):

@@ -5,8 +5,10 @@ import json
 import re
 import stat
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from agentloop_chat.coding_agent import CodingAgent
@@ -17,7 +19,9 @@ from agentloop import (
     AssistantMessage,
     BadResponse,
     CompactionConfig,
+    Depends,
     ImagePart,
+    Loop,
     ScriptedModel,
     ServerError,
     Session,
@@ -39,6 +43,7 @@ from agentloop.common.prices import genai_price
 from agentloop.common.store import read_log
 from agentloop.common.subagents import SubAgentRecord
 from agentloop.content import describe_error
+from agentloop.depends import current_agent
 from agentloop.messages import (
     Ask,
     Decision,
@@ -178,7 +183,7 @@ FAILURES = (
     "page 20 is missing",  # for a sub-agent
     "page 27 is missing",  # for a sub-agent of a sub-agent
     "the model is on fire",  # that of a sub-agent
-    "the answer was cut off: the stream ended",
+    "the stream ended before the reply was complete",
 )
 CUT_OFF = BadResponse(
     "ChatOpenAI('m'): 200: text/event-stream: BadResponse('the stream ended before the reply was "
@@ -678,6 +683,24 @@ class TestInABrowser:
         browser.press("t")
         browser.sees(".times", "    request of a sub-agent")
 
+    def test_calls_of_tools_are_shown_below_their_call_and_their_errors_count(self, browser):
+        @tool
+        async def pages(agent: Annotated[Loop, Depends(current_agent)]) -> str:
+            """Look at two pages."""
+            for n in (1, 6):
+                with suppress(ToolError):
+                    await agent.call(page, n=n)
+            return "That is all."
+
+        agent = Agent(llm=ScriptedModel(call("pages"), "Done."), tools=[page, pages])
+        agent.run_sync("Read.")
+        browser.show(agent.log)
+        browser.sees("#errors", "1 error")
+        browser.sees(".row", "1 error")
+        browser.sees(".card .card .call", "page", "✓ ok", "error")
+        browser.sees(".card .card pre", "page 1 of the book", "1 page is missing")
+        assert "page (2)" in browser.text("#filter")
+
     def test_each_of_five_failures_in_a_long_session_is_found_with_three_actions(self, browser):
         in_sight = """return [...document.querySelectorAll('article pre')].filter((e) => {
             const place = e.getBoundingClientRect();
@@ -715,7 +738,7 @@ class TestInABrowser:
             [RunStart(), UserMessage("go"), attempt, RunEnd("error", describe_error(CUT_OFF))]
         )
         browser.sees("#figures", "Turn 1 of 1", "the request failed")
-        browser.sees(".did", "the answer was cut off: the stream ended")
+        browser.sees(".did", "the stream ended before the reply was complete")
         browser.sees("article .label", "failed attempt", "this much had arrived")
         browser.sees("article pre", 'It is "a book')
         assert "data: {" not in browser.text("body")

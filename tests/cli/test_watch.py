@@ -144,7 +144,7 @@ class TestInABrowser:
         lines = {
             "mark a run begins": "Run(",
             "user Make 8 pancakes.": "Run(",
-            "model I look.": "self._record_reply(",
+            "model I will look up": "self._record_reply(",
             "mark take begins": "self.call_tools(",
             "result 8 pancakes take 4 eggs": "self.call_tools(",
             "mark the run ended: cancelled": "run.result_if_interrupted(",
@@ -152,7 +152,7 @@ class TestInABrowser:
             "user Are they done?": "Run(",
             "model I do not know": "self._record_reply(",
             "mark the run ended: completed": "run.end(result)",
-            "mark summary: 8 pancakes were to be made": "self.call_model(",
+            "mark summary: The task: 8 pancakes": "self.call_model(",
         }
         for begins, part in lines.items():
             found = [lit for lit, record in steps if re.match(rf"\d+ {re.escape(begins)}", record)]
@@ -210,7 +210,7 @@ class TestInABrowser:
         def of(begins):
             return next(found for name, found in at.items() if name.startswith(begins))
 
-        what, rows = of("model I look.")
+        what, rows = of("model I will look up")
         assert what.endswith("In the view: 3 messages more.")
         assert sum("Not run: the run ended" in row for row in rows) == 2
         what, rows = of("result 8 pancakes")
