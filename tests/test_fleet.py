@@ -1,6 +1,7 @@
 """The fleet of examples/recipes: its front over HTTP, and the command that starts all of it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -99,6 +100,14 @@ async def test_runs_are_listed_by_model_and_status_the_newest_first(front):
 async def test_what_cannot_be_begun_is_refused(front):
     for wrong in ({"model": "huge"}, {"prompt": ""}):
         assert (await front.post("/runs", json=QUESTION | wrong)).status_code == 422
+
+
+@pytest.mark.parametrize("field", QUESTION)
+async def test_a_lone_surrogate_in_a_request_is_no_error_of_the_server(front, field):
+    headers = {"content-type": "application/json"}
+    text = json.dumps(QUESTION | {field: "\ud800"})
+    answer = await front.post("/runs", content=text, headers=headers)
+    assert (answer.status_code, field in answer.text) == (422, True)
 
 
 async def test_events_go_on_behind_the_last_one_that_a_client_got(front):

@@ -34,9 +34,11 @@ import sqlalchemy as sa
 import uvicorn
 from dbos import DBOSClient
 from fastapi import FastAPI, Header, HTTPException
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
+from agentloop.messages import clean_text
 from agentloop.waiting import cancel_and_wait
 
 HERE = Path(__file__).parent
@@ -133,6 +135,12 @@ async def find(run_id: str) -> Run:
     if matches[0].status == "cancelled":
         raise HTTPException(410, "the run was cancelled")
     return matches[0]
+
+
+@app.exception_handler(RequestValidationError)
+async def refuse(request: object, error: Exception) -> PlainTextResponse:
+    """Reject an invalid request, which may contain text that is invalid Unicode."""
+    return PlainTextResponse(clean_text(str(error)), 422)
 
 
 @app.post("/runs", status_code=202)
