@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -481,7 +482,7 @@ class ChatOpenAI(HTTPModel):
         written = encode_exchanges(
             messages,
             split_exchanges(messages),
-            f"{self.api} {self._owner}",
+            sys.intern(f"{self.api} {self._owner}"),  # one string for all messages
             partial(write, owner=self._owner),
         )
         if self.api == "chat":

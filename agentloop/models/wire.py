@@ -146,9 +146,10 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     """
     bounds = [0]
     for at, (before, message) in enumerate(pairwise(messages), 1):
-        starts = isinstance(before, SystemMessage)
         if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
-            starts = starts or bool(message.tool_calls or message.text.strip())
+            starts = bool(message.tool_calls or message.text.strip())
+        else:
+            starts = isinstance(before, SystemMessage)
         if starts:
             bounds.append(at)
     return [*bounds, len(messages)]
@@ -175,11 +176,11 @@ def encode_exchanges(
         first, others = messages[start], messages[start + 1 : end]
         reply = messages[end] if closed_by_reply else None
         key = api, others, getattr(reply, "raw", None)
-        kept: Any = getattr(first, "encoded", None)
-        if not kept or kept[0] != key:
-            kept = key, _encode_more(write(messages[start : end + closed_by_reply]))
+        kept: Any = getattr(first, "encoded", ())
+        if kept[:3] != key:
+            kept = *key, _encode_more(write(messages[start : end + closed_by_reply]))
             object.__setattr__(first, "encoded", kept)  # messages are frozen
-        pieces.append(kept[1])
+        pieces.append(kept[3])
     pieces.append(_encode_more(newest))
     first_piece, *more = [*filter(None, pieces)] or [b","]
     return Encoded([b"[" + first_piece[1:], *more, b"]"])

@@ -13,7 +13,7 @@ from agentloop import Agent
 from agentloop.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from agentloop.models import wire as wires
 from agentloop.models.wire import encode_body
-from tests.doubles.wires import ANTHROPIC, OPENAI, RESPONSES, WIRES
+from tests.doubles.wires import ANTHROPIC, GOOGLE, OPENAI, RESPONSES, WIRES
 from tests.models.asked import HI, PDF, PNG, TOOLS, body_of
 
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
@@ -42,7 +42,7 @@ def turns(draw):
     text, count = draw(st.sampled_from(["", "so"])), draw(st.integers(0, 2))
     made = tuple(ToolCall(f"{draw(st.uuids())}", "time") for _ in range(count))
     own = [*draw(blocks), {"type": "text", "text": text}, *[{"type": "tool_use"}] * count]
-    raw = draw(st.sampled_from([None, {"provider": "anthropic", "content": own}]))
+    raw = draw(st.sampled_from([None, {"provider": "anthropic", "content": own}, {"x": "other"}]))
     results = [call.answer(draw(contents)) for call in made]
     after = [UserMessage(words) for words in draw(st.lists(contents, max_size=1))]
     return [AssistantMessage(text, made, raw=raw), *results, *after]
@@ -57,6 +57,17 @@ def test_the_bytes_are_those_of_a_request_that_encodes_every_message(wire, histo
         for message in added:
             messages.append(message)
             assert encoded(llm, messages) == encoded(llm, [copy(one) for one in messages])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from([ANTHROPIC, GOOGLE]), st.lists(turns(), max_size=8), st.booleans())
+def test_roles_alternate_and_the_user_begins_whichever_replies_are_empty(wire, history, has_system):
+    messages = [message for added in history for message in added]
+    body = body_of(wire.model("http://x"), [*[SystemMessage("s")] * has_system, *messages])
+    roles = [message["role"] for message in body.get("messages") or body["contents"]]
+    model = "assistant" if wire is ANTHROPIC else "model"
+    assert roles == [("user", model)[at % 2] for at in range(len(roles))]
+    assert roles
 
 
 def test_a_request_encodes_as_much_late_in_a_conversation_as_early(wire, monkeypatch):
