@@ -327,7 +327,7 @@ class Loop(BaseAgent):
 
         The same gates, limits and dependencies apply as to the model's calls. The call is recorded
         in the log, but not sent to the model. The result is text or parts, or the JSON data of
-        another value. `asyncio.gather` executes calls concurrently.
+        another value, truncated at `max_result_chars`. `asyncio.gather` runs calls concurrently.
 
         If the call requires approval or an external answer, the run ends and `pending` lists the
         call. After the decision, `run()` executes an idempotent calling tool again: its previous

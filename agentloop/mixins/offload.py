@@ -77,7 +77,9 @@ class Offload(Loop):
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         message = await super().call_tool(call)
         text = message.text
-        if call.name == read_offloaded.name or count_tokens(text) <= self.offload_tokens:
+        if call.name == read_offloaded.name or call.parent_id:  # returned to a tool
+            return message
+        if count_tokens(text) <= self.offload_tokens:
             return message
         name = ""
         try:

@@ -10,9 +10,11 @@ from agentloop import (
     Depends,
     Limits,
     Loop,
+    Offload,
     ScriptedModel,
     Session,
     Stop,
+    TaskComplete,
     ToolCall,
     ToolCallEvent,
     ToolError,
@@ -27,6 +29,7 @@ from agentloop.messages import InnerCall, InnerResult, UserQuestion
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
+from agentloop.toolkits.subagent import as_tool
 
 from ..mixins import results
 from ..test_loop import cancelled
@@ -182,6 +185,84 @@ async def test_a_failure_of_an_inner_call_is_a_tool_error_in_the_tool(name):
     await agent.run("go")
     assert results(agent) == ["handled"]
     assert any(word in errors[0] for word in ("no tool named", "LookupError", "Field required"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "stop_reason", "text"),
+    [(Stop("mine", "why"), "mine", "why"), (TaskComplete("all"), "done", "all")],
+)
+async def test_a_tool_cannot_catch_what_ends_the_run(raised, stop_reason, text):
+    @tool("End")
+    async def end() -> None:
+        raise raised
+
+    @tool("Outer")
+    async def outer(agent: Caller) -> str:
+        try:
+            return await agent.call(end)
+        except Exception:
+            return "caught"
+
+    agent = Agent(llm=ScriptedModel(call("outer"), "ok"), tools=[end, outer])
+    result = await agent.run("go")
+    assert (result.stop_reason, result.text) == (stop_reason, text)
+    assert results(agent) == [text]
+    assert (await agent.run("next")).text == "ok"
+
+
+async def test_an_error_that_ends_the_run_does_so_inside_a_tool():
+    @tool("Fail")
+    async def fail() -> None:
+        raise LookupError("broken")
+
+    @tool("Outer")
+    async def outer(agent: Caller) -> str:
+        try:
+            return await agent.call(fail)
+        except Exception:
+            return "caught"
+
+    agent = Agent(
+        llm=ScriptedModel(call("outer"), "ok"), tools=[fail, outer], on_tool_error="raise"
+    )
+    with pytest.raises(LookupError):
+        await agent.run("go")
+    assert (await agent.run()).text == "ok"
+
+
+async def test_long_results_of_inner_calls_are_not_moved_to_files():
+    @tool("Read")
+    async def read() -> list:
+        return [*range(10_000)]
+
+    @tool("Sum")
+    async def total(agent: Caller) -> int:
+        return sum(await agent.call(read))
+
+    kind = type("Offloading", (Offload, Agent), {})
+    agent = kind(llm=ScriptedModel(call("total"), "ok"), tools=[read, total])
+    await agent.run("go")
+    assert results(agent) == ["49995000"]
+
+
+async def test_a_sub_agent_may_run_inside_a_tool():
+    helper = Agent(llm=ScriptedModel(call("work"), "sub answer"), tools=[])
+
+    @tool("Work")
+    async def work() -> str:
+        return "worked"
+
+    helper = helper.fork(tools=[work])
+
+    @tool("Outer")
+    async def outer(agent: Caller) -> str:
+        return await agent.call("help", prompt="do it")
+
+    agent = Agent(
+        llm=ScriptedModel(call("outer"), "ok"), tools=[outer, as_tool(helper, "help", "")]
+    )
+    await agent.run("go")
+    assert results(agent) == ["sub answer"]
 
 
 async def test_outside_of_a_tool_a_call_is_an_error():

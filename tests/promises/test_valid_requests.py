@@ -3,9 +3,22 @@
 Any conversation at all, with any script of a model, is the matter of test_any_history.py.
 """
 
+from typing import Annotated
+
 import pytest
 
-from agentloop import Agent, AssistantMessage, ChatOpenAI, ToolCall, UserMessage, tool
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ChatOpenAI,
+    Depends,
+    Loop,
+    ToolCall,
+    UserMessage,
+    current_agent,
+    tool,
+)
+from agentloop.mixins.approval import Approval, Rule
 
 from ..doubles.openai_double import OpenAIDouble, calls
 from ..doubles.wires import WIRES
@@ -42,3 +55,21 @@ async def test_a_history_may_begin_with_a_call(wire, first):
         agent = Agent(llm=wire.model(server, max_retries=0), tools=[works])
         agent.load_history([*first, AssistantMessage(tool_calls=(ToolCall("a", "works"),))])
         assert await agent.query("hi") == "hello"
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_calls_of_tools_are_in_no_request(wire):
+    class Asking(Approval, Agent):
+        approval_rules = (Rule("allow", "twice"),)
+
+    @tool("Works twice", idempotent=True)
+    async def twice(agent: Annotated[Loop, Depends(current_agent)]) -> str:
+        return await agent.call(works, n=1) + await agent.call(works, n=2)
+
+    async with wire.double([calls(("twice", {})), "fine"]) as server:
+        agent = Asking(llm=wire.model(server, max_retries=0), tools=[works, twice])
+        while (await agent.run(None if agent.log else "go")).stop_reason == "needs_approval":
+            agent.decide(agent.pending[0].id, "allow")
+        assert agent.messages[-1].text == "fine"
+        assert [message.text for message in agent.messages[2:]] == ["12", "fine"]
+        assert len(server.requests) == 2
