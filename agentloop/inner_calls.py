@@ -113,7 +113,7 @@ class Caller:
         return ToolCall(call_id, name, arguments, self.outer.id)
 
     async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
-        """Execute a nested call if it may start. Return its result, or the exception of the run."""
+        """Execute a nested call if permitted. Return its result or the run-ending exception."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]
             if state.waits or (tool.idempotent and state.result is None):

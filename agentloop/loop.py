@@ -47,7 +47,7 @@ from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_fo
 
 OUT_OF_TURNS = (
     "You have reached the limit of turns and cannot call tools any more. "
-    "Say what you have done, what you found, and what is still missing."
+    "Summarize the completed work, the findings and the remaining tasks."
 )
 EMPTY_REPLY = "Your last reply was empty. Answer, or call a tool."
 STOPS = {  # other stop reasons of a reply become "unknown:..."
@@ -484,7 +484,7 @@ class Loop(BaseAgent):
         return reply.text
 
     async def _finish_stopped(self, run: Run, stop: Stop) -> Result:
-        """Pass the Result of a Stop to `finish`, regardless of which the run ends."""
+        """Pass the Result of a Stop to `finish`, which cannot continue the run."""
         try:
             return await self.finish(stop.result) or stop.result
         except Stop as later:

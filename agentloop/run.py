@@ -159,7 +159,7 @@ class Run:
             if not can_continue(agent.messages):
                 raise ValueError(
                     "nothing to continue: no message awaits a reply of the model. "
-                    "Give run() a prompt, such as 'Go on.'"
+                    "Give run() a prompt, such as 'Continue.'"
                 )
         elif not (prompt.strip() if isinstance(prompt, str) else prompt):
             raise ValueError("the prompt is empty: write the task")

@@ -81,7 +81,7 @@ class Judgment:
 
 
 class Gate(Loop):
-    """Executes the calls of a turn that no gate denies, and that lack no approval."""
+    """Executes the calls of a turn whose judgment allows them or contains no verdict."""
 
     _judgments: Mapping[str, Judgment] = {}  # by call id, for the calls of this turn
 

@@ -1,4 +1,4 @@
-"""The common setting of mixins that hide parts of the log from the model.
+"""The shared setting of mixins that hide parts of the conversation from the model.
 
 Copy with: the core.
 """
@@ -13,7 +13,7 @@ from ..tools import Tool
 
 
 class HidesText(Loop):
-    """Base of mixins that hide text.
+    """Base class of mixins that hide text.
 
     recall_tool: a tool that finds hidden text. Placeholders and notes refer to the tool in requests
         that offer it.

@@ -91,8 +91,8 @@ class SessionFile(FileIO):
             _lock(self.fileno())
         except OSError as error:
             raise SessionLocked(
-                f"the session {path.stem!r} is open elsewhere: close it there first, or fork "
-                "it there into a session of its own"
+                f"the session {path.stem!r} is open elsewhere: close it there first, or fork it "
+                "there into a separate session"
             ) from error
         lines = read_lines(path)
         self.path, self.fsync = path, fsync

@@ -32,4 +32,4 @@ class FiresHooks:
     async def fire_hooks(
         self, event: Literal["SubagentStart", "SubagentStop"], data: dict[str, object]
     ) -> object:
-        """Run the hooks of an event."""
+        """Execute the hooks of an event."""

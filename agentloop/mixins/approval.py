@@ -155,7 +155,7 @@ class Consent(Fold):
 
 
 class Approval(Gate):
-    """Runs a call only if a rule, the mode or a person allows it.
+    """Executes only calls that a rule, the mode or a human reviewer allows.
 
     approval_mode: applies to calls that no rule matches. Read-only tools always run. Other tools
         run ("auto"), require approval ("ask"), are denied ("readonly"), or are denied until
@@ -167,10 +167,10 @@ class Approval(Gate):
         required. Return True to allow the call, or a string to deny it with a message for the
         model; any other value denies it. Without a callback the run ends with "needs_approval".
     approval_timeout: seconds to wait for the callback before denying the call.
-    defer_approval: whether the conversation continues while a call awaits approval. The result of
-        the call says so, and `agent.deferred` lists the call. After `decide`, the next run executes
-        an allowed call, and a note returns the outcome to the model. Calls of external tools are
-        not deferred.
+    defer_approval: whether the conversation continues while a call awaits approval. A placeholder
+        result describes the state of the call, and `agent.deferred` lists the call. After `decide`,
+        the next run executes an allowed call, and a note returns the outcome to the model. Calls of
+        external tools are not deferred.
     """
 
     approval_mode: Literal["auto", "ask", "readonly", "plan"] = "ask"
@@ -310,7 +310,7 @@ class Approval(Gate):
             is_open = call.id in self.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)
-        answer = await wait_for(self.approval_timeout, work, grace=0)  # a late answer is no answer
+        answer = await wait_for(self.approval_timeout, work, grace=0)  # a late answer is ignored
         note = answer if isinstance(answer, str) else ""
         decision = Decision(call.id, answer is True, note, "callback")
         self.record(decision)
@@ -331,7 +331,7 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             if not matching and fnmatchcase(tool.name.lower(), rule.tool.lower()):
                 raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
         if not matching and escape(rule.tool) == rule.tool:
-            logger.warning("%s matches no call: there is no tool with this name", rule)
+            logger.warning("%s never matches a call: unknown tool name", rule)
         if not matching or callable(rule.arguments) or not all(map(has_fixed_arguments, matching)):
             continue
         names = {name for tool in matching for name in tool.parameters.get("properties") or {}}

@@ -25,8 +25,8 @@ middleware, as events and as seams (methods to override):
 PostToolUse and PostToolUseFailure run after all calls of the turn have results in the log.
 
 A failing gate (PreToolUse, UserPromptSubmit) denies the call or the prompt. Failures of other hooks
-are ignored. The combined verdict of an event's hooks, or their failure, is recorded in the log as a
-HookVerdict.
+do not stop the run. The combined verdict of an event's hooks, or their failure, is recorded in the
+log as a HookVerdict.
 """
 
 import json

@@ -27,7 +27,8 @@ MEMORY_INTRO = "Keep the content of these files in mind:"
 class InstructionFiles(Loop):
     """Inserts the content of files at the beginning of all requests.
 
-    memory: file names, in order. Missing files are omitted, as are files with identical content.
+    memory: file names, in order. Missing files are omitted, and identical content of several files
+        is included only once.
     memory_dir: the directory for relative names.
     memory_tokens: maximum total length in tokens of four characters. In longer content, a note
         replaces the middle.

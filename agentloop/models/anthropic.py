@@ -78,7 +78,7 @@ CHOICES: dict[str, JSON] = {
     "none": {"type": "none"},
 }
 ID = "[a-zA-Z0-9_-]{1,64}"
-# Matches all schema keywords that structured outputs reject. Source:
+# Matches all schema keywords that structured outputs reject, that is, all except these. Source:
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 NOT_IN_OUTPUT = (
     r"(?!(type|properties|required|items|enum|const|anyOf|oneOf|allOf|\$defs|\$ref|title|"

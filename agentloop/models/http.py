@@ -288,7 +288,7 @@ async def _pool() -> Pool:
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def chat_model(cls: type[Provider]) -> type[Provider]:
-    """Convert a provider's class to a dataclass. Unknown parameters raise a helpful TypeError."""
+    """Convert a provider's class to a dataclass. Its TypeErrors name a remedy."""
     made: Any = dataclass(repr=False, eq=False, kw_only=True)(cls)
     set_fields: Callable[..., None] = made.__init__
     known = inspect.signature(set_fields).parameters
@@ -427,7 +427,7 @@ class HTTPModel(ABC):
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
             retry_after=retry_after(headers, text),
-            # OpenAI, Anthropic: their own clients obey this header
+            # respected by the official clients of OpenAI and Anthropic
             should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "")),
         )
 

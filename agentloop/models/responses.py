@@ -289,8 +289,9 @@ def _read_call(item: JSON) -> ToolCall:
 def _find_answered(items: Sequence[JSON]) -> list[bool]:
     """Return for all items whether the item is a call that the server has executed.
 
-    A completed call is executed if its output is in the reply. xAI's searches, and other completed
-    `custom_tool_call` items that a message follows, are executed, too, and have no outputs.
+    The server has executed a completed call if the reply contains its output. xAI's searches, and
+    other completed `custom_tool_call` items followed by a message, were also executed, but lack
+    outputs.
     """
     outputs = {item.get("call_id") for item in items if item["type"].endswith("_output")}
     messages = [number for number, item in enumerate(items) if item["type"] == "message"]

@@ -121,7 +121,7 @@ class Shell:
         self.env = dict(env or {})
         self.on_output = on_output
         self._moved: asyncio.Future[None] | None = None  # while a command runs in the foreground
-        self.background = dict[str, Running]()  # by the ids that the model knows
+        self.background = dict[str, Running]()  # by the ids returned to the model
 
     @property
     def tools(self) -> list[Tool]:

@@ -28,8 +28,8 @@ the first variable that is set selects the provider; --provider overrides it:
 {WAYS}
 
 standard input is the prompt, or is appended to the prompt. Commands, writes
-and edits are then denied unless --yes or a rule allows them, because nobody can
-approve them.
+and edits are then denied unless --yes or a rule allows them, because no user is
+present to approve them.
 
 a chat is saved as a session of its directory. An answer to --prompt is saved if
 --session, --continue or --resume selects a session. The tools of --tools are
