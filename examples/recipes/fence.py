@@ -22,7 +22,8 @@ RULE = (
 class Fence(Loop):
     """Marks the results of tools as data. List this class before other mixins.
 
-    trusted_tools: names of the tools whose results are not marked.
+    trusted_tools: names of the tools whose results are not marked. A result of `agent.call` is not
+        marked either: it becomes part of the result of the calling tool.
     check_result: receives the call and the text of its result, and returns the text for the model.
         Results are withheld after an exception, or after `check_timeout` seconds.
     """
@@ -38,7 +39,7 @@ class Fence(Loop):
     async def call_tool(self, call: ToolCall) -> ToolMessage:
         result = await super().call_tool(call)
         text = result.text
-        if call.name in self.trusted_tools:
+        if call.parent_id or call.name in self.trusted_tools:
             return result
         if self.check_result:
             try:
