@@ -1,0 +1,66 @@
+"""agentloop/SESSIONS.md documents each record type, its fields and an example that is read."""
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import agentloop
+from agentloop.common.records import dump_record, load_record
+from agentloop.common.store import HEADER
+from agentloop.messages import TAGS, Message, Part, Unknown, tag_of
+
+PAGE = (Path(agentloop.__file__).parent / "SESSIONS.md").read_text(encoding="utf-8")
+EXAMPLES = [
+    line
+    for block in re.findall("```json\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+]
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
+for module in pkgutil.iter_modules(agentloop.__path__, "agentloop."):
+    if module.name in ("agentloop.mixins", "agentloop.toolkits", "agentloop.common"):
+        path = [next(iter(importlib.import_module(module.name).__path__))]
+        for part in pkgutil.iter_modules(path, f"{module.name}."):
+            importlib.import_module(part.name)
+TYPES = {
+    **{tag_of(cls): cls for cls in get_args(Message | Part) if cls is not Unknown},
+    **{tag: cls for tag, cls in TAGS.items() if cls.__module__.startswith("agentloop.")},
+}
+TYPES.pop("call_entry", None)  # the base of log entries about a call
+PARTS = [tag_of(cls) for cls in get_args(Part)]
+
+
+@pytest.mark.parametrize("tag", TYPES)
+def test_each_record_type_has_an_example_and_each_field_is_named(tag):
+    assert tag in [json.loads(line)["type"] for line in EXAMPLES]
+    if tag in PARTS:
+        return
+    documented = ROWS[tag]
+    for field in dataclasses.fields(TYPES[tag]):
+        if field.name not in ("extra", "at"):
+            assert f"`{field.name}`" in documented, f"{tag}.{field.name}"
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_each_example_is_read_as_its_type_and_written_with_the_same_fields(line):
+    record = load_record(line)
+    assert tag_of(type(record)) == json.loads(line)["type"]
+    assert json.loads(dump_record(record)) == json.loads(line)
+
+
+def test_the_header_is_documented():
+    assert HEADER.decode() in PAGE
+
+
+def test_unknown_types_and_fields_are_kept():
+    for line in (
+        '{"type":"later","at":1.0,"x":[1]}',
+        '{"type":"run_start","at":1.0,"later":{"x":1}}',
+    ):
+        written = json.loads(dump_record(load_record(line)))
+        assert json.loads(line).items() <= (written | written.get("extra", {})).items()
