@@ -300,7 +300,7 @@ async def test_arguments_are_what_the_signature_says():
 async def test_an_unknown_tool_is_told_and_which_there_are():
     agent = agent_of(ask("nope"), "ok", tools=[add])
     await agent.run("go")
-    assert "'nope'; there are: add" in agent.messages[2].text
+    assert "'nope'; available tools: add" in agent.messages[2].text
 
 
 async def test_a_timeout_is_told():

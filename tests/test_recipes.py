@@ -570,7 +570,7 @@ def test_a_broken_definition_is_refused_with_file_key_and_remedy(tmp_path):
         "": "name is missing: write 'name: ...'",
         "name: a": "description is missing",
         f"{ab}\ntools: note, rm": "tools: There is no tool named 'rm'. Available tools: note",
-        f"{ab}\nmodel: big": "model: There is no model 'big'. Available models: inherit",
+        f"{ab}\nmodel: big": "model: unknown model 'big'. Available models: inherit",
     }.items():
         (tmp_path / "broken.md").write_text(f"---\n{head}\n---\nx" if head else "You read.")
         with pytest.raises(ValueError, match=f"broken.md: .*{words}"):

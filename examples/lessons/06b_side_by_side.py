@@ -161,4 +161,4 @@ if __name__ == "__main__":
     for message in view(log):
         print(message["role"], message["content"] or "calls")
     print("Notice: the call for the eggs did not wait for the call for the flour.")
-    print("Notice: the log has no result for the flour. The view has one, so requests stay valid.")
+    print("Notice: only the view contains a result for the flour, so that requests stay valid.")

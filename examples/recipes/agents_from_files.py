@@ -88,9 +88,7 @@ def discover_agents(
         model = head.get("model", "inherit")
         if model not in all_models:
             names = ", ".join(all_models)
-            raise ValueError(
-                f"{path}: model: There is no model {model!r}. Available models: {names}."
-            )
+            raise ValueError(f"{path}: model: unknown model {model!r}. Available models: {names}.")
         own_tools = None
         if "tools" in head:
             try:

@@ -131,7 +131,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         name, tools = call["function"]["name"], {tool.name: tool for tool in self.toolset()}
         try:
             if name not in tools:
-                raise LookupError(f"there is no tool {name!r}; there are: {', '.join(tools)}")
+                raise LookupError(f"unknown tool {name!r}; available tools: {', '.join(tools)}")
             arguments = call["function"]["arguments"]
             value = await tools[name].execute(arguments)
             text = value if isinstance(value, str) else to_json(value, fallback=str).decode()

@@ -39,4 +39,4 @@ if __name__ == "__main__":
     print(agent.run_sync("Which takes fewest eggs: a pancake, a waffle or an omelette?"))
     print("requests to the cheap model:", len(cheap.requests))
     print("requests to the other:", len(model.requests))
-    print("Notice: the cheap model reads the whole conversation, and has no part of it cached.")
+    print("Notice: the cheap model reads the whole conversation, without a cached prefix.")
