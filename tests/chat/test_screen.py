@@ -1030,7 +1030,7 @@ def test_a_key_moves_a_running_command_to_the_background(chat, project):
     screen.enter("go", "\n  started\nEsc stops (")
     screen.press("C-b")
     screen.expect("I go on.")
-    screen.expect("\nin the background: ")
+    screen.expect("\nbackground command ")
     result = said(screen.server.requests[-1], "tool")[0]
     assert "In the background. Its id is " in result
     assert "started" in result
