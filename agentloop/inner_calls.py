@@ -22,6 +22,8 @@ from .tools import Tool
 from .transcript import placeholder_result
 from .waiting import cancel_and_wait, capture, was_cancelled
 
+Outcome = ToolMessage | BaseException
+
 MAX_DEPTH = 8  # maximum levels of nested calls
 
 
@@ -43,7 +45,7 @@ class Caller:
     outer: ToolCall
     run_calls: Callable[[Sequence[ToolCall]], Awaitable[Result | None]]
     max_parallel: int
-    tasks: set[asyncio.Task[ToolMessage | BaseException]] = field(default_factory=set)
+    tasks: set[asyncio.Task[Outcome]] = field(default_factory=set[asyncio.Task[Outcome]])
     error: BaseException | None = None
 
     async def call(self, tool: Tool, arguments: str) -> Any:
@@ -112,7 +114,7 @@ class Caller:
         self.agent.record(InnerCall(call_id, self.outer.id, name, arguments))
         return ToolCall(call_id, name, arguments, self.outer.id)
 
-    async def _run(self, call: ToolCall, tool: Tool) -> ToolMessage | BaseException:
+    async def _run(self, call: ToolCall, tool: Tool) -> Outcome:
         """Execute a nested call if permitted. Return its result or the run-ending exception."""
         async with self._slots[tool.parallel]:
             state = self.agent.conversation.states[call.id]

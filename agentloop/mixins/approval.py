@@ -334,7 +334,9 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             logger.warning("%s never matches a call: unknown tool name", rule)
         if not matching or callable(rule.arguments) or not all(map(has_fixed_arguments, matching)):
             continue
-        names = {name for tool in matching for name in tool.parameters.get("properties") or {}}
+        names = set[str]()
+        for tool in matching:
+            names.update(tool.parameters.get("properties") or ())
         if unknown := {*(rule.arguments or ())} - names:
             raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
 
