@@ -14,7 +14,6 @@ from agentloop import (
     Agent,
     Depends,
     Loop,
-    Mark,
     Message,
     MessageQueue,
     Record,
@@ -29,7 +28,7 @@ from agentloop import (
     tool,
 )
 from agentloop.content import describe_error
-from agentloop.messages import HistoryChange, RunEnd, frozen
+from agentloop.messages import CallEntry, RunEnd, frozen
 from agentloop.mixins.message_queue import Sent, Unread
 from agentloop.toolkits.subagent import run_sub_agent
 from agentloop.transcript import Fold
@@ -40,14 +39,10 @@ UNKNOWN = "was interrupted, and its outcome is unknown: check for effects before
 
 
 @frozen
-class BackgroundStart(Mark):
-    """The call started a background agent with this name."""
+class BackgroundStart(CallEntry):
+    """A call started the background agent `name`."""
 
-    call_id: str
     name: str
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
 
 
 class Unfinished(Fold):
@@ -144,7 +139,8 @@ if __name__ == "__main__":
     reader = Agent(llm=ScriptedModel(call("look_up"), "384,400 km."), tools=[look_up])
     research = in_background(reader, "research", "Have a question researched in the background")
     add = tool("Add", name="add")(lambda: "5")
-    script = [call("research", prompt="How far is the moon?"), call("add"), "It is 5.", "Also far."]
-    boss = Boss(llm=ScriptedModel(*script), tools=[research, add])
+    first = call("research", prompt="How far is the moon?")
+    llm = ScriptedModel(first, call("add"), "It is 5.", "Also far.")
+    boss = Boss(llm=llm, tools=[research, add])
     print("the answer:", boss.run_sync("What is 2 + 3, and how far is the moon?").text)
     print(*[message.text for message in boss.messages if message.text], sep="\n")
