@@ -87,7 +87,7 @@ def test_event_loops_that_are_only_closed_keep_no_connections():
             sizes.append(len(os.listdir("/proc/self/fd")))
         asyncio.run(Agent(llm=llm).query("hi"))  # releases the last of them
         gc.collect()
-    assert sizes[-1] <= sizes[2]
+    assert sizes[-1] < sizes[0] + 10, "two for each loop would be 38 more"
 
 
 def test_a_listener_may_wait_for_another_agent_that_receives_a_message():

@@ -273,3 +273,4 @@ def test_sessions_in_a_database_replace_their_records_too(tmp_path):
     with recipe.MyAgent(llm=ScriptedModel(), **settings) as agent:
         assert [message.text for message in agent.messages] == ["ok"]
         assert not [record for record in agent.log if isinstance(record, ToolMessage)]
+    database.db.close()
