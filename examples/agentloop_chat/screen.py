@@ -275,9 +275,7 @@ class Screen(RenderedChat):
         keys.add("up", filter=edits)(self.edit_queued)
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
-        keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(
-            lambda _: self.shell.move_to_background()
-        )
+        keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(self.to_background)
         keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
         return keys
@@ -325,6 +323,10 @@ class Screen(RenderedChat):
     def edit_queued(self, _: object) -> None:
         """Move the last entry of the queue back into the prompt."""
         self.buffer.insert_text(self.queue.pop())
+
+    def to_background(self, _: object) -> None:
+        """Move the running command to the background."""
+        self.shell.move_to_background()
 
     def stop(self, _: object = None) -> None:
         """Stop the current work and clear the queue. Without work, clear the prompt, or exit."""
