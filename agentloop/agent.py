@@ -1,7 +1,8 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
-common/hidden_text.py, common/model_info.py, common/tokens.py.
+common/hidden_text.py, common/model_info.py, common/tokens.py, and for histories of dicts
+models/openai.py.
 """
 
 from collections.abc import Mapping, Sequence

@@ -30,8 +30,8 @@ from ..messages import JSON
 from ..tools import FunctionTool, Tool, names_of_file
 from ..waiting import call_function
 
-P = ParamSpec("P")
-R = TypeVar("R")
+FileParams = ParamSpec("FileParams")
+FileResult = TypeVar("FileResult")
 
 RULE = (
     "Paths are relative to the workspace root and stay inside: 'src/main.py', not '/src/main.py'."
@@ -88,7 +88,7 @@ class Edit:
         return text.replace(old, new), places
 
 
-class FileTool(FunctionTool[P, R]):
+class FileTool(FunctionTool[FileParams, FileResult]):
     """A tool of a Workspace, with an argument `path`."""
 
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
@@ -96,7 +96,9 @@ class FileTool(FunctionTool[P, R]):
         return {"path": names_of_file(args["path"], workspace.root)}
 
 
-def file_tool(**options: Any) -> Callable[[Callable[P, R]], FileTool[P, R]]:
+def file_tool(
+    **options: Any,
+) -> Callable[[Callable[FileParams, FileResult]], FileTool[FileParams, FileResult]]:
     """Convert a method of a Workspace to a tool. The options are fields of `Tool`."""
     return lambda method: FileTool(method, **options)
 
