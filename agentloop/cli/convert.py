@@ -1,7 +1,7 @@
-"""`agentloop convert`: session files of version 0.5.0 and older in the present format.
+"""`agentloop convert`: conversion of session files of version 0.5.0 and older.
 
 Up to version 0.4, components of agentloop exchanged data in additional keys of a record or in the
-wording of a text. The present format has separate fields for the same data.
+wording of a text. The current format represents the same data in separate fields.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
 
     folders FOLDER...  directories of session files (default: ~/.agentloop/sessions)
 
-    Close the programs that use the sessions first. The original files are kept in the
+    Close all programs that use the sessions first. The original files are preserved in the
     subdirectory before_0.6.
     """
     failures = 0
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def modernize(data: dict[str, Any]) -> dict[str, Any]:
-    """Convert a record's JSON data to the format of version 0.5. Newer data stays unchanged."""
+    """Convert a record's JSON data to the format of version 0.5. Newer data remains unchanged."""
     if "origin" in data:
         return data
     new = dict[str, Any]()
@@ -99,7 +99,7 @@ def modernize(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_line(line: bytes) -> bytes:
-    """Return a line in the present format. Unreadable lines are returned unchanged."""
+    """Convert a line to the current format. Unreadable lines are returned unchanged."""
     try:
         return dump_record(load_record(json.dumps(modernize(json.loads(line)))))
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -109,8 +109,8 @@ def convert_line(line: bytes) -> bytes:
 def convert(path: Path) -> bool:
     """Convert a session file in the old format. Return whether the file was converted.
 
-    The new file replaces the old file atomically, so a kill leaves either file complete. Raises
-    SessionLocked if another program has opened the session.
+    The new file replaces the original file atomically, so a kill leaves either file complete.
+    Raises SessionLocked if another program has opened the session.
     """
     if path.is_symlink() or not path.is_file():
         return False
@@ -126,12 +126,12 @@ def convert(path: Path) -> bool:
     backup = path.parent / BACKUP / path.name
     backup.parent.mkdir(0o700, exist_ok=True)
     if not backup.exists():
-        part = backup.with_suffix(".part")  # so that a kill leaves no partial backup
+        part = backup.with_suffix(".part")  # prevents an incomplete backup after a kill
         os.replace(shutil.copy2(path, part), backup)
     header, *lines = path.read_bytes().split(b"\n")
     torn = lines.pop() if lines else header  # a complete line ends with a line break
     new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)  # from a conversion that was killed
+    new.unlink(missing_ok=True)  # from an interrupted conversion
     new.touch(0o600)  # only the owner may read a session
     with new.open("wb") as file:
         file.write(HEADER + b"\n")

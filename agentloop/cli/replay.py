@@ -39,11 +39,11 @@ class Replay:
         self.number = 0
         self.turns = dict[Record, str]()  # the names of replies and failed requests
         self.messages = set[Record]()
-        self.errors = list[str]()  # of the newest turn's tools
+        self.errors = list[str]()  # errors of the newest turn's tools
         self.inner = dict[str, tuple[str, list[Record]]]()  # sub-agents, by call id
 
     def show(self, log: Sequence[Record]) -> None:
-        """Print a log. If it replaces another one, it begins with the messages that remain."""
+        """Print a log. A replacing log begins with the remaining messages."""
         starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
         begin = starts[0] if starts else len(log)
         head = [record for record in log[:begin] if isinstance(record, Message)]
@@ -65,7 +65,7 @@ class Replay:
             Replay(self.terminal, name).show(records)
 
     def begin(self, record: Record) -> str:
-        """Return the name of a new turn: of a reply, or of a request that failed."""
+        """Return the name of a new turn: of a reply, or of a failed request."""
         self.number += 1
         self.errors = []
         self.turns[record] = name = f"{self.name} {self.number}"
