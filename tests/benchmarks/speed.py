@@ -1,11 +1,11 @@
 """What the library itself costs: its time and memory, as ratios to a loop written by hand.
 
-python -m tests.benchmarks.speed [--quick]
+python -m tests.benchmarks.speed [--quick] [--mixins]
 
 The model is a script on loopback, in a process of its own. A round measures the floor and agentloop
 in turn, each in fresh processes on one core where the platform can; a ratio is that within a round,
 and medians are printed. Rounds end before two minutes are over. `--quick` is one small round, which
-shows that the benchmark works and no more.
+shows that the benchmark works and no more. `--mixins` compares turns with each mixin by itself.
 """
 
 import argparse
@@ -15,9 +15,10 @@ import platform
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from .speed_worker import QUICK, TASKS, Sizes
 
@@ -27,6 +28,7 @@ SECONDS = 100  # no round begins that would end later
 SIDES = ("floor", "agentloop")
 PROCESSES = [
     ["crowd"],
+    ["secure"],
     ["calls", "text"],
     ["growing"],
     ["wires"],
@@ -71,10 +73,12 @@ ROWS = {
     "streamed call": "the same, streamed: CPU per model call, ms",
     "chunk": "a text in {chunks:,} chunks at once: CPU per chunk, µs",
     "first text": "from the first byte of text to its reader, ms",
-    "last page": "{pages} results of 1 KB in one run: the last step, ms",
-    "all pages": "the same: the whole run, s",
+    "last page": "{pages} results of 1 KB in one run: the last step, CPU ms",
+    "all pages": "the same: the whole run, CPU s",
     "crowd cpu": "{agents} agents at once: CPU per model call, ms",
     "crowd memory": "the same: memory per agent, KB",
+    "tls cpu": "the same over TLS: CPU per model call, ms",
+    "tls connections": "the same over TLS: connections per agent",
     "anthropic": "a request of {pages} turns: ChatAnthropic to ChatOpenAI, CPU ms",
     "google": "the same: ChatGoogle to ChatOpenAI, CPU ms",
     "long chat": "a request of {turns[1]:,} turns to `json.dumps`: Chat Completions, CPU ms",
@@ -109,18 +113,44 @@ def pin(process, core):
         os.sched_setaffinity(process, {core})
 
 
+tls = {}  # variables for the processes that speak TLS with the server
+
+
+def make_certificate(folder):
+    """Write a certificate for loopback and its key; return the path, or None without openssl."""
+    path = Path(folder) / "loopback.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", path, "-out", f"{path}.crt"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        subprocess.run(command, check=True, capture_output=True)
+        path.write_bytes(path.read_bytes() + Path(f"{path}.crt").read_bytes())
+        return path
+    return None
+
+
 @contextmanager
 def serving(core=None):
-    """The URL of a scripted server, which gets that core, and ends when its stdin is closed."""
+    """The URL of a scripted server, which gets that core, and ends when its stdin is closed.
+
+    Processes that `python` starts meanwhile find its address with TLS in `SPEED_TLS_URL`.
+    """
     command = [sys.executable, "-m", "tests.benchmarks.speed_server"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as server:
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        if certificate := make_certificate(folder):
+            command.append(str(certificate))
+        server = stack.enter_context(subprocess.Popen(command, cwd=ROOT, **pipes))
         try:
-            port = int(server.stdout.readline())
+            port, *secure = server.stdout.readline().split()
+            if secure:
+                url = f"https://127.0.0.1:{secure[0]}/v1"
+                tls.update(SPEED_TLS_URL=url, SSL_CERT_FILE=str(certificate))
             if core is not None:
                 pin(server.pid, core)
             yield f"http://127.0.0.1:{port}/v1"
         finally:
+            tls.clear()
             server.stdin.close()
             try:
                 server.wait(5)
@@ -132,7 +162,7 @@ def python(*arguments):
     """What a fresh interpreter prints. RuntimeError: it failed, with the end of its errors."""
     # a proxy has no place between two processes
     env = {name: v for name, v in os.environ.items() if not name.lower().endswith("_proxy")}
-    where = {"cwd": ROOT, "env": env, "timeout": 100}
+    where = {"cwd": ROOT, "env": env | tls, "timeout": 100}
     done = subprocess.run([sys.executable, *arguments], **where, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{arguments[:3]} failed:\n{done.stderr[-2000:]}")
@@ -163,7 +193,12 @@ def starts(url):
 
 def measure(url, sizes, processes):
     """Both sides in turn, for each group of tasks in a process of its own."""
-    found = starts(url)
+    return measure_tasks(url, sizes, processes, starts(url))
+
+
+def measure_tasks(url, sizes, processes, found=None):
+    """The measures of these tasks, added to those that were found."""
+    found = found or {side: {} for side in SIDES}
     for tasks in processes:
         for side in SIDES:
             worker = ["-m", "tests.benchmarks.speed_worker", side, url, json.dumps(sizes._asdict())]
@@ -203,10 +238,10 @@ def shown(value):
     return f"{value:,.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
-def table(found, sizes):
+def table(found, sizes, rows=ROWS):
     """The medians as markdown."""
     lines = ["| measure | floor | agentloop | ratio |", "| --- | ---: | ---: | ---: |"]
-    for name, label in ROWS.items():
+    for name, label in rows.items():
         values = (*(middle(found, side, name) for side in SIDES), ratio(found, name))
         lines.append(f"| {label.format(**sizes._asdict())} | {' | '.join(map(shown, values))} |")
     return "\n".join(lines)
@@ -216,12 +251,20 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.speed")
     what = "one small round, to see that it works"
     parser.add_argument("--quick", action="store_true", help=what)
-    quick = parser.parse_args().quick
+    parser.add_argument("--mixins", action="store_true", help="turns with each mixin by itself")
+    options = parser.parse_args()
+    quick = options.quick
     began = time.perf_counter()
     if own := cores():  # this process and those that it starts have the first, the server the last
         pin(0, own[0])
     with serving(own[-1] if own else None) as url:
         python("-c", START["agentloop"] + RUN, url)  # so that all is compiled
+        if options.mixins:
+            found = [measure_tasks(url, QUICK if quick else Sizes(), [["each_mixin"]])]
+            labels = "`{}`: turn {turns[2]:,} to turn {turns[0]}, CPU ms"
+            rows = {name: labels.replace("{}", name) for name in found[0]["agentloop"]}
+            print(table(found, QUICK if quick else Sizes(), rows))
+            return
         found = [measure(url, QUICK, [[*TASKS]])] if quick else list(rounds(url))
     print(table(found, QUICK if quick else Sizes()))
     took = time.perf_counter() - began

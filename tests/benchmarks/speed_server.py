@@ -3,6 +3,8 @@
 python -m tests.benchmarks.speed_server
 
 It prints its port, and ends when its stdin does: it cannot outlive the process that started it.
+With the path of a certificate and its key, it also prints a port with TLS. "GET /connections"
+returns how many connections were accepted there.
 The prompt is the script, TOOL-TURNS-CALLS-WAIT: so many turns with so many calls of that tool, each
 reply after WAIT ms, then a text that ends with "done". The turn is read from the results in the
 request, so a client that drops one never ends. "text-0-N-WAIT", streamed, is a text in N pieces
@@ -13,6 +15,7 @@ import asyncio
 import json
 import os
 import re
+import ssl
 import sys
 import threading
 import time
@@ -26,6 +29,7 @@ STREAM_HEAD = (
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 FRAME = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "script"}
 PIECES_AT_ONCE = 64
+accepted = []  # connections with TLS
 
 
 def event(data):
@@ -95,10 +99,19 @@ async def answer(writer, body):
     await writer.drain()
 
 
+async def count_and_serve(reader, writer):
+    accepted.append(writer.get_extra_info("peername"))
+    await serve(reader, writer)
+
+
 async def serve(reader, writer):
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET"):
+                count = str(len(accepted)).encode()
+                writer.write(JSON_HEAD.format(len(count)).encode() + count)
+                continue
             length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
             await answer(writer, await reader.readexactly(int(length[1])))
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -112,12 +125,20 @@ def end_with_stdin():
     os._exit(0)
 
 
-async def main():
+async def main(certificate=None):
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**20, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    ports = [server.sockets[0].getsockname()[1]]
+    if certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate)
+        secure = await asyncio.start_server(
+            count_and_serve, "127.0.0.1", 0, limit=2**20, backlog=1024, ssl=tls
+        )
+        ports.append(secure.sockets[0].getsockname()[1])
+    print(*ports, flush=True)
     threading.Thread(target=end_with_stdin, daemon=True).start()
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(*sys.argv[1:]))

@@ -11,8 +11,10 @@ import asyncio
 import gc
 import importlib
 import json
+import os
 import sys
 import time
+import urllib.request
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -20,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 KILOBYTE = "What was found on this page. " * 35
+CACHED = 19_000  # tokens of each request that are reported as cached
 
 
 class Sizes(NamedTuple):
@@ -48,7 +51,7 @@ async def note(number: int) -> str:
 
 async def page(number: int) -> str:
     """Read a page."""
-    pages_at.append(time.perf_counter())
+    pages_at.append(time.process_time())
     return KILOBYTE
 
 
@@ -99,11 +102,11 @@ async def done(run):
         raise RuntimeError(f"a run ended with {answer[-200:]!r}")
 
 
-async def took(run, clock=time.process_time):
-    """The seconds that a run takes: of CPU, or by another clock."""
-    start = clock()
+async def took(run):
+    """The seconds of CPU that a run takes."""
+    start = time.process_time()
     await done(run)
-    return clock() - start
+    return time.process_time() - start
 
 
 def ignore(text):
@@ -139,7 +142,7 @@ async def first_text(side):
 async def growing(side, sizes):
     await done(side.run("page-5-1-0", page))
     pages_at.clear()
-    total = await took(side.run(f"page-{sizes.pages}-1-0", page), time.perf_counter)
+    total = await took(side.run(f"page-{sizes.pages}-1-0", page))
     gaps = [after - before for before, after in zip(pages_at[-21:], pages_at[-20:], strict=False)]
     return {"last page": 1e3 * median(gaps), "all pages": total}
 
@@ -153,6 +156,25 @@ async def crowd(side, sizes):
     seconds, grown = time.process_time() - start, peak_memory() - before
     measures = {"crowd cpu": 1e3 * seconds / sizes.agents / (sizes.steps + 1)}
     return measures | ({"crowd memory": grown / sizes.agents} if before else {})
+
+
+async def secure(side, sizes):
+    """The same crowd over TLS, where a handshake costs more than a request."""
+    url = os.environ.get("SPEED_TLS_URL")
+    if not url:
+        return {}
+    over_tls = type(side)(url)
+    await done(over_tls.run("note-1-1-0", note))
+    before = connections(url)
+    measures = await crowd(over_tls, sizes)
+    added = connections(url) - before
+    return {"tls cpu": measures["crowd cpu"], "tls connections": added / sizes.agents}
+
+
+def connections(url):
+    """How many connections the server has accepted."""
+    with urllib.request.urlopen(url.removesuffix("/v1") + "/connections") as response:
+        return int(response.read())
 
 
 def peak_memory():
@@ -267,50 +289,72 @@ async def turns(side, sizes):
         approval_mode = "auto"
         hooks = (Hook("PreToolUse", nothing),)
 
-    everything = type("Everything", (*mixins(),), {"approval_mode": "auto"})
+    everything = type("Everything", (*mixins(),), {})
 
     early, *late = sizes.turns
     stays, goes = lib.tool(page), lib.tool("Read a page", ephemeral=3)(page)
-    found = {}
-    cached = 19_000  # tokens of each request
     kinds = {
-        "plain": (lib.Agent, stays, cached),
-        "pruned": (lib.Agent, goes, cached),
+        "plain": (lib.Agent, stays, CACHED),
+        "pruned": (lib.Agent, goes, CACHED),
         "uncached": (lib.Agent, goes, 0),
-        "gated": (Gated, stays, cached),
-        "everything": (everything, goes, cached),
+        "gated": (Gated, stays, CACHED),
+        "everything": (everything, goes, CACHED),
         "everything uncached": (everything, goes, 0),
     }
+    found = {}
     for name, (kind, tool, read) in kinds.items():
         last = early if isinstance(side, Floor) else late[-1]
-        llm = Instant(last, read)
-        window = lib.CompactionConfig(context_window=10_000_000)
-        with TemporaryDirectory() as folder:
-            settings = {"session": "s", "session_dir": folder, "session_fsync": False}
-            agent = kind(
-                llm=llm,
-                tools=[tool],
-                max_iterations=last + 1,
-                compaction=window,
-                **(settings if kind is everything else {}),
-            )
-            await done(agent.query("go"))
-            if kind is everything:
-                agent.close()
+        llm = await play(kind, tool, read, last)
         for turn in late:
             found[f"{name} {late.index(turn)}"] = llm.took(min(turn, last))
     return found
 
 
+async def each_mixin(side, sizes):
+    """The milliseconds of the latest turn with each mixin alone; the floor is the early one."""
+    import agentloop as lib
+
+    early, *_, latest = sizes.turns
+    last = early if isinstance(side, Floor) else latest
+    tool = lib.tool("Read a page", ephemeral=3)(page)
+    found = {}
+    for kind in mixins():
+        for name, read in {kind.__name__: CACHED, f"{kind.__name__}, no cache": 0}.items():
+            found[name] = (await play(kind, tool, read, last)).took(last)
+    return found
+
+
+async def play(kind, tool, read, last):
+    """Run an agent of this kind, and return its model. `read` is the cached tokens of a request."""
+    import agentloop as lib
+
+    llm = Instant(last, read)
+    with TemporaryDirectory() as folder:
+        known = {
+            "compaction": lib.CompactionConfig(context_window=10_000_000),
+            "session": "s",
+            "session_dir": folder,
+            "session_fsync": False,
+            "approval_mode": "auto",
+        }
+        settings = {name: value for name, value in known.items() if hasattr(kind, name)}
+        agent = kind(llm=llm, tools=[tool], max_iterations=last + 1, **settings)
+        await done(agent.query("go"))
+        if hasattr(agent, "close"):
+            agent.close()
+    return llm
+
+
 SIDES = {"floor": Floor, "agentloop": Agentloop}
-TASKS = {task.__name__: task for task in (crowd, calls, text, growing, wires, turns)}
+TASKS = {task.__name__: task for task in (crowd, secure, calls, text, growing, wires, turns)}
+TASKS_ON_REQUEST = {"each_mixin": each_mixin}
 
 
 async def main(side_name, url, sizes_json, *tasks):
     side, sizes = SIDES[side_name](url), Sizes(**json.loads(sizes_json))
     measures = {}
     for task in tasks:
-        measures |= await TASKS[task](side, sizes)
+        measures |= await (TASKS | TASKS_ON_REQUEST)[task](side, sizes)
     print(json.dumps(measures))
 
 

@@ -33,6 +33,8 @@ def test_the_quick_mode_measures_everything_and_leaves_nothing_behind():
         missing = [value for value in values if value == "–"]
         if name == "import":  # which the floor has no need of
             assert [values[0], values[2]] == missing, label
+        elif name.startswith("tls"):  # which needs openssl for a certificate
+            assert len(missing) in (0, 3), label
         else:  # a clock or a memory that stood still gives no ratio
             assert not missing or (values[2] == "–" and float(values[0]) == 0), label
         [float(value.replace(",", "")) for value in values if value != "–"]
