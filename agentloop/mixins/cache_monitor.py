@@ -12,7 +12,7 @@ the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ..common.tokens import message_tokens, tool_tokens
@@ -43,7 +43,7 @@ def compare(request: Request, before: Request, sizes: list[int] | None = None) -
     sizes: the tokens of each message of `before`. They are replaced by those of `request`, for
         which only the messages after the first change are counted.
     """
-    new, old = [*request.messages], [*before.messages]
+    new, old = request.messages, before.messages
     kept = 0
     if (request.tools, request.tool_choice) == (before.tools, before.tool_choice):
         kept = count_equal(new, old)
@@ -55,18 +55,19 @@ def compare(request: Request, before: Request, sizes: list[int] | None = None) -
     sizes[kept:] = map(message_tokens, new[kept:])
     changed = {*old[kept:]}
     again = [message for message in new[kept:] if message in changed]
+    tokens = sum(sizes)
     tokens_of_tools = tool_tokens(request.tools)
     return RequestEvent(
         request.purpose,
         messages=len(new),
         kept=kept,
-        tokens=tokens_of_tools + sum(sizes),
-        tokens_kept=sum(sizes[:read]) + (tokens_of_tools if kept else 0),
+        tokens=tokens_of_tools + tokens,
+        tokens_kept=tokens - sum(sizes[read:]) + (tokens_of_tools if kept else 0),
         tokens_again=sum(sizes[read:kept]) + message_tokens(again),
     )
 
 
-def count_equal(new: list[Message], old: list[Message]) -> int:
+def count_equal(new: Sequence[Message], old: Sequence[Message]) -> int:
     """Return the number of leading messages that are equal."""
     if new[: len(old)] == old:  # usually, and the comparison of lists is fast
         return len(old)
