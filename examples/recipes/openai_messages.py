@@ -9,13 +9,15 @@ are replaced with a summary, and a call that awaits approval has a placeholder r
 keeps the complete log.
 """
 
+from typing import Any
+
 from agentloop import Agent, ScriptedModel, SystemMessage, from_openai, to_openai
 
 
 def main() -> None:
     function = {"name": "weather", "arguments": '{"city": "Bern"}'}
     call = {"id": "call_1", "type": "function", "function": function}
-    stored = [
+    stored: list[dict[str, Any]] = [
         {"role": "system", "content": "You know the weather."},
         {"role": "user", "content": "How is the weather in Bern?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
