@@ -24,6 +24,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient
 from pydantic_core import to_json
+from sqlalchemy.exc import OperationalError
 
 from agentloop import (
     Agent,
@@ -190,7 +191,7 @@ class Heartbeat(threading.Thread):
 
 def work(name: str, heartbeat: Heartbeat | None = None) -> None:
     """Make this process a worker. Workers accept only runs of the same application version."""
-    with suppress(sa.exc.OperationalError):  # before the first start, there is no database
+    with suppress(OperationalError):  # before the first start, there is no database
         if heartbeat:  # before DBOS resumes runs, so that no other worker takes them over
             heartbeat.register()
     DBOS(config={"name": "fleet", "system_database_url": URL, "executor_id": name,
