@@ -40,7 +40,6 @@ from .events import (
     CompactionEvent,
     FinalResponseEvent,
     HiddenUserMessageEvent,
-    RequestEvent,
     StepCompleteEvent,
     StepStartEvent,
     TextDeltaEvent,
@@ -76,19 +75,17 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .mixins.cache_monitor import CacheMonitor, assert_prefix_stable
 from .mixins.compaction import Compaction, CompactionConfig
 from .mixins.cost import Cost
 from .mixins.done import DoneTool
 from .mixins.ephemeral import Ephemeral
 from .mixins.instruction_files import InstructionFiles
 from .mixins.limits import Limits
-from .mixins.loop_detection import LoopDetection
 from .mixins.message_queue import MessageQueue, every
 from .mixins.offload import Offload
 from .mixins.session import Session, sessions
 from .models.fallback import Fallback
-from .models.scripted import ScriptedModel, call, validate
+from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate
 from .tools import Tool, tool
 from .transcript import newest_prompt, view
 
@@ -106,7 +103,6 @@ __all__ = [
     "AuthenticationFailed",
     "BadRequest",
     "BadResponse",
-    "CacheMonitor",
     "ChatAnthropic",
     "ChatGoogle",
     "ChatModel",
@@ -132,7 +128,6 @@ __all__ = [
     "Judgment",
     "Limits",
     "Loop",
-    "LoopDetection",
     "Mark",
     "Message",
     "MessageQueue",
@@ -144,7 +139,6 @@ __all__ = [
     "RateLimited",
     "Record",
     "Request",
-    "RequestEvent",
     "Result",
     "RunStart",
     "RunStopped",
@@ -203,8 +197,15 @@ __all__ = [
 RENAMED = {  # deprecated names, until 0.8
     "Inbox": "MessageQueue",
     "Memory": "InstructionFiles",
-    "Meter": "CacheMonitor",
-    "Repetition": "LoopDetection",
+}
+
+RECIPES = {  # mixins that are recipes now
+    "CacheMonitor": "cache_monitor",
+    "Channels": "channels",
+    "LoopDetection": "loop_detection",
+    "Meter": "cache_monitor",
+    "Repetition": "loop_detection",
+    "RequestEvent": "cache_monitor",
 }
 
 LAZY = {  # names whose modules need httpx
@@ -223,6 +224,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             successor = RENAMED[name]
             warn(f"{name} is deprecated: use {successor}", DeprecationWarning, stacklevel=2)
             return globals()[successor]
+        if name in RECIPES:
+            raise ImportError(f"{name} is a recipe now: copy examples/recipes/{RECIPES[name]}.py")
         if name in LAZY:
             return getattr(import_module(LAZY[name], __name__), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -144,24 +144,6 @@ class ToolsChangedEvent:
 
 
 @dataclass
-class RequestEvent:
-    """A model request is about to be sent. `tokens` is the estimated input.
-
-    kept: number of leading messages identical to the previous request; 0 if the tools or
-        tool_choice have changed.
-    tokens_kept: the tokens of these messages, which a provider may read from its cache.
-    tokens_again: tokens of the previous request after the first change, which are billed again.
-    """
-
-    purpose: str
-    messages: int
-    kept: int
-    tokens: int
-    tokens_kept: int
-    tokens_again: int
-
-
-@dataclass
 class PruneEvent:
     """Old results were replaced by placeholders: the request prefix changes."""
 
@@ -203,7 +185,6 @@ Event = (
     | CompactionEvent
     | OverBudgetEvent
     | ToolsChangedEvent
-    | RequestEvent
     | PruneEvent
     | SubAgentEvent
     | FinalResponseEvent

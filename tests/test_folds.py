@@ -30,7 +30,6 @@ from agentloop.mixins.compaction import CutPoints
 from agentloop.mixins.ephemeral import Ephemeral, Pruning
 from agentloop.mixins.hooks import HookHistory, HookVerdict
 from agentloop.mixins.limits import RunUsage
-from agentloop.mixins.loop_detection import Turns
 from agentloop.mixins.message_queue import Reminded, Sent, TurnsWithout, Unread
 from agentloop.toolkits.todo import TodoList, ToldOfOpenItems
 from agentloop.transcript import Conversation
@@ -48,7 +47,7 @@ FOLDS = [
     (TurnsWithout, "hello"),
     (RunUsage, None, "add"),
     (RunUsage, lambda model, usage: usage.total_tokens),
-    (Turns, "skill"),
+    (load("loop_detection").Turns, "skill"),
     (load("skills").ActiveSkill,),
     (TodoList,),
 ]

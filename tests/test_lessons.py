@@ -61,8 +61,8 @@ POINTS = r"""
 09 The run ended (done): Yes: 20 pancakes take 10 eggs, and there are 12.
 10 --------++                     -##++                          --------++\n
 10 no pruning: 108,480 tokens sent, 0 of them billed again at the full price.
-10 pruned every turn: 31,962 tokens sent, 15,486 of them billed again at the full price.
-10 pruned when cheaper: 79,050 tokens sent, 1,234 of them billed again at the full price.
+10 pruned every turn: 31,962 tokens sent, 12,288 of them billed again at the full price.
+10 pruned when cheaper: 79,050 tokens sent, 1,204 of them billed again at the full price.
 11 about 984 tokens before, and 403 after
 11 tool: 6 waffles take 2 eggs.
 11 user: Your context window is nearly full.

@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from agentloop import Agent, ChatAnthropic, ChatOpenAI, CompactionConfig, LoopDetection
+from agentloop import Agent, ChatAnthropic, ChatOpenAI, CompactionConfig
 from agentloop.common.store import SESSION_DIR
 from tests.cli.held_double import HeldDouble
 
@@ -77,7 +77,6 @@ def test_each_mixin_and_toolkit_is_imported_as_the_table_says_and_none_is_left_o
     [
         f"`class Agent({', '.join(base.__name__ for base in Agent.__bases__)})`",
         f"summarizes at {100 * CompactionConfig().threshold_ratio:.0f} % of",
-        f"the same turn {LoopDetection.repetition_limit} times in a row",
         f"One layer retries: up to {1 + ChatOpenAI.max_retries} attempts in all",
         f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
         f"[Lessons](examples/lessons/README.md): {LESSONS}, each",

@@ -49,8 +49,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
-    "agents_f|approve_l|azure|background|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
-    "many|mcp|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+    "agents_f|approve_l|azure|background|cache|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
+    "loop_d|many|mcp|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
@@ -67,6 +67,7 @@ ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN
 anthropic_stream: event: message_start\n | event: message_stop\n
 background_agents: answer: Also far. | Started in the | \n5\n | has answered: 384,400 km.
 browser_state: Loop: | Agent:
+cache_monitor: 96 cached, 0 billed again | 0 cached, 277 billed again
 channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
 code_mode: are ordered. | ["ordered 5 coffee","ordered 5 milk"] | ['run_python'] 2 requests
 context_window: the window is 4096 | hello
@@ -96,6 +97,7 @@ session_as_test: There is bread | 2 calls returned the same | read returned anot
 session_pool: anna: | open:
 slash_commands: 100 tokens | Did you mean /undo?
 mcp_resources: "uri":"shop://prices" | {"tea": 3 | Write to Ada in two | tea is 3 and
+loop_detection: warning: You repeat | no_progress: The run
 mcp_questions: needs_answer: When, and | ['date', 'guests'] | booked. | "A table for 4, tomorrow
 mcp_tools: ['shop__stock'] | There are 12. | 12
 traces: chat scripted | execute_tool add | invoke_agent adder

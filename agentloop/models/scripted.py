@@ -8,10 +8,10 @@ Copy with: the core, common/model_info.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any, TypeAlias
 
 from pydantic_core import to_json
@@ -147,3 +147,35 @@ def validate(messages: Sequence[Message]) -> list[str]:
     if not (is_paused or isinstance(last, UserMessage | ToolMessage)):
         problems.append("the last message is not from the user or a tool")
     return problems
+
+
+def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
+    """Assert that all requests start with the complete previous request.
+
+    requests: the requests of a model, such as `ScriptedModel.requests`.
+    breaks: the number of permitted exceptions.
+
+    Raises AssertionError for additional exceptions. The error contains the first changed message of
+    every violating request, before and after. Both are equal if the tools or tool_choice changed.
+    """
+    changes: list[str] = []
+    for number, (before, after) in enumerate(pairwise(requests), 2):
+        at = _first_change(before, after)
+        if at is not None:
+            now = after.messages[at : at + 1] or "gone"
+            changes.append(
+                f"request {number} changes messages[{at}], or the tools:"
+                f"\n  was {before.messages[at]}\n  now {now}"
+            )
+    if len(changes) > breaks:
+        raise AssertionError("\n".join(changes))
+
+
+def _first_change(before: Request, after: Request) -> int | None:
+    """Return the index of the first message of `before` that `after` does not repeat."""
+    if (before.tools, before.tool_choice) != (after.tools, after.tool_choice):
+        return 0
+    for at, message in enumerate(before.messages):
+        if [*after.messages[at : at + 1]] != [message]:
+            return at
+    return None

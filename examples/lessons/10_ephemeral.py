@@ -10,13 +10,15 @@ results has cost as much as pruning would, and prunes all old results together.
 
 watch_the_loop.html shows the placeholders from record 11 on.
 
-Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. The tools
-and the messages that an event counts as kept are cached; `message_tokens` and `tool_tokens` of
-`agentloop.common.tokens` count tokens. The sums are 27,408 and 34,205 and 26,114.
+Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token. The sums
+are 27,408 and 34,205 and 26,114.
 """
 
-from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
+from itertools import pairwise
+
+from agentloop import Ephemeral, Loop, Request, ScriptedModel, call, tool
 from agentloop.common.model_info import CacheRules
+from agentloop.common.tokens import message_tokens, tool_tokens
 
 PANTRY = {f"ingredient number {n:02}": 1000 for n in range(100)}
 
@@ -28,47 +30,51 @@ def take(item: str, amount: int) -> str:
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
 
-class Pruning(CacheMonitor, Ephemeral):
-    """Hides old results. CacheMonitor compares consecutive requests."""
-
-
 RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
 
 
+def compare(before, after):
+    """Return the tokens of a request that are cached, billed again, and new.
+
+    The cache contains the tools and the leading messages that equal those of the previous request.
+    """
+    old, new = before.messages, after.messages
+    kept = 0
+    while kept < len(old) and old[kept] == new[kept]:
+        kept += 1
+    tools = tool_tokens(after.tools)
+    cached = message_tokens(new[:kept]) + (tools if kept else 0)
+    again = message_tokens([message for message in new[kept:] if message in old[kept:]])
+    return cached, again, message_tokens(new) + tools - cached - again
+
+
 def requests(kind, **settings):
-    """Return the prefix statistics of the requests of a run."""
-    events = []
-    agent = kind(
-        llm=ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES),
-        tools=[take],
-        listeners=[events.append],
-        **settings,
-    )
-    agent.run_sync("Weigh the ingredients.")
-    return [event for event in events if isinstance(event, RequestEvent)]
+    """Return the three counts of each request of a run."""
+    model = ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
+    kind(llm=model, tools=[take], **settings).run_sync("Weigh the ingredients.")
+    return [compare(before, after) for before, after in pairwise([Request(()), *model.requests])]
 
 
-def draw(event):
+def draw(counts):
     """Return a bar for a request: cached tokens, tokens billed again, new tokens."""
-    new = event.tokens - event.tokens_kept - event.tokens_again
-    parts = ("-", event.tokens_kept), ("#", event.tokens_again), ("+", new)
+    parts = zip("-#+", counts, strict=True)
     return "".join(mark * max(tokens > 0, round(tokens / 512)) for mark, tokens in parts)
 
 
 if __name__ == "__main__":
     runs = {
-        "no pruning": requests(CacheMonitor),
-        "pruned every turn": requests(Pruning, ephemeral_per_turn=True),
-        "pruned when cheaper": requests(Pruning),
+        "no pruning": requests(Loop),
+        "pruned every turn": requests(Ephemeral, ephemeral_per_turn=True),
+        "pruned when cheaper": requests(Ephemeral),
     }
     print("".join(f"{name:31}" for name in runs).rstrip())
     for row in zip(*runs.values(), strict=True):
-        print("".join(f"{draw(event):31}" for event in row).rstrip())
+        print("".join(f"{draw(counts):31}" for counts in row).rstrip())
     print("One line per request, one sign per 512 tokens: - cached, # billed again, + new.")
-    for name, events in runs.items():
-        sent = sum(event.tokens for event in events)
-        again = sum(event.tokens_again for event in events)
+    for name, rows in runs.items():
+        sent = sum(map(sum, rows))
+        again = sum(billed_again for _, billed_again, _ in rows)
         print(f"{name}: {sent:,} tokens sent, {again:,} of them billed again at the full price.")
     print("Notice: left, requests are cached but grow; middle, little is cached in any turn.")
     print("Notice: right, pruning is paid for once, and later requests are short.")

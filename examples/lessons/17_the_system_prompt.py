@@ -12,7 +12,9 @@ Task: let the model know the time of each question, without any token being bill
 messages, and `0 tokens are billed again`. Hint: `agent.add_note(text)` appends a hidden message.
 """
 
-from agentloop import Agent, CacheMonitor, RequestEvent, ScriptedModel, SystemMessage
+from itertools import pairwise
+
+from agentloop import Agent, ScriptedModel, SystemMessage, message_tokens
 
 RULES = """\
 You help in the kitchen of a small bakery. You answer in one sentence.
@@ -25,10 +27,6 @@ QUESTIONS = {
 }
 
 
-class Measured(CacheMonitor, Agent):
-    """CacheMonitor reports the portion of a request that the provider may have cached."""
-
-
 def model(messages, tools):
     """Simulate an obedient model."""
     rules = messages[0].text if isinstance(messages[0], SystemMessage) else ""
@@ -37,15 +35,28 @@ def model(messages, tools):
     return "A person has to smell it." if "gone off" in rules else "Eat it: eggs keep for a month."
 
 
+def compare(before, after):
+    """Return the number of cached messages, and the tokens of the messages that are billed again.
+
+    The cache contains the leading messages that equal those of the previous request.
+    """
+    old, new = before.messages, after.messages
+    kept = 0
+    while kept < len(old) and old[kept] == new[kept]:
+        kept += 1
+    return kept, message_tokens([message for message in new[kept:] if message in old[kept:]])
+
+
 def ask(system_prompt):
     """Ask three questions. The time replaces the placeholder in the system prompt."""
-    events = []
-    agent = Measured(llm=ScriptedModel(model), listeners=[events.append])
+    llm = ScriptedModel(model)
+    agent = Agent(llm=llm)
     for time, question in QUESTIONS.items():
         agent.system_prompt = system_prompt.format(time=time)
         answer = agent.run_sync(question)
-    cached = [event.kept for event in events if isinstance(event, RequestEvent)]
-    again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
+    compared = [compare(before, after) for before, after in pairwise(llm.requests)]
+    cached = [0, *(kept for kept, _ in compared)]
+    again = sum(tokens for _, tokens in compared)
     roles = [type(message).__name__ for message in agent.messages]
     print(f"   {answer}\n   cached messages per request: {cached}; {again} tokens are billed again")
     print(f"   a system message in the log: {'SystemMessage' in roles}")

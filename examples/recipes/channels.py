@@ -26,7 +26,6 @@ from agentloop.events import (
     HiddenUserMessageEvent,
     OverBudgetEvent,
     PruneEvent,
-    RequestEvent,
     StepStartEvent,
     SubAgentEvent,
     ToolCallEvent,
@@ -38,14 +37,7 @@ from agentloop.messages import Ask, Decision, Mark, Record, Unknown
 from agentloop.transcript import Fold, Records
 
 Channel = Literal["progress", "control", "monitor"]
-UNRECORDED = (
-    CompactionEvent
-    | OverBudgetEvent
-    | PruneEvent
-    | RequestEvent
-    | SubAgentEvent
-    | ToolsChangedEvent
-)
+UNRECORDED = CompactionEvent | OverBudgetEvent | PruneEvent | SubAgentEvent | ToolsChangedEvent
 
 
 @dataclass(frozen=True, slots=True)

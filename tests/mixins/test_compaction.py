@@ -20,9 +20,8 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.errors import ContextWindowExceeded
 from agentloop.events import CompactionEvent, OverBudgetEvent
 from agentloop.messages import AssistantMessage, Summary, Usage, UserMessage
-from agentloop.mixins.cache_monitor import assert_prefix_stable
 from agentloop.mixins.compaction import LEFT_OUT, NAMES, SUMMARY_PROMPT, names_in
-from agentloop.models.scripted import call
+from agentloop.models.scripted import assert_prefix_stable, call
 
 from .. import test_loop
 from ..test_loop import add, shown

@@ -12,8 +12,6 @@ from agentloop import Agent, MessageQueue, ScriptedModel, Session
 RENAMED = {
     "inbox.Inbox": "message_queue.MessageQueue",
     "memory.Memory": "instruction_files.InstructionFiles",
-    "meter.Meter": "cache_monitor.CacheMonitor",
-    "repetition.Repetition": "loop_detection.LoopDetection",
 }
 SESSION = """\
 {"type":"session","schema":2}
@@ -42,9 +40,19 @@ def test_a_deprecated_name_is_its_successor_and_warns_once_per_import(old, new):
     assert old_name not in agentloop.__all__
 
 
-def test_a_mixin_that_became_a_recipe_names_it():
-    with pytest.raises(ImportError, match=r"examples/recipes/channels\.py"):
-        import_module("agentloop.mixins.channels")
+@pytest.mark.parametrize(
+    ("module", "name", "recipe"),
+    [
+        ("channels", "Channels", "channels"),
+        ("meter", "Meter", "cache_monitor"),
+        ("repetition", "Repetition", "loop_detection"),
+    ],
+)
+def test_a_mixin_that_became_a_recipe_names_it(module, name, recipe):
+    with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
+        import_module(f"agentloop.mixins.{module}")
+    with pytest.raises(ImportError, match=rf"examples/recipes/{recipe}\.py"):
+        getattr(agentloop, name)
 
 
 def test_the_warning_names_the_importing_line():

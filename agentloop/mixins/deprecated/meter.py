@@ -1,13 +1,3 @@
-"""Deprecated: `Meter` is `CacheMonitor`, in agentloop.mixins.cache_monitor."""
+"""Removed: `Meter`, later `CacheMonitor`, is a recipe."""
 
-from warnings import warn
-
-from agentloop.mixins.cache_monitor import *  # noqa: F403
-from agentloop.mixins.cache_monitor import CacheMonitor
-
-Meter = CacheMonitor
-warn(
-    "Meter is deprecated: import CacheMonitor from agentloop.mixins.cache_monitor",
-    DeprecationWarning,
-    stacklevel=2,
-)
+raise ImportError("CacheMonitor is a recipe now: copy examples/recipes/cache_monitor.py")

@@ -1,13 +1,3 @@
-"""Deprecated: `Repetition` is `LoopDetection`, in agentloop.mixins.loop_detection."""
+"""Removed: `Repetition`, later `LoopDetection`, is a recipe."""
 
-from warnings import warn
-
-from agentloop.mixins.loop_detection import *  # noqa: F403
-from agentloop.mixins.loop_detection import LoopDetection
-
-Repetition = LoopDetection
-warn(
-    "Repetition is deprecated: import LoopDetection from agentloop.mixins.loop_detection",
-    DeprecationWarning,
-    stacklevel=2,
-)
+raise ImportError("LoopDetection is a recipe now: copy examples/recipes/loop_detection.py")

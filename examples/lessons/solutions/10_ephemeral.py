@@ -1,6 +1,8 @@
 """Task: add up the cost of each variant: 0.1 for a cached token, 1.25 for any other token."""
 
-from agentloop import CacheMonitor, Ephemeral, RequestEvent, ScriptedModel, call, tool
+from itertools import pairwise
+
+from agentloop import Ephemeral, Loop, Request, ScriptedModel, call, tool
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
 
@@ -14,31 +16,38 @@ def take(item: str, amount: int) -> str:
     return "\n".join(f"{name}: {left:>17}" for name, left in PANTRY.items())
 
 
-class Pruning(CacheMonitor, Ephemeral):
-    """Hides old results. CacheMonitor compares consecutive requests."""
-
-
 RULES = CacheRules(smallest_prefix=1024, read_price=0.1, write_price=1.25)
 SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in range(14)]
 
 
+def compare(before, after):
+    """Return the tokens of a request that are cached, billed again, and new.
+
+    The cache contains the tools and the leading messages that equal those of the previous request.
+    """
+    old, new = before.messages, after.messages
+    kept = 0
+    while kept < len(old) and old[kept] == new[kept]:
+        kept += 1
+    tools = tool_tokens(after.tools)
+    cached = message_tokens(new[:kept]) + (tools if kept else 0)
+    again = message_tokens([message for message in new[kept:] if message in old[kept:]])
+    return cached, again, message_tokens(new) + tools - cached - again
+
+
 def bill(kind, **settings):
-    """Return the cost of a run. Tokens that an event counts as kept were cached."""
-    events, model = [], ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
-    agent = kind(llm=model, tools=[take], listeners=[events.append], **settings)
-    agent.run_sync("Weigh the ingredients.")
-    events = [event for event in events if isinstance(event, RequestEvent)]
+    """Return the cost of a run."""
+    model = ScriptedModel(*SCRIPT, "Everything is weighed.", cache_rules=RULES)
+    kind(llm=model, tools=[take], **settings).run_sync("Weigh the ingredients.")
     cost = 0.0
-    for event, request in zip(events, model.requests, strict=True):
-        cached = sum(map(message_tokens, request.messages[: event.kept]))
-        if event.kept:  # the tools precede the messages
-            cached += tool_tokens(request.tools)
-        cost += 0.1 * cached + 1.25 * (event.tokens - cached)
+    for before, after in pairwise([Request(()), *model.requests]):
+        cached, again, new = compare(before, after)
+        cost += 0.1 * cached + 1.25 * (again + new)
     return cost
 
 
 if __name__ == "__main__":
-    print(f"no pruning: {bill(CacheMonitor):,.0f}")
-    print(f"pruned every turn: {bill(Pruning, ephemeral_per_turn=True):,.0f}")
-    print(f"pruned when cheaper: {bill(Pruning):,.0f}")
+    print(f"no pruning: {bill(Loop):,.0f}")
+    print(f"pruned every turn: {bill(Ephemeral, ephemeral_per_turn=True):,.0f}")
+    print(f"pruned when cheaper: {bill(Ephemeral):,.0f}")
     print("Notice: the variant with the fewest tokens is not the cheapest.")

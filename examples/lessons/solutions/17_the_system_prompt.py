@@ -1,6 +1,6 @@
 """Task: let the model know the time of each question, without any token being billed again."""
 
-from agentloop import Agent, CacheMonitor, RequestEvent, ScriptedModel
+from agentloop import Agent, ScriptedModel, assert_prefix_stable
 
 RULES = "You help in the kitchen of a small bakery. You answer in one sentence."
 QUESTIONS = {
@@ -10,19 +10,14 @@ QUESTIONS = {
 }
 
 
-class Measured(CacheMonitor, Agent):
-    """CacheMonitor reports the portion of a request that the provider may have cached."""
-
-
 if __name__ == "__main__":
-    events = []
     model = ScriptedModel("It is.", "It is.", "Smell it.")
-    agent = Measured(llm=model, system_prompt=RULES, listeners=[events.append])
+    agent = Agent(llm=model, system_prompt=RULES)
     for time, question in QUESTIONS.items():
         agent.add_note(f"It is {time}.")
         agent.run_sync(question)
     for message in model.requests[-1].messages:
         print(f"{type(message).__name__}: {message.text}")
-    again = sum(event.tokens_again for event in events if isinstance(event, RequestEvent))
-    print(f"{again} tokens are billed again")
+    assert_prefix_stable(model.requests)
+    print("0 tokens are billed again")
     print("Notice: an appended message does not change the prefix.")

@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage, tool, validate
-from agentloop.mixins.loop_detection import LoopDetection, repeated
 from agentloop.models.scripted import call
 
-from .. import test_loop
-from ..test_loop import add, shown
+from . import test_loop
+from .test_loop import add, shown
+from .test_recipes import load
+
+recipe = load("loop_detection")
+LoopDetection, repeated = recipe.LoopDetection, recipe.repeated
 
 
 class Careful(LoopDetection, Agent): ...

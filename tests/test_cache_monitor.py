@@ -2,15 +2,16 @@
 
 from agentloop import Agent, CompactionConfig, Ephemeral, Request, ScriptedModel, ToolCall, tool
 from agentloop.common.tokens import message_tokens, tool_tokens
-from agentloop.events import RequestEvent
 from agentloop.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from agentloop.mixins import cache_monitor
-from agentloop.mixins.cache_monitor import CacheMonitor, compare
 from agentloop.models.scripted import call
 
-from .. import test_loop
-from ..test_loop import add
-from . import read
+from . import test_loop
+from .mixins import read
+from .test_loop import add
+from .test_recipes import load
+
+recipe = load("cache_monitor")
+CacheMonitor, RequestEvent, compare = recipe.CacheMonitor, recipe.RequestEvent, recipe.compare
 
 
 class Metered(Agent, CacheMonitor):
@@ -93,6 +94,6 @@ class TestCacheMonitor(test_loop.TestLoop):
         class Pruning(Ephemeral, CacheMonitor):
             ephemeral_per_turn = True
 
-        monkeypatch.setattr(cache_monitor, "message_tokens", count)
+        monkeypatch.setattr(recipe, "message_tokens", count)
         await play(Pruning(llm=ScriptedModel(answer), tools=[look], max_iterations=200))
         assert len(set(counted[5:-1])) == 1  # in a request as late as in an early one

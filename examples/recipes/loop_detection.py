@@ -1,12 +1,11 @@
-"""Warns a model about repeated calls, and ends the run if the repetition continues.
+"""A warning to a model that repeats its calls, and the end of the run if it continues.
 
-Copy with: the core.
-
-Three consecutive occurrences of the same turn (A, A, A), or of the same cycle of turns (A, B, A, B,
-A, B), are a repetition: a warning is added to the conversation. After another repetition, the calls
-of the last turn are not executed, and the run ends with "no_progress". Two turns are equal if their
-calls are equal, in any order. Arguments are compared as JSON values. Results are ignored, because a
-different timestamp does not indicate progress. A message from the user resets the count.
+Use the mixin for a model that would repeat its calls until `max_iterations`. Three consecutive
+occurrences of the same turn (A, A, A), or of the same cycle of turns (A, B, A, B, A, B), are a
+repetition: a warning is added to the conversation. After another repetition, the calls of the last
+turn are not executed, and the run ends with "no_progress". Two turns are equal if their calls are
+equal, in any order. Arguments are compared as JSON values. Results are ignored, because a different
+timestamp does not indicate progress. A message from the user resets the count.
 """
 
 from __future__ import annotations
@@ -16,10 +15,20 @@ from collections.abc import Sequence
 
 from pydantic import PositiveInt
 
-from ..content import clip
-from ..loop import Loop
-from ..messages import AssistantMessage, Message, Record, Result, RunStart, Stop, ToolCall
-from ..transcript import Fold, Records, is_own
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Loop,
+    Result,
+    ScriptedModel,
+    Stop,
+    ToolCall,
+    call,
+    tool,
+)
+from agentloop.content import clip
+from agentloop.messages import Message, Record, RunStart
+from agentloop.transcript import Fold, Records, is_own
 
 LONGEST_CYCLE = 5  # turns
 WARNING = (
@@ -89,3 +98,19 @@ def repeated(past: list[str], times: int) -> list[str]:
         if past[-length * times :] == cycle * times:
             return cycle
     return []
+
+
+class Careful(LoopDetection, Agent): ...
+
+
+@tool("Look into a room")
+def look(room: str) -> str:
+    return f"Nobody is in the {room}."
+
+
+if __name__ == "__main__":
+    llm = ScriptedModel(*[call("look", room="kitchen")] * 4)
+    agent = Careful(llm=llm, tools=[look])
+    result = agent.run_sync("Find Ada.")
+    print("warning:", llm.requests[-1].messages[-1].text)
+    print(f"{result.stop_reason}: {result.text}")

@@ -1,24 +1,46 @@
-"""Estimates the share of a request that the provider may read from its prompt cache.
+"""An event before each request: the share that the provider may read from its prompt cache.
 
-Copy with: the core, common/tokens.py.
-
-    class MyAgent(Agent, CacheMonitor): ...     # last, where requests leave the agent
-
-A cached token costs about a tenth of an uncached token. The estimate follows Anthropic's rules, the
-strictest of all providers: the cache has an entry at the end of the system prompt and an entry at
-the end of the request. After a changed message, only the tools and the system prompt are read from
-the cache.
+Use the mixin to find the change that makes a provider bill a conversation again: a cached token
+costs about a tenth of an uncached token. The estimate follows Anthropic's rules, the strictest of
+all providers: the cache has an entry at the end of the system prompt and an entry at the end of the
+request. After a changed message, only the tools and the system prompt are read from the cache. Put
+the mixin last, where requests leave the agent: `class MyAgent(Agent, CacheMonitor)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ..common.tokens import message_tokens, tool_tokens
-from ..events import RequestEvent
-from ..loop import Loop, Request
-from ..messages import AssistantMessage, Message, SystemMessage
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Loop,
+    Message,
+    Request,
+    ScriptedModel,
+    SystemMessage,
+    message_tokens,
+    tool_tokens,
+)
+
+
+@dataclass
+class RequestEvent:
+    """A model request is about to be sent. `tokens` is the estimated input.
+
+    kept: number of leading messages identical to the previous request; 0 if the tools or
+        tool_choice have changed.
+    tokens_kept: the tokens of these messages, which a provider may read from its cache.
+    tokens_again: tokens of the previous request after the first change, which are billed again.
+    """
+
+    purpose: str
+    messages: int
+    kept: int
+    tokens: int
+    tokens_kept: int
+    tokens_again: int
 
 
 class CacheMonitor(Loop):
@@ -77,23 +99,18 @@ def count_equal(new: Sequence[Message], old: Sequence[Message]) -> int:
     return len(new)
 
 
-def assert_prefix_stable(requests: Iterable[Request], *, breaks: int = 0) -> None:
-    """Assert that all requests start with the complete previous request.
+class Monitored(Agent, CacheMonitor): ...
 
-    requests: the requests of a model, such as `ScriptedModel.requests`.
-    breaks: the number of permitted exceptions.
 
-    Raises AssertionError for additional exceptions. The error contains the first changed message of
-    every violating request, before and after. Both are equal if the tools or tool_choice changed.
-    """
-    changes: list[str] = []
-    for number, (before, after) in enumerate(pairwise(requests), 2):
-        at = compare(after, before).kept
-        if at < len(before.messages):
-            now = after.messages[at : at + 1] or "gone"
-            changes.append(
-                f"request {number} changes messages[{at}], or the tools:"
-                f"\n  was {before.messages[at]}\n  now {now}"
-            )
-    if len(changes) > breaks:
-        raise AssertionError("\n".join(changes))
+def report(event: object) -> None:
+    if isinstance(event, RequestEvent):
+        print(
+            f"{event.tokens} tokens: {event.tokens_kept} cached, {event.tokens_again} billed again"
+        )
+
+
+if __name__ == "__main__":
+    agent = Monitored(llm=ScriptedModel(lambda messages, tools: "Yes."), listeners=[report])
+    for rules in ("Be brief.", "Be brief.", "Be brief. It is 9:40."):  # the third is a mistake
+        agent.system_prompt = rules
+        agent.run_sync("Is the oven hot? " * 20)
