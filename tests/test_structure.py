@@ -142,7 +142,7 @@ def test_git_tracks_nothing_else_at_the_top():
     tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
     top = {path.split("/")[0] for path in tracked.split("\0") if path}
     allowed = {"LICENSE", "README.md", "agentloop", "examples", "pyproject.toml", "tests"}
-    assert top - allowed <= {".ci", ".gitignore"}
+    assert top - allowed <= {".ci", ".github", ".gitignore"}
 
 
 NO_VERB = re.compile(
