@@ -3,7 +3,7 @@
 import pytest
 
 from agentloop import ChatAnthropic, ChatGoogle, ChatOpenAI, Fallback, ScriptedModel
-from agentloop.common.model_info import CacheRules, cache_rules, output_limit
+from agentloop.common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
 
 UNKNOWN = CacheRules(4_096, 0.1, 1.25)
 
@@ -51,11 +51,13 @@ class Plain:
 class Stated(Plain):
     cache_rules = CacheRules(64, 0.25, 1.0)
     output_limit = 500
+    compact_threshold = 90_000
 
 
 def test_a_users_own_model_may_state_them_or_not():
     assert (cache_rules(Plain()), output_limit(Plain())) == (UNKNOWN, 0)
     assert (cache_rules(Stated()), output_limit(Stated())) == (Stated.cache_rules, 500)
+    assert (compact_threshold(Plain()), compact_threshold(Stated())) == (0, 90_000)
 
 
 def test_a_fallback_states_the_rules_of_its_first_model_and_the_largest_output():
@@ -68,3 +70,10 @@ def test_the_output_limit_is_the_setting_that_a_request_sends():
     assert output_limit(ChatOpenAI("gpt-5.6", api_key="-", max_completion_tokens=9)) == 9
     assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-", max_output_tokens=9)) == 9
     assert output_limit(ChatGoogle("gemini-3.8-flash", api_key="-")) == 0
+
+
+def test_a_fallback_compacts_only_if_each_of_its_models_does():
+    settings = {"api_key": "-", "compact_threshold": 100_000}
+    anthropic, openai = ChatAnthropic("claude-opus-5", **settings), ChatOpenAI("gpt-6", **settings)
+    assert compact_threshold(Fallback(anthropic, openai)) == 100_000
+    assert compact_threshold(Fallback(anthropic, Plain())) == 0

@@ -1,14 +1,15 @@
-"""Optional information of a chat model about its provider: prompt cache and output limit.
+"""Optional information of a chat model about its provider: cache, output limit, compaction.
 
 Copy with: the core.
 
-Both are optional attributes of a chat model. The models of this library define them; a custom model
-can define the same attributes:
+These are optional attributes of a chat model. The models of this library define them; a custom
+model can define the same attributes:
 
     class MyModel:
         model = "my-model"
         cache_rules = CacheRules(smallest_prefix=1_024, write_price=1.0)
         output_limit = 8_000
+        compact_threshold = 100_000
 """
 
 from typing import Protocol, runtime_checkable
@@ -47,6 +48,14 @@ class HasOutputLimit(Protocol):
     def output_limit(self) -> int | None: ...
 
 
+@runtime_checkable
+class HasCompactThreshold(Protocol):
+    """A chat model whose provider compacts the conversation at this number of input tokens."""
+
+    @property
+    def compact_threshold(self) -> int | None: ...
+
+
 def cache_rules(llm: ChatModel) -> CacheRules:
     """Return the cache rules of a model, or the defaults."""
     return llm.cache_rules if isinstance(llm, HasCacheRules) else CacheRules()
@@ -56,3 +65,9 @@ def output_limit(llm: ChatModel) -> int:
     """Return the output tokens reserved by a model's requests, or 0 if unknown."""
     limit = llm.output_limit if isinstance(llm, HasOutputLimit) else None
     return limit or 0
+
+
+def compact_threshold(llm: ChatModel) -> int:
+    """Return the input tokens at which the provider compacts the conversation, or 0 for never."""
+    threshold = llm.compact_threshold if isinstance(llm, HasCompactThreshold) else None
+    return threshold or 0

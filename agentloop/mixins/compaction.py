@@ -22,7 +22,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from ..common.hidden_text import HidesText
-from ..common.model_info import cache_rules, output_limit
+from ..common.model_info import cache_rules, compact_threshold, output_limit
 from ..common.tokens import context_window, message_tokens, tool_tokens
 from ..content import clip, describe_error
 from ..errors import ContextWindowExceeded
@@ -100,20 +100,19 @@ class Compaction(HidesText):
     recall_tool: a tool that finds dropped text; the note about dropped messages refers to this
         tool.
 
-    Providers can compact the context instead. Then set `compaction=None`, because this mixin would
-    count the content that the provider omits:
+    Providers can compact the conversation instead, which disables this mixin like
+    `compaction=None`, because the mixin would count the content that the provider omits:
 
-        llm = ChatOpenAI("gpt-5.6", extra={
-            "context_management": [{"type": "compaction", "compact_threshold": 100_000}]})
-        llm = ChatAnthropic("claude-opus-5", betas=["compact-2026-01-12"], extra={
-            "context_management": {"edits": [{"type": "compact_20260112"}]}})
+        llm = ChatOpenAI("gpt-5.6", compact_threshold=100_000)
+        llm = ChatAnthropic("claude-opus-5", compact_threshold=100_000)
 
-    The log and the requests remain complete, and the reply with the provider's summary is returned
-    unchanged. Only this provider can read the summary: other models receive the complete
-    conversation. The log contains no Summary, and no CompactionEvent is emitted. Anthropic reports
-    the tokens of a summary under `iterations`, which `usage` excludes. Anthropic's context editing
-    (an edit `clear_tool_uses_20250919` with the beta `context-management-2025-06-27`) hides old
-    results like `Ephemeral`, but without a record in the log.
+    The log and the requests remain complete, the reply with the provider's summary is returned
+    unchanged, and Anthropic's usage includes the tokens of the summary. The model no longer sees
+    the messages before the summary, neither the first task nor the newest turns verbatim, and
+    `recall` does not search them. Only this provider can read the summary: other models receive the
+    complete conversation. The log contains no Summary, and no CompactionEvent is emitted.
+    `ChatAnthropic(clear_tool_uses=...)` hides old results like `Ephemeral`, but without a record in
+    the log; because calls and replies still grow, this mixin remains enabled.
     """
 
     compaction: CompactionConfig | None = CompactionConfig()
@@ -125,9 +124,15 @@ class Compaction(HidesText):
     _beside = 0  # tokens of tools and system prompt at that time, minus those of pruned results
     _rate = 1.0  # the provider's tokens per estimated token, from the last reported usage
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.context_budget and compact_threshold(self.llm):
+            raise ValueError("the model's compact_threshold disables context_budget: remove one")
+
     async def call_model(self, request: Request) -> AssistantMessage:
         config = self.compaction
-        if config is None or request.purpose != "step":
+        llm = request.model or self.llm
+        if config is None or request.purpose != "step" or compact_threshold(llm):
             return await super().call_model(request)
         request = await self._make_room(request, config)
         try:

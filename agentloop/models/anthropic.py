@@ -37,6 +37,7 @@ from .http import HTTPModel, chat_model
 from .wire import (
     Accumulator,
     as_dict,
+    as_dicts,
     attachment,
     declare,
     drop_none,
@@ -261,6 +262,9 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
     counts = read_counts(usage)
     if not counts:
         return None
+    for iteration in as_dicts(usage.get("iterations")):
+        if iteration.get("type") == "compaction":  # a summary, which the other counts exclude
+            counts += read_counts(iteration)
     cached, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
     return Usage(
         input_tokens=counts["input_tokens"] + cached + written,
@@ -325,7 +329,10 @@ class ChatAnthropic(HTTPModel):
         {"type": "adaptive"}. With a budget, the API does not support forced tool calls.
     cache: marks tools, system prompt and conversation for the provider's prompt cache. "1h" extends
         the lifetime of entries to an hour, at a higher price.
-    betas: beta features to enable by header.
+    compact_threshold: input tokens, at least 50,000, at which the API replaces older messages by
+        its own summary: see `Compaction`.
+    clear_tool_uses: input tokens at which the API hides all but the newest three tool results.
+    betas: beta features to enable by header, in addition to those of these two settings.
     version: version of the API; newer versions reject `temperature`.
     """
 
@@ -334,6 +341,8 @@ class ChatAnthropic(HTTPModel):
     thinking: int | Mapping[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     cache: bool | Literal["5m", "1h"] = True
+    compact_threshold: int | None = None
+    clear_tool_uses: int | None = None
     betas: Sequence[str] = ()
     version: str = "2023-06-01"
 
@@ -362,12 +371,29 @@ class ChatAnthropic(HTTPModel):
     def output_limit(self) -> int | None:
         return self.max_tokens
 
+    def _edits(self) -> dict[str, JSON]:
+        """Return the API's edits of the conversation, by the beta feature that they require.
+
+        Sources: https://platform.claude.com/docs/en/build-with-claude/compaction-threshold,
+        https://platform.claude.com/docs/en/build-with-claude/context-editing
+        """
+        edits = dict[str, JSON]()
+        for beta, kind, threshold in (
+            ("context-management-2025-06-27", "clear_tool_uses_20250919", self.clear_tool_uses),
+            ("compact-2026-01-12", "compact_20260112", self.compact_threshold),
+        ):
+            if threshold:
+                trigger = {"type": "input_tokens", "value": threshold}
+                edits[beta] = {"type": kind, "trigger": trigger}
+        return edits
+
     def headers(self) -> dict[str, str]:
+        betas = dict.fromkeys([*self.betas, *self._edits()])
         return drop_none(
             {
                 "x-api-key": self.api_key or None,
                 "anthropic-version": self.version,
-                "anthropic-beta": ",".join(self.betas) or None,
+                "anthropic-beta": ",".join(betas) or None,
             }
         )
 
@@ -408,6 +434,8 @@ class ChatAnthropic(HTTPModel):
             "stream": stream or None,
             "tools": declared or None,
         }
+        if edits := self._edits():
+            body["context_management"] = {"edits": [*edits.values()]}
         if declared and choice != CHOICES["auto"]:
             body["tool_choice"] = choice
         if self.provider_tools:

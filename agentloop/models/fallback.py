@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
 
-from ..common.model_info import CacheRules, cache_rules, output_limit
+from ..common.model_info import CacheRules, cache_rules, compact_threshold, output_limit
 from ..errors import ConnectionFailed, ModelError, Overloaded, RateLimited, ServerError
 from ..events import Delta, OnDelta, ToolCallDeltaEvent
 from ..loop import ChatModel
@@ -62,6 +62,11 @@ class Fallback:
     def output_limit(self) -> int:
         """Return the maximum output limit of all models."""
         return max(map(output_limit, self.models))
+
+    @property
+    def compact_threshold(self) -> int:
+        """Return the minimum threshold, or 0 if a model's provider does not compact."""
+        return min(map(compact_threshold, self.models))
 
     def _order(self) -> list[ChatModel]:
         """Return the models in the order of attempts, unavailable models last."""

@@ -376,6 +376,8 @@ class ChatOpenAI(HTTPModel):
         `max_tokens`, which newer models of OpenAI reject: set the supported parameter.
     strict: whether to request arguments that conform exactly to the schema, for all tools with
         supported schemas.
+    compact_threshold: input tokens at which Responses replaces older messages by an encrypted
+        summary: see `Compaction`.
     """
 
     temperature: float | None = None
@@ -386,6 +388,7 @@ class ChatOpenAI(HTTPModel):
     prompt_cache_key: str | None = None
     parallel_tool_calls: bool | None = None
     strict: bool = False
+    compact_threshold: int | None = None
     api: str | None = None
 
     key_variables = ("OPENAI_API_KEY",)
@@ -404,6 +407,8 @@ class ChatOpenAI(HTTPModel):
             self.chunks = ResponsesEvents
         else:
             raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
+        if self.compact_threshold and self.api == "chat":
+            raise ValueError(f"{self!r}: compact_threshold requires api='responses'")
 
     @property
     def cache_rules(self) -> CacheRules:
@@ -497,11 +502,14 @@ class ChatOpenAI(HTTPModel):
                 own["stream_options"] = {"include_usage": True}
         else:
             reasoning = {"effort": self.reasoning_effort, "summary": self.reasoning_summary}
+            threshold = self.compact_threshold
             own = {
                 "input": written,
                 "store": False,
                 "reasoning": drop_none(reasoning) or None,
                 "max_output_tokens": self.max_completion_tokens or self.max_tokens,
+                "context_management": threshold
+                and [{"type": "compaction", "compact_threshold": threshold}],
                 "text": answer and {"format": {"type": "json_schema"} | answer},
             }
             if not re.search(NO_REASONING, self.model):

@@ -63,6 +63,9 @@ class AnthropicDouble(OpenAIDouble):
         if headers["anthropic-version"] >= "2026-10-21":
             assert not body.keys() & {"temperature", "top_p", "top_k"}
         check(body, self.system, self.paused)
+        betas = headers.get("anthropic-beta", "").split(",")
+        for edit in body.get("context_management", {"edits": []})["edits"]:
+            check_edit(edit, betas)
         self.cached.append(self._read_cache(body))
 
     def _refuse(self, refused: Refused) -> bytes:
@@ -138,6 +141,10 @@ SOURCES = {
     "text": {"type", "media_type", "data"},
     "file": {"type", "file_id"},
 }
+EDITS = {  # edits of the conversation, and their beta features
+    "compact_20260112": "compact-2026-01-12",
+    "clear_tool_uses_20250919": "context-management-2025-06-27",
+}
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
@@ -167,6 +174,19 @@ def check(body: dict[str, Any], system: str | None = None, paused: Sequence[Any]
         json.loads(json.dumps(form["schema"]), object_hook=_check_output)
     texts = [block["text"] for block in body.get("system", ())]
     check_system(["".join(texts)] if texts else [], system)
+
+
+def check_edit(edit: dict[str, Any], betas: Sequence[str]) -> None:
+    """Check one edit of the conversation, and the beta feature that it needs.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/compaction-threshold
+    """
+    assert EDITS[edit["type"]] in betas, f"{edit['type']}: beta header required"
+    trigger = edit.get("trigger", {"type": "input_tokens", "value": 150_000})
+    assert trigger.keys() == {"type", "value"}
+    assert trigger["type"] == "input_tokens"
+    least = 50_000 if edit["type"] == "compact_20260112" else 0
+    assert trigger["value"] >= least, f"trigger.value: must be at least {least}"
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -332,6 +352,7 @@ def events(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Write a message as it is streamed."""
     usage = dict(message["usage"])
     start = {"content": [], "stop_reason": None, "stop_details": None, "container": None}
+    iterations = {"iterations": usage.pop("iterations")} if "iterations" in usage else {}
     start["usage"] = usage | {"output_tokens": 1} if usage else {}
     out: list[dict[str, Any]] = [{"type": "message_start", "message": message | start}]
     out.append({"type": "ping"})
@@ -342,7 +363,7 @@ def events(message: dict[str, Any]) -> list[dict[str, Any]]:
         out.append({"type": "content_block_stop", "index": index})
     names = ("stop_reason", "stop_sequence", "stop_details", "container")
     end = {name: message.get(name) for name in names}
-    counts = {"output_tokens": usage["output_tokens"]} if usage else {}
+    counts = {"output_tokens": usage["output_tokens"]} | iterations if usage else {}
     out.append({"type": "message_delta", "delta": end, "usage": counts})
     return [*out, {"type": "message_stop"}]
 

@@ -44,6 +44,7 @@ KNOWN = {
     "truncation",
     "metadata",
     "service_tier",
+    "context_management",
 }
 PARTS = {
     "user": {"input_text": "text", "input_image": "image_url", "input_file": ""},
@@ -224,6 +225,10 @@ def check_fields(body: dict[str, Any]) -> None:
     assert body["input"]
     asks = "reasoning.encrypted_content" in body.get("include", ())
     assert not asks or not re.match("gpt-4|gpt-5-chat", body["model"])
+    for edit in body.get("context_management", ()):
+        assert edit.keys() == {"type", "compact_threshold"}
+        assert edit["type"] == "compaction"
+        assert isinstance(edit["compact_threshold"], int)
 
 
 def _check_tools(body: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from agentloop import (
     Agent,
+    ChatAnthropic,
     Compaction,
     CompactionConfig,
     MessageQueue,
@@ -167,6 +168,17 @@ class TestCompaction(test_loop.TestLoop):
         agent = make(*reads(1, 2), "done", compaction=None)
         await agent.query("x")
         assert len(agent.llm.requests) == 2
+
+    async def test_it_is_off_while_the_provider_compacts(self):
+        agent = make(*reads(1, 2), "done")
+        agent.llm.compact_threshold = 50_000
+        await agent.query("x")
+        assert len(agent.llm.requests) == 2
+
+    def test_a_budget_and_a_provider_that_compacts_exclude_each_other(self):
+        llm = ChatAnthropic("claude-opus-5", api_key="-", compact_threshold=50_000)
+        with pytest.raises(ValueError, match="compact_threshold"):
+            Agent(llm=llm, context_budget=12_000)
 
     async def test_results_that_no_request_can_hold_do_not_wedge_the_agent(self):
         huge = tool("Huge", name="huge")(lambda: "x" * 10_000)

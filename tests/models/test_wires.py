@@ -283,35 +283,58 @@ async def test_strict_is_asked_for_tool_by_tool(wire):
 
 # ---- compaction by the provider
 
-# Source: https://platform.claude.com/docs/en/build-with-claude/compaction
-ANTHROPIC_EDIT = {"edits": [{"type": "compact_20260112"}]}
-# Source: https://developers.openai.com/api/docs/guides/compaction
-OPENAI_EDIT = [{"type": "compaction", "compact_threshold": 100_000}]
+# Sources: https://platform.claude.com/docs/en/build-with-claude/compaction-threshold,
+# https://platform.claude.com/docs/en/build-with-claude/context-editing,
+# https://developers.openai.com/api/docs/guides/compaction
+TRIGGER = {"type": "input_tokens", "value": 100_000}
+SHORTENED = {"type": "compact_20260112", "trigger": TRIGGER}
+CLEARED = {"type": "clear_tool_uses_20250919", "trigger": TRIGGER | {"value": 30_000}}
+OF_ITERATIONS = [
+    {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
+    {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000},
+]
+WITH_ITERATIONS = {"input_tokens": 23_000, "output_tokens": 1_000, "iterations": OF_ITERATIONS}
 
 
-async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came():
+async def test_a_summary_of_anthropic_goes_back_to_it_as_it_came(streaming):
     summary = {"type": "compaction", "content": "in short", "encrypted_content": "e"}
-    script = [Reply(blocks=[summary, {"type": "text", "text": "so"}]), "done"]
+    blocks = [summary, {"type": "text", "text": "so"}]
+    script = [Reply(blocks=blocks, more={"usage": WITH_ITERATIONS}), "done"]
     async with ANTHROPIC.double(script) as server:
-        settings = {"extra": {"context_management": ANTHROPIC_EDIT}, "cache": False}
-        llm = ANTHROPIC.model(server, betas=["compact-2026-01-12"], **settings)
-        agent = Agent(llm=llm, compaction=None)
+        llm = ANTHROPIC.model(server, compact_threshold=100_000, cache=False)
+        agent = agent_of(llm, streaming)
         assert await agent.query("hi") == "so"
+        assert (agent.usage.input_tokens, agent.usage.output_tokens) == (203_000, 4_500)
         assert await agent.query("and?") == "done"
     first, second = server.requests
-    assert first["context_management"] == ANTHROPIC_EDIT
-    assert second["messages"][1]["content"] == script[0].blocks
+    assert first["context_management"] == {"edits": [SHORTENED]}
+    assert second["messages"][1]["content"] == blocks
 
 
-def test_a_summary_of_openai_goes_back_to_it_as_it_came():
+async def test_anthropic_clears_results_by_a_setting_alone_and_before_a_summary():
+    both = {"clear_tool_uses": 30_000, "betas": ["compact-2026-01-12", "x"]}
+    assert (await sent(ANTHROPIC, HI, **both))["context_management"] == {"edits": [CLEARED]}
+    body = await sent(ANTHROPIC, HI, **both, compact_threshold=100_000)
+    assert body["context_management"] == {"edits": [CLEARED, SHORTENED]}
+    assert "context_management" not in await sent(ANTHROPIC, HI)
+
+
+async def test_a_summary_of_openai_goes_back_to_it_as_it_came():
     summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "e"}
     part = {"type": "output_text", "text": "so", "annotations": []}
     said = {"type": "message", "role": "assistant", "content": [part]}
-    llm = RESPONSES.model("http://x", extra={"context_management": OPENAI_EDIT})
+    body = await sent(RESPONSES, HI, compact_threshold=100_000)
+    assert body["context_management"] == [{"type": "compaction", "compact_threshold": 100_000}]
+    llm = RESPONSES.model("http://x")
     reply = llm.read({"status": "completed", "output": [summary, said]})
     assert body_of(llm, [*HI, reply, *HI])["input"][1:3] == [summary, said]
     other = body_of(RESPONSES.model("http://y"), [*HI, reply, *HI])
     assert other["input"][1] == {"type": "message", "role": "assistant", "content": "so"}
+
+
+def test_chat_completions_has_no_compaction():
+    with pytest.raises(ValueError, match="compact_threshold"):
+        OPENAI.model("http://x", compact_threshold=100_000)
 
 
 # ---- images and files
