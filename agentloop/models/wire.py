@@ -144,7 +144,7 @@ def split_exchanges(messages: Sequence[Message]) -> list[int]:
     messages up to the next reply. An empty reply, which is omitted from requests, and a reply after
     a reply start none. The system prompt is an exchange by itself.
     """
-    bounds = [0]
+    bounds = [0] if messages else []
     for at, (before, message) in enumerate(pairwise(messages), 1):
         if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
             starts = bool(message.tool_calls or message.text.strip())
