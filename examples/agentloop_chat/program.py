@@ -7,19 +7,20 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentloop import Result, SessionLocked
+from agentloop import Result, SessionLocked, Tool
 from agentloop.cli.terminal import BOLD, RED, Log, Terminal, print_json, safe
+from agentloop.models.http import HTTPModel
 from agentloop.toolkits.skills import discover_skills
 from agentloop.toolkits.web import web_fetch
 
 from .coding_agent import reader
-from .config import WAYS, choose, configured, load_tools
+from .config import WAYS, Config, choose, configured, load_tools
 from .conversation import Chat
 from .sessions import described, free_names, sessions_of
 
@@ -76,31 +77,11 @@ def chat(options: argparse.Namespace) -> int:
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
-    kind: Any = Chat
-    if is_chat:
-        try:
-            from .screen import Screen as kind
-        except ImportError:
-            raise ImportError(NO_EXTRA) from None
-    names: Iterable[str | None] = [options.session]
-    if not options.session and (options.resume or vars(options)["continue"]):
-        existing = sessions_of(here)
-        if not existing:
-            raise ValueError(f"No session of {here} found.")
-        names = [session.name for session in existing]
-        if is_chat and options.resume and existing[1:]:
-            offered = [(session.name, safe(described(session))) for session in existing]
-            names = [kind.pick("Which session?", options=offered)]
-    is_unnamed = is_chat and names == [None]
-    if is_unnamed:
-        names = free_names(here)
+    kind: Any = load_screen() if is_chat else Chat
+    pick = kind.pick if is_chat else None
+    names = session_names(options, here, pick)
     config = configured(options)
-    llm, where = choose(config, kind.pick if is_chat else None)
-    tools = [tool for file in config.tools for tool in load_tools(file)]
-    if config.web:
-        tools.append(web_fetch(config.web))
-    if config.sub_agent:
-        tools.append(reader(type(llm)(config.sub_agent, base_url=llm.base_url), here))
+    llm, where = choose(config, pick)
     start = partial(
         kind,
         llm,
@@ -108,48 +89,78 @@ def chat(options: argparse.Namespace) -> int:
         terminal,
         yes=options.yes,
         rules=config.rules,
-        tools=tools,
+        tools=tools_of(config, llm, here),
         window=config.context_window,
         skills=discover_skills(config.skills) if config.skills else (),
     )
-    try:
+    if is_chat and names == [None]:
+        conversation = start_unnamed(start, here, terminal)
+    else:
         conversation = start_first(names, start)
-    except OSError as error:
-        if not is_unnamed:
-            raise
-        terminal.say(f"(This chat is not saved: {error})", RED)
-        conversation = start(session=None)
-
-    async def converse() -> Result | None:
-        async with AsyncExitStack() as resources:
-            if config.mcp:
-                start = conversation.start_servers(config.mcp, resources)
-                conversation.starting = asyncio.ensure_future(start)
-                await asyncio.wait([conversation.starting], timeout=0.1)
-                if conversation.starting.done():
-                    conversation.starting.result()  # raises the exception for an invalid file
-            work = conversation.talk(typed) if is_chat else conversation.reply(prompt, typed)
-            result: Result | None = await work
-            return result
 
     with conversation:
         terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
         conversation.printer.with_text = on_screen
         if options.json:
             conversation.printer = print_json
-        result = conversation.runner.run(converse())
-        if options.json and conversation.error:
-            print(json.dumps({"type": "Error", "message": conversation.error}), flush=True)
-        elif not on_screen and not options.json:
+        work = partial(conversation.reply, prompt, typed)
+        if is_chat:
+            work = partial(conversation.talk, typed)
+        result = conversation.runner.run(with_servers(conversation, config.mcp, work))
+        if options.json:
+            print_error(conversation.error)
+        elif not on_screen:
             print_answer(result.text if result else conversation.partial_answer())
         session = f". Continue: agentloop --session {conversation.agent.session}"
         how = session if is_chat and conversation.agent.session else ""
         conversation.note(f"{conversation.usage()}{how}")
-    if is_chat:
-        return 0
-    if result is None:
-        return 1
-    return 0 if result.stop_reason in ("completed", "done") else 3
+    return 0 if is_chat else exit_status(result)
+
+
+def load_screen() -> Any:
+    """Return the class of a chat in a terminal, which requires the extra `chat`."""
+    try:
+        from .screen import Screen
+    except ImportError:
+        raise ImportError(NO_EXTRA) from None
+    return Screen
+
+
+def session_names(
+    options: argparse.Namespace, here: Path, pick: Callable[..., str] | None
+) -> Sequence[str | None]:
+    """Return the names of the sessions to try, in order; None stands for no name.
+
+    pick: asks the user, or None without a user.
+    """
+    if options.session or not (options.resume or vars(options)["continue"]):
+        return [options.session]
+    existing = sessions_of(here)
+    if not existing:
+        raise ValueError(f"No session of {here} found.")
+    if pick and options.resume and existing[1:]:
+        offered = [(session.name, safe(described(session))) for session in existing]
+        return [pick("Which session?", options=offered)]
+    return [session.name for session in existing]
+
+
+def tools_of(config: Config, llm: HTTPModel, here: Path) -> list[Tool]:
+    """Return the additional tools of the configuration."""
+    tools = [tool for file in config.tools for tool in load_tools(file)]
+    if config.web:
+        tools.append(web_fetch(config.web))
+    if config.sub_agent:
+        tools.append(reader(type(llm)(config.sub_agent, base_url=llm.base_url), here))
+    return tools
+
+
+def start_unnamed(start: Callable[..., Any], here: Path, terminal: Terminal) -> Any:
+    """Start a chat with a new session, or without a session if no file can be written."""
+    try:
+        return start_first(free_names(here), start)
+    except OSError as error:
+        terminal.say(f"(This chat is not saved: {error})", RED)
+        return start(session=None)
 
 
 def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
@@ -164,6 +175,33 @@ def start_first(names: Iterable[str | None], start: Callable[..., Any]) -> Any:
         except SessionLocked:
             locked = locked or str(name)
     raise SessionLocked(f"session {locked} is open elsewhere: exit or /fork there")
+
+
+async def with_servers(
+    conversation: Any, mcp: str | None, work: Callable[[], Awaitable[Result | None]]
+) -> Result | None:
+    """Start the MCP servers of a file, do the work, and stop the servers."""
+    async with AsyncExitStack() as resources:
+        if mcp:
+            start = conversation.start_servers(mcp, resources)
+            conversation.starting = asyncio.ensure_future(start)
+            await asyncio.wait([conversation.starting], timeout=0.1)
+            if conversation.starting.done():
+                conversation.starting.result()  # raises the exception for an invalid file
+        return await work()
+
+
+def exit_status(result: Result | None) -> int:
+    """Return the exit status for the result of a run, which is None if the model failed."""
+    if result is None:
+        return 1
+    return 0 if result.stop_reason in ("completed", "done") else 3
+
+
+def print_error(error: str) -> None:
+    """Print the error of a model as a line of JSON, unless it is empty."""
+    if error:
+        print(json.dumps({"type": "Error", "message": error}), flush=True)
 
 
 def print_answer(text: str) -> None:
