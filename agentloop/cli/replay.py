@@ -44,19 +44,23 @@ class Replay:
 
     def show(self, log: Sequence[Record]) -> None:
         """Print a log. A replacing log begins with the remaining messages."""
-        starts = [at for at, record in enumerate(log) if isinstance(record, RunStart)]
-        begin = starts[0] if starts else len(log)
+        runs = (at for at, record in enumerate(log) if isinstance(record, RunStart))
+        begin = next(runs, len(log))
         head = [record for record in log[:begin] if isinstance(record, Message)]
-        remaining = self.messages.intersection(head)
-        taken_back = [name for reply, name in self.turns.items() if reply not in remaining]
-        if taken_back:
-            self.terminal.say(f"\nTaken back: {', '.join(taken_back)}", DIM)
-        self.turns = {reply: name for reply, name in self.turns.items() if reply in remaining}
-        for record in [*(new for new in head if new not in remaining), *log[begin:]]:
+        self.take_back({*self.turns}.difference(head))
+        for record in [*(new for new in head if new not in self.messages), *log[begin:]]:
             self.take(record)
         for call_id in [*self.inner]:  # without a result
             self.show_inner(call_id)
         self.messages.update(record for record in log if isinstance(record, Message))
+
+    def take_back(self, gone: set[Record]) -> None:
+        """Print the names of turns that the user has taken back."""
+        names = [name for record, name in self.turns.items() if record in gone]
+        if names:
+            self.terminal.say(f"\nTaken back: {', '.join(names)}", DIM)
+        for record in gone:
+            del self.turns[record]
 
     def show_inner(self, call_id: str) -> None:
         """Print the records of the sub-agent of a call."""
