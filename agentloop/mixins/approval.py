@@ -33,9 +33,9 @@ from ..messages import (
     JSON,
     Ask,
     AssistantMessage,
+    CallEntry,
     Decision,
     Fork,
-    HistoryChange,
     Mark,
     ToolCall,
     ToolMessage,
@@ -108,13 +108,8 @@ class PlanApproved(Mark):
 
 
 @frozen
-class Deferred(Mark):
+class Deferred(CallEntry):
     """A call awaits approval while the conversation continues."""
-
-    call_id: str
-
-    def after_change(self, change: HistoryChange) -> Mark | None:
-        return None if self.call_id in change.deleted_calls else self
 
 
 class Deferrals(Fold):
@@ -327,18 +322,30 @@ def check_rules(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
         if rule.verdict == "allow":
             continue
         matching = [tool for tool in tools if fnmatchcase(tool.name, rule.tool)]
-        for tool in tools:
-            if not matching and fnmatchcase(tool.name.lower(), rule.tool.lower()):
-                raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
-        if not matching and escape(rule.tool) == rule.tool:
-            logger.warning("%s never matches a call: unknown tool name", rule)
-        if not matching or callable(rule.arguments) or not all(map(has_fixed_arguments, matching)):
-            continue
-        names = set[str]()
-        for tool in matching:
-            names.update(tool.parameters.get("properties") or ())
-        if unknown := {*(rule.arguments or ())} - names:
-            raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
+        if matching:
+            check_arguments(rule, matching)
+        else:
+            check_tool_name(rule, tools)
+
+
+def check_tool_name(rule: Rule, tools: Sequence[Tool]) -> None:
+    """Report a rule whose glob matches none of the tools: see `check_rules`."""
+    for tool in tools:
+        if fnmatchcase(tool.name.lower(), rule.tool.lower()):
+            raise ValueError(f"{rule} never matches: the name of the tool is {tool.name!r}")
+    if escape(rule.tool) == rule.tool:
+        logger.warning("%s never matches a call: unknown tool name", rule)
+
+
+def check_arguments(rule: Rule, tools: Sequence[Tool]) -> None:
+    """Raise ValueError for an argument of a rule that none of its tools has."""
+    if callable(rule.arguments) or not all(map(has_fixed_arguments, tools)):
+        return
+    names = set[str]()
+    for tool in tools:
+        names.update(tool.parameters.get("properties") or ())
+    if unknown := {*(rule.arguments or ())} - names:
+        raise ValueError(f"{rule} never matches: unknown arguments {unknown}, not in {names}")
 
 
 def has_fixed_arguments(tool: Tool) -> bool:
