@@ -92,7 +92,8 @@ from .transcript import newest_prompt, view
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
     from .models.google import ChatGoogle
-    from .models.openai import ChatOpenAI, from_openai, to_openai
+    from .models.openai import ChatOpenAI
+    from .models.openai_messages import from_openai, to_openai
 
 __version__ = "0.7.0"
 
@@ -208,12 +209,12 @@ RECIPES = {  # mixins that are recipes now
     "RequestEvent": "cache_monitor",
 }
 
-LAZY = {  # names whose modules need httpx
+LAZY = {  # names of modules that need httpx, or that few programs need
     "ChatAnthropic": ".models.anthropic",
     "ChatGoogle": ".models.google",
     "ChatOpenAI": ".models.openai",
-    "from_openai": ".models.openai",
-    "to_openai": ".models.openai",
+    "from_openai": ".models.openai_messages",
+    "to_openai": ".models.openai_messages",
 }
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

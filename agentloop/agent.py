@@ -2,7 +2,7 @@
 
 Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
 common/hidden_text.py, common/model_info.py, common/tokens.py, and for histories of dicts
-models/openai.py.
+models/openai_messages.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         Dicts of Chat Completions are converted: see `from_openai`.
         """
         if any(isinstance(message, Mapping) for message in messages):
-            from .models.openai import from_openai  # loads httpx
+            from .models.openai_messages import from_openai
 
             messages = from_openai(messages)
         super().load_history(cast("Sequence[Message]", messages))

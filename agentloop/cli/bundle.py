@@ -137,8 +137,8 @@ def origins(parts: Sequence[Part], core: Sequence[Part]) -> str:
         if part.path not in paths:
             importers = [other.path for other in parts if part.path in other.needs]
             rows.append((str(lines_of(part)), part.path, ", ".join(importers)))
-    table = [f"{'lines':>5}  {'part':24}imported by"]
-    table += [f"{lines:>5}  {path:24}{importers}".rstrip() for lines, path, importers in rows]
+    table = [f"{'lines':>5}  {'part':28}imported by"]
+    table += [f"{lines:>5}  {path:28}{importers}".rstrip() for lines, path, importers in rows]
     return "\n".join(table)
 
 
@@ -160,7 +160,7 @@ def main(options: argparse.Namespace) -> int:
         return upgrade(package, Path(options.upgrade), options.parts)
     if options.list:
         for part in package.values():
-            print(f"{part.path:22}{count_tokens(part.text):6,} tokens  {part.sentence}")
+            print(f"{part.path:28}{count_tokens(part.text):6,} tokens  {part.sentence}")
     elif options.parts:
         parts = choose(package, options.parts)
         text = bundle(parts)

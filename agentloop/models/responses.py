@@ -1,6 +1,6 @@
-"""OpenAI's Responses, the second wire format of ChatOpenAI, and functions for both formats.
+"""OpenAI's Responses, the second wire format of ChatOpenAI.
 
-Copy with: models/wire.py and its imports.
+Copy with: models/completions.py and its imports.
 
 The server stores nothing: requests contain the complete conversation, including opaque items such
 as encrypted reasoning in their original form.
@@ -20,27 +20,21 @@ from ..messages import (
     JSON,
     AssistantMessage,
     Citation,
-    ImagePart,
     Message,
     Part,
     SystemMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    Usage,
 )
+from .completions import write_part
 from .wire import (
     Accumulator,
     as_dict,
     as_dicts,
-    attachment,
-    drop_none,
-    grow,
     kept_blocks,
     plain_text,
     read_citations,
-    read_counts,
-    rewrite_schema,
     stop_reason,
     wire_arguments,
     wire_id,
@@ -68,121 +62,6 @@ THINKING_DELTAS = (
     "reasoning_summary_text.delta",
     "reasoning_text.delta",  # gpt-oss behind vLLM, llama.cpp, LM Studio
 )
-
-
-# ---- for both wires: parts, schemas, reasoning, usage
-
-
-def write_part(part: Part) -> JSON:
-    """Return a part in the format of Chat Completions. Raises BadRequest for unsupported parts."""
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
-    kind, data, url, own = attachment(part, "openai")
-    url = url or f"data:{kind};base64,{data}"
-    if isinstance(part, ImagePart):
-        detail = drop_none({"detail": (part.extra or {}).get("detail")})
-        return {"type": "image_url", "image_url": {"url": url} | detail}
-    if data and kind.startswith("audio/"):
-        sound = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
-        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
-    file = {"filename": getattr(part, "name", None) or "file", "file_data": url}
-    return {"type": "file", "file": file} | own
-
-
-STRICT_KEYWORDS = re.compile(
-    r"type|properties|required|additionalProperties|items|enum|const|anyOf|\$defs|title|"
-    "description|pattern|format|minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|"
-    "minItems|maxItems"
-)
-FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
-
-
-def _close_object(schema: JSON) -> JSON:
-    """Forbid additional properties, as OpenAI's own client does, and omit unsupported formats."""
-    form = schema.get("format")  # possibly a parameter with this name
-    if isinstance(form, str) and not re.fullmatch(FORMATS, form):
-        del schema["format"]
-    if schema.get("type") == "object" and "properties" in schema:
-        schema.setdefault("additionalProperties", False)
-        schema["required"] = [*schema["properties"]]
-    return schema
-
-
-def _is_strict(schema: JSON) -> bool:
-    """Return whether strict mode accepts the schema."""
-    keys = schema.keys()
-    if keys == {"$ref"}:
-        return True
-    if not all(map(STRICT_KEYWORDS.fullmatch, keys)) or not keys & {"type", "anyOf", "enum"}:
-        return False
-    properties = as_dict(schema.get("properties"))
-    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-        return False
-    inner = [*properties.values(), *as_dict(schema.get("$defs")).values(), *schema.get("anyOf", ())]
-    if schema.get("type") == "array":
-        inner.append(schema.get("items"))
-    return all(_is_strict(as_dict(each)) for each in inner)
-
-
-def strict_schema(schema: JSON) -> JSON | None:
-    """Return the schema for strict mode, or None for an unsupported schema.
-
-    Strict mode requires all properties at any depth. Optional parameters become nullable; null
-    represents the default.
-    Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
-    """
-    strict = rewrite_schema({"properties": {}, **schema}, "default", _close_object)
-    properties = strict["properties"]
-    for name in properties.keys() - {*schema.get("required", ())}:
-        properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
-    if not _is_strict(strict):
-        return None
-    return strict
-
-
-def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
-    """Return the declaration of a named schema, strict if requested and supported."""
-    if strict:
-        found = strict_schema(schema)
-        if found:
-            return {name: found, "strict": True}
-    return {name: schema}
-
-
-def join_details(details: Sequence[JSON]) -> list[JSON]:
-    """Join OpenRouter's fragments of reasoning. The last fragment is the signature."""
-    whole = list[JSON]()
-    for detail in details:
-        new = drop_none(detail)
-        last = whole[-1] if whole else {"index": ""}
-        if "data" in last | new or last.get("index") != new.get("index"):
-            whole.append(new)
-        else:
-            grow(last, new, ("text", "summary"))
-    return whole
-
-
-def read_openai_usage(usage: JSON) -> Usage | None:
-    """Convert the usage reported by a server in either wire format."""
-    counts = read_counts(usage)
-    if not counts:
-        return None
-    asked = max(counts["prompt_tokens"], counts["input_tokens"])
-    answered = max(counts["completion_tokens"], counts["output_tokens"])
-    reasoning = counts["reasoning_tokens"]
-    if counts["total_tokens"] == asked + answered + reasoning:
-        answered += reasoning  # xAI counts reasoning separately
-    return Usage(
-        input_tokens=asked,
-        output_tokens=answered,
-        cached_input_tokens=max(
-            counts["cached_tokens"],
-            counts["num_cached_tokens"],  # Mistral
-            counts["prompt_cache_hit_tokens"],  # DeepSeek
-        ),
-        cache_write_tokens=counts["cache_write_tokens"],
-        reasoning_tokens=reasoning,
-    )
 
 
 # ---- the request

@@ -11,8 +11,8 @@ from agentloop.errors import BadResponse
 from agentloop.events import ThinkingDeltaEvent
 from agentloop.messages import AssistantMessage, ToolCall, ToolMessage, Usage
 from agentloop.mixins.done import done_tool
-from agentloop.models.openai import ChatOpenAI, write_openai_messages
-from agentloop.models.responses import strict_schema
+from agentloop.models.completions import strict_schema, write_openai_messages
+from agentloop.models.openai import ChatOpenAI
 from agentloop.models.wire import drop_none
 from tests.doubles.fault_server import stream
 from tests.doubles.wires import OPENAI, RESPONSES

@@ -33,7 +33,7 @@ from agentloop import (
     validate,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
-from agentloop.models.openai import write_openai_messages
+from agentloop.models.completions import write_openai_messages
 
 NAMES = ["works", "fails", "odd", "hangs", "page", "finish", "unknown"]
 ARGUMENTS = ["{}", "", "null", "[]", '{"x": 1}', '{"x":', '"{}"', '{"text": "\\ud83d"}']

@@ -1,0 +1,379 @@
+"""OpenAI's Chat Completions as functions: messages, replies, streams, schemas, usage.
+
+Copy with: models/wire.py and its imports.
+
+responses.py uses the functions for parts, schemas and usage, too.
+
+Source: https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadResponse
+from ..messages import (
+    JSON,
+    AssistantMessage,
+    ImagePart,
+    Message,
+    Part,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+)
+from .wire import (
+    Accumulator,
+    as_dict,
+    as_dicts,
+    attachment,
+    drop_none,
+    grow,
+    parse_json,
+    plain_text,
+    read_citations,
+    read_counts,
+    rewrite_schema,
+    stop_reason,
+    wire_arguments,
+    wire_id,
+    wire_name,
+)
+
+OPENAI_STOP_REASONS = {
+    "stop": "end",
+    "eos": "end",  # Together
+    "eos_token": "end",  # TGI, SGLang
+    "function_call": "tool_calls",
+    "length": "length",
+    "model_length": "length",  # Mistral
+    "content_filter": "refused",
+    "sensitive": "refused",  # Z.AI
+    "guardrail_intervened": "refused",  # Bedrock
+}
+# finish reasons of an aborted reply: OpenRouter, Z.AI, DeepSeek
+BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
+GROWING = ("content", "refusal", *THOUGHTS)  # texts that are streamed in pieces
+# Fields that are returned only to their server. The last two contain signatures of OpenRouter
+# and of Gemini.
+OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
+
+
+# ---- for both formats: parts, schemas, reasoning, usage
+
+
+def write_part(part: Part) -> JSON:
+    """Return a part in the format of Chat Completions. Raises BadRequest for unsupported parts."""
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    kind, data, url, own = attachment(part, "openai")
+    url = url or f"data:{kind};base64,{data}"
+    if isinstance(part, ImagePart):
+        detail = drop_none({"detail": (part.extra or {}).get("detail")})
+        return {"type": "image_url", "image_url": {"url": url} | detail}
+    if data and kind.startswith("audio/"):
+        sound = re.sub("audio/(x-)?", "", kind).replace("mpeg", "mp3")
+        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+    file = {"filename": getattr(part, "name", None) or "file", "file_data": url}
+    return {"type": "file", "file": file} | own
+
+
+STRICT_KEYWORDS = re.compile(
+    r"type|properties|required|additionalProperties|items|enum|const|anyOf|\$defs|title|"
+    "description|pattern|format|minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf|"
+    "minItems|maxItems"
+)
+FORMATS = "date-time|time|date|duration|email|hostname|ipv4|ipv6|uuid"
+
+
+def _close_object(schema: JSON) -> JSON:
+    """Forbid additional properties, as OpenAI's own client does, and omit unsupported formats."""
+    form = schema.get("format")  # possibly a parameter with this name
+    if isinstance(form, str) and not re.fullmatch(FORMATS, form):
+        del schema["format"]
+    if schema.get("type") == "object" and "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+        schema["required"] = [*schema["properties"]]
+    return schema
+
+
+def _is_strict(schema: JSON) -> bool:
+    """Return whether strict mode accepts the schema."""
+    keys = schema.keys()
+    if keys == {"$ref"}:
+        return True
+    if not all(map(STRICT_KEYWORDS.fullmatch, keys)) or not keys & {"type", "anyOf", "enum"}:
+        return False
+    properties = as_dict(schema.get("properties"))
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        return False
+    inner = [*properties.values(), *as_dict(schema.get("$defs")).values(), *schema.get("anyOf", ())]
+    if schema.get("type") == "array":
+        inner.append(schema.get("items"))
+    return all(_is_strict(as_dict(each)) for each in inner)
+
+
+def strict_schema(schema: JSON) -> JSON | None:
+    """Return the schema for strict mode, or None for an unsupported schema.
+
+    Strict mode requires all properties at any depth. Optional parameters become nullable; null
+    represents the default.
+    Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+    """
+    strict = rewrite_schema({"properties": {}, **schema}, "default", _close_object)
+    properties = strict["properties"]
+    for name in properties.keys() - {*schema.get("required", ())}:
+        properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+    if not _is_strict(strict):
+        return None
+    return strict
+
+
+def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
+    """Return the declaration of a named schema, strict if requested and supported."""
+    if strict:
+        found = strict_schema(schema)
+        if found:
+            return {name: found, "strict": True}
+    return {name: schema}
+
+
+def join_details(details: Sequence[JSON]) -> list[JSON]:
+    """Join OpenRouter's fragments of reasoning. The last fragment is the signature."""
+    whole = list[JSON]()
+    for detail in details:
+        new = drop_none(detail)
+        last = whole[-1] if whole else {"index": ""}
+        if "data" in last | new or last.get("index") != new.get("index"):
+            whole.append(new)
+        else:
+            grow(last, new, ("text", "summary"))
+    return whole
+
+
+def read_openai_usage(usage: JSON) -> Usage | None:
+    """Convert the usage reported by a server in either format."""
+    counts = read_counts(usage)
+    if not counts:
+        return None
+    asked = max(counts["prompt_tokens"], counts["input_tokens"])
+    answered = max(counts["completion_tokens"], counts["output_tokens"])
+    reasoning = counts["reasoning_tokens"]
+    if counts["total_tokens"] == asked + answered + reasoning:
+        answered += reasoning  # xAI counts reasoning separately
+    return Usage(
+        input_tokens=asked,
+        output_tokens=answered,
+        cached_input_tokens=max(
+            counts["cached_tokens"],
+            counts["num_cached_tokens"],  # Mistral
+            counts["prompt_cache_hit_tokens"],  # DeepSeek
+        ),
+        cache_write_tokens=counts["cache_write_tokens"],
+        reasoning_tokens=reasoning,
+    )
+
+
+# ---- the request
+
+
+def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
+    written: JSON = {"role": "assistant", "content": message.content or None}
+    raw = as_dict(message.raw)
+    is_own = raw.get("owner") == owner
+    if is_own:  # required by DeepSeek's thinking models, even if empty
+        for name in OPAQUE:
+            if name in raw:
+                written[name] = raw[name]
+    calls = list[JSON]()
+    for call in message.tool_calls:
+        function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}
+        own: JSON = {"id": wire_id(call.id), "type": "function", "function": function}
+        if is_own and call.extra:
+            own = {**call.extra, **own}
+        calls.append(own)
+    if calls:
+        written["tool_calls"] = calls
+    return written
+
+
+def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[JSON]:
+    """Return messages in the format of Chat Completions. Raises BadRequest for unsupported parts.
+
+    `owner` identifies the server and the model: opaque fields are returned only to their owner.
+    Tool results can contain only text, so a user message after the last result of a turn contains
+    their images and files.
+    """
+    written: list[JSON] = []
+    attached: list[JSON] = []  # the content of the additional user message
+    for message in messages:
+        content = message.content
+        parts: list[JSON] = []
+        if not isinstance(content, str):
+            parts += map(write_part, content)
+        if isinstance(message, ToolMessage):
+            call_id = wire_id(message.tool_call_id)
+            result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
+            if attached:
+                written.insert(-1, result)
+            else:
+                written.append(result)
+            media = [part for part in parts if part["type"] != "text"]
+            if media:
+                if not attached:
+                    written.append({"role": "user", "content": attached})
+                label = f"Attached to the result of {message.tool_name}:"
+                attached += [{"type": "text", "text": label}, *media]
+            continue
+        attached = []
+        if not isinstance(message, AssistantMessage):
+            role = "system" if isinstance(message, SystemMessage) else "user"
+            written.append({"role": role, "content": parts or message.text})
+        elif content or message.tool_calls:  # providers reject empty replies
+            written.append(_write_openai_reply(message, owner))
+    return written
+
+
+# ---- the reply
+
+
+def _read_openai_call(call: JSON) -> ToolCall:
+    function = as_dict(call.get("function"))
+    signature = call.get("extra_content")  # Gemini's
+    return ToolCall(
+        plain_text(call.get("id")),
+        plain_text(function.get("name")),
+        plain_text(function.get("arguments")),
+        extra={"extra_content": signature} if signature else None,
+    )
+
+
+def _flatten(message: JSON) -> JSON:
+    """Convert Mistral's list content to texts: "content" and "thinking"."""
+    if not isinstance(message.get("content"), list):
+        return message
+    flat = message | {"content": "", "thinking": ""}
+    for part in as_dicts(message["content"]):
+        flat["content"] += plain_text(part.get("text"))
+        for thought in as_dicts(part.get("thinking")):
+            flat["thinking"] += plain_text(thought.get("text"))
+    return flat
+
+
+def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
+    """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
+    choice = data["choices"][0]
+    finish = choice.get("finish_reason")
+    if finish in BROKEN_OFF:
+        raise BadResponse(finish)
+    if finish == "content_filter":  # Azure filters content without a message
+        choice = choice | {"message": as_dict(choice.get("message"))}
+    message = _flatten(choice["message"])
+    calls = [_read_openai_call(call) for call in as_dicts(message.get("tool_calls"))]
+    opaque = drop_none({name: message.get(name) for name in OPAQUE})
+    raw = None
+    if opaque or any(call.extra for call in calls):
+        raw = {"provider": "openai", "owner": owner} | opaque
+    stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
+    sources = as_dicts(message.get("annotations")) or as_dicts(data.get("search_results"))
+    if not sources and isinstance(data.get("citations"), list):
+        sources = [{"url": url} for url in data["citations"]]
+    refusal = message.get("refusal")
+    if refusal:
+        stop = "refused"
+    return AssistantMessage(
+        content=plain_text(message.get("content")) or refusal or "",  # Cloudflare: an object
+        tool_calls=tuple(calls),
+        thinking=next(filter(None, map(message.get, THOUGHTS)), None),
+        stop_reason=stop,
+        raw=raw,
+        citations=tuple(read_citations(sources, 0, 0)),
+        finish_reason=plain_text(finish) or None,
+    )
+
+
+# ---- the stream
+
+
+def _begins_another(known: JSON, call_id: str, arguments: str) -> bool:
+    """Return whether a piece with a name starts a new call instead of extending a call."""
+    if call_id and known["id"]:
+        return bool(call_id != known["id"])
+    # Gemini's calls have the same index, and lack ids
+    return bool(arguments) and parse_json(known["function"]["arguments"]) is not None
+
+
+@dataclass
+class OpenAIChunks(Accumulator):
+    """Assembles a streamed reply from the chunks of various servers."""
+
+    def __post_init__(self) -> None:
+        self._message: JSON = {"tool_calls": []}
+        self._choice: JSON = {"message": self._message}
+        self.data = {"choices": [self._choice]}
+        self._open: dict[Any, JSON] = {}  # the incomplete calls, by index
+
+    def add(self, event: JSON) -> None:
+        for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
+            if event.get(name):
+                self.data[name] = event[name]
+        for choice in as_dicts(event.get("choices")):
+            if choice.get("index"):
+                continue  # with extra={"n": 2}: only the first choice is read
+            self._add_delta(_flatten(as_dict(choice.get("delta"))))
+            finish = choice.get("finish_reason")
+            if finish:
+                self.complete = True
+                self._choice["finish_reason"] = finish
+
+    def _add_delta(self, delta: JSON) -> None:
+        message = self._message
+        thought = ""  # emitted only once, although some servers send two fields
+        for name, piece in delta.items():
+            if piece is None:
+                continue
+            if name in GROWING:
+                text = plain_text(piece)
+                message[name] = message.get(name, "") + text
+                if name not in THOUGHTS:
+                    self.text(text)
+                elif not thought:
+                    thought = text
+                    self.thinking(text)
+            elif name == "tool_calls":
+                for position, call in enumerate(as_dicts(piece)):
+                    self._add_call(position, call)
+            elif name == "annotations":  # OpenRouter repeats some
+                known = message.setdefault(name, [])
+                known += [source for source in as_dicts(piece) if source not in known]
+            elif name == "reasoning_details":
+                message[name] = join_details(message.get(name, []) + as_dicts(piece))
+            else:
+                message[name] = piece
+
+    def _add_call(self, position: int, delta: JSON) -> None:
+        """Add a piece of a call.
+
+        Index, id and name may be missing, repeated, or identical for two calls.
+        """
+        index = delta.get("index", position)
+        function = as_dict(delta.get("function"))
+        call_id = delta.get("id") or ""
+        name = function.get("name") or ""
+        arguments = plain_text(function.get("arguments"))
+        call = self._open.get(index)
+        if not call or (name and _begins_another(call, call_id, arguments)):
+            call = self._open[index] = {"id": "", "function": {"name": "", "arguments": ""}}
+            self._message["tool_calls"].append(call)
+        known = call["function"]
+        if name != known["name"]:
+            known["name"] += name
+        known["arguments"] += arguments
+        call |= delta | {"id": call["id"] or call_id, "function": known}
+        self.call(arguments, known["name"], call["id"])

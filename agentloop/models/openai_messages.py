@@ -1,0 +1,99 @@
+"""Conversations of other programs: messages as dicts of OpenAI's Chat Completions.
+
+Copy with: models/completions.py and its imports.
+
+Source: https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..messages import (
+    JSON,
+    Content,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from .completions import read_openai_reply, write_openai_messages
+from .wire import drop_none
+
+
+def to_openai(messages: Sequence[Message]) -> list[JSON]:
+    """Convert messages to dicts of Chat Completions, the format that most programs store.
+
+    The system prompt is a setting and not part of `agent.messages`: add
+    `SystemMessage(agent.system_text())` to store it.
+    """
+    return write_openai_messages(messages)
+
+
+def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message]:
+    """Convert dicts of Chat Completions to messages. Messages are returned unchanged.
+
+    Results without an id are assigned to the calls without an id, in order. Raises ValueError for
+    an invalid message or part.
+    """
+    read = list[Message]()
+    names = defaultdict[str, list[str]](list)  # tools of the calls without a result, by call id
+    for given in messages:
+        if isinstance(given, Message):
+            read.append(given)
+            continue
+        message: Any = given
+        match message:
+            case {"role": "system" | "developer"}:
+                read.append(SystemMessage(text_of(_read_content(message))))
+            case {"role": "user"}:
+                read.append(UserMessage(_read_content(message)))
+            case {"role": "assistant"}:
+                own = {**message, "content": text_of(_read_content(message))}
+                reply = read_openai_reply({"choices": [{"message": own}]})
+                for call in reply.tool_calls:
+                    names[call.id].append(call.name)
+                read.append(reply)
+            case {"role": "tool"} if message.get("tool_call_id") or names[""]:
+                call_id = message.get("tool_call_id") or ""
+                called = names[call_id]
+                name = called.pop(0) if called else message.get("name", "")
+                read.append(ToolMessage(call_id, name, _read_content(message)))
+            case _:
+                raise ValueError(f"invalid message of Chat Completions: {message!r:.200}")
+    return read
+
+
+def _read_content(message: JSON) -> Content:
+    match message.get("content"):
+        case None:
+            return ""
+        case str(text):
+            return text
+        case [*parts]:
+            return [*map(_read_part, parts)]
+        case content:
+            raise ValueError(f"invalid content of a message: {content!r:.200}")
+
+
+def _read_part(part: Any) -> Part:
+    match part:
+        case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
+            return TextPart(text)
+        case {"type": "image_url", "image_url": {"url": str(url)} as image}:
+            return ImagePart(url=url, extra=drop_none({"detail": image.get("detail")}) or None)
+        case {"type": "file", "file": {"file_data": str(url)} as file}:
+            return FilePart(url=url, name=file.get("filename"))
+        case {"type": "input_audio", "input_audio": {"data": data, "format": form}}:
+            media_type = "audio/mpeg" if form == "mp3" else f"audio/{form}"
+            return FilePart(data=base64.b64decode(data), media_type=media_type)
+        case _:
+            raise ValueError(f"invalid part of a message: {part!r:.200}")
