@@ -21,10 +21,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 FILES = [
-    *("loop", "runs", "transcript", "messages", "tools", "arguments", "depends", "waiting"),
+    *("loop", "log", "run", "inner_calls", "transcript", "messages", "tools", "arguments"),
+    *("depends", "waiting"),
     *("stream", "events", "content", "errors", "settings", "common/tokens", "common/records"),
 ]
-TESTS = ["messages", "transcript", "tokens", "tools", "depends", "loop"]
+TESTS = [
+    *("test_messages", "test_transcript", "test_tokens", "test_tools", "test_depends", "test_log"),
+    *("test_loop", "test_event_loops", "promises/test_inner_calls"),
+]
 SECONDS = 180  # after which the tests of a mutant hang, which counts as noticed
 OTHER = {
     ast.Lt: ast.LtE,
@@ -120,7 +124,7 @@ def is_noticed(mutant, folder):
     shutil.rmtree(
         folder / ".hypothesis", ignore_errors=True
     )  # examples that the last one failed on
-    tests = [f"tests/test_{name}.py" for name in TESTS]
+    tests = [f"tests/{name}.py" for name in TESTS]
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     env = os.environ | {"PYTHONPATH": str(folder)}
     try:

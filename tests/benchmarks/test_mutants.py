@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from .mutants import mutants, survivors
+from .mutants import FILES, ROOT, TESTS, mutants, survivors
 
 SOURCE = """
 def found(limit):
@@ -30,6 +30,11 @@ def test_a_mutant_has_one_change_and_texts_stay():
     ]
     assert all("Say something." in mutant.source for mutant in mutants(SOURCE))
     assert len({mutant.source for mutant in mutants(SOURCE)}) == len(changes)
+
+
+def test_the_files_to_change_and_their_tests_exist():
+    assert all((ROOT / "agentloop" / f"{name}.py").exists() for name in FILES)
+    assert all((ROOT / "tests" / f"{name}.py").exists() for name in TESTS)
 
 
 @pytest.mark.skipif("AGENTLOOP_NIGHTLY" not in os.environ, reason="takes most of an hour")
