@@ -411,33 +411,24 @@ class ChatAnthropic(HTTPModel):
         messages = from_user(messages)
         older = split_exchanges(messages)[:-RECENT] or [0]
         newest = write_anthropic_messages(messages[older[-1] :])
-        thinking = self.thinking or None
-        if isinstance(thinking, int):
-            thinking = {"type": "enabled", "budget_tokens": thinking}
-        if thinking and thinking["type"] == "enabled" and not _may_think(messages):
-            thinking = None  # a different provider started the turn
         declared = [declare(t, "anthropic", {"input_schema": t.parameters}) for t in tools]
         # deferred tools precede the others, because they cannot have the cache mark of the last
         # tool
         declared.sort(key=lambda tool: not tool.get("defer_loading"))
         declared += self.provider_tools
-        choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
-        if self.parallel_tool_calls is not None and tool_choice != "none":
-            choice = choice | {"disable_parallel_tool_use": not self.parallel_tool_calls}
         body: JSON = {
             "model": self.model,
             "max_tokens": self.max_tokens,
             "system": write_content(system, _write_part) or None,
             "messages": newest,
             "temperature": self.temperature,
-            "thinking": thinking,
+            "thinking": self._thinking(messages),
             "stream": stream or None,
             "tools": declared or None,
+            "tool_choice": self._choice(tool_choice) if declared else None,
         }
         if edits := self._edits():
             body["context_management"] = {"edits": [*edits.values()]}
-        if declared and choice != CHOICES["auto"]:
-            body["tool_choice"] = choice
         if self.provider_tools:
             body["container"] = _find_container(messages)
         if self.output_schema:
@@ -449,6 +440,22 @@ class ChatAnthropic(HTTPModel):
             messages, older, "anthropic", _write_closed, closed_by_reply=True, newest=newest
         )
         return drop_none(body)
+
+    def _thinking(self, messages: Sequence[Message]) -> Mapping[str, Any] | None:
+        """Return the setting for thinking, or None if a different provider started the turn."""
+        thinking = self.thinking or None
+        if isinstance(thinking, int):
+            thinking = {"type": "enabled", "budget_tokens": thinking}
+        if thinking and thinking["type"] == "enabled" and not _may_think(messages):
+            return None
+        return thinking
+
+    def _choice(self, tool_choice: ToolChoice) -> JSON | None:
+        """Return the choice of a tool, or None for the API's default."""
+        choice = CHOICES.get(tool_choice, {"type": "tool", "name": tool_choice})
+        if self.parallel_tool_calls is not None and tool_choice != "none":
+            choice = choice | {"disable_parallel_tool_use": not self.parallel_tool_calls}
+        return None if choice == CHOICES["auto"] else choice
 
     def read(self, data: JSON) -> AssistantMessage:
         blocks = list[JSON]()

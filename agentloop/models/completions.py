@@ -266,6 +266,14 @@ def _flatten(message: JSON) -> JSON:
     return flat
 
 
+def _find_sources(data: JSON, message: JSON) -> list[JSON]:
+    """Return the cited sources: of OpenAI and OpenRouter, or of Perplexity."""
+    sources = as_dicts(message.get("annotations")) or as_dicts(data.get("search_results"))
+    if not sources and isinstance(data.get("citations"), list):
+        return [{"url": url} for url in data["citations"]]
+    return sources
+
+
 def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     """Convert a reply to a message. Raises one of PARSE_ERRORS for an invalid reply."""
     choice = data["choices"][0]
@@ -281,9 +289,6 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if opaque or any(call.extra for call in calls):
         raw = {"provider": "openai", "owner": owner} | opaque
     stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
-    sources = as_dicts(message.get("annotations")) or as_dicts(data.get("search_results"))
-    if not sources and isinstance(data.get("citations"), list):
-        sources = [{"url": url} for url in data["citations"]]
     refusal = message.get("refusal")
     if refusal:
         stop = "refused"
@@ -293,7 +298,7 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
         thinking=next(filter(None, map(message.get, THOUGHTS)), None),
         stop_reason=stop,
         raw=raw,
-        citations=tuple(read_citations(sources, 0, 0)),
+        citations=tuple(read_citations(_find_sources(data, message), 0, 0)),
         finish_reason=plain_text(finish) or None,
     )
 

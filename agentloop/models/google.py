@@ -199,6 +199,13 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
         yield from read_citations([page | {"url": page.get("retrievedUrl")}], 0, 0)
 
 
+def _with_call(parts: list[JSON], name: str) -> list[JSON]:
+    """Return the parts, with a call of this name if they contain no call."""
+    if any("functionCall" in part for part in parts):
+        return parts
+    return [*parts, {"functionCall": {"name": name}}]
+
+
 def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
     """Convert calls in the parts to tool calls. The parts preserve the positions of calls.
 
@@ -324,20 +331,6 @@ class ChatGoogle(HTTPModel):
         tool_choice: ToolChoice,
         stream: bool,
     ) -> JSON:
-        thinking = {
-            "thinkingBudget": self.thinking_budget,
-            "thinkingLevel": self.thinking_level,
-            "includeThoughts": self.include_thoughts,
-        }
-        config: JSON = {
-            "temperature": self.temperature,
-            "maxOutputTokens": self.max_output_tokens,
-            "thinkingConfig": drop_none(thinking) or None,
-        }
-        if self.output_schema:
-            config["responseMimeType"] = "application/json"
-            config["responseJsonSchema"] = write_schema(self.output_schema)
-        config |= self.generation_config
         system = [{"text": m.content} for m in messages if isinstance(m, SystemMessage)]
         declared = [
             declare(tool, "google", {"parametersJsonSchema": write_schema(tool.parameters)})
@@ -359,13 +352,30 @@ class ChatGoogle(HTTPModel):
         bounds = split_exchanges(messages)
         body: JSON = {
             "contents": encode_exchanges(messages, bounds, "google", write_google_messages),
-            "generationConfig": drop_none(config) or None,
+            "generationConfig": self._config() or None,
             "tools": all_tools or None,
             "toolConfig": tool_config or None,
         }
         if system:
             body["systemInstruction"] = {"parts": system}
         return drop_none(body)
+
+    def _config(self) -> JSON:
+        """Return the parameters of the generation."""
+        thinking = {
+            "thinkingBudget": self.thinking_budget,
+            "thinkingLevel": self.thinking_level,
+            "includeThoughts": self.include_thoughts,
+        }
+        config: JSON = {
+            "temperature": self.temperature,
+            "maxOutputTokens": self.max_output_tokens,
+            "thinkingConfig": drop_none(thinking) or None,
+        }
+        if self.output_schema:
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = write_schema(self.output_schema)
+        return drop_none(config | {**self.generation_config})
 
     def read(self, data: JSON) -> AssistantMessage:
         candidate = as_dict((data.get("candidates") or [None])[0])
@@ -377,15 +387,11 @@ class ChatGoogle(HTTPModel):
         # a retry of a malformed reply may succeed
         if finish == "MALFORMED_RESPONSE" or not (sent or finish):
             raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
-        parts = list[JSON]()
-        for part in map(drop_none, sent):
-            if part not in ({}, {"text": ""}):
-                parts.append(part)
+        parts = [part for part in map(drop_none, sent) if part not in ({}, {"text": ""})]
         broken = ""
         if finish in MENDABLE:  # the calls are not executed, and receive error results
             broken = plain_text(candidate.get("finishMessage", finish))
-            if not any("functionCall" in part for part in parts):
-                parts.append({"functionCall": {"name": finish.lower()}})
+            parts = _with_call(parts, finish.lower())
         calls = _take_calls(parts, broken)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         raw: JSON = {"provider": "google", "parts": parts}

@@ -185,6 +185,21 @@ def _find_answered(items: Sequence[JSON]) -> list[bool]:
     return answered
 
 
+def _read_parts(items: Sequence[JSON]) -> tuple[tuple[Citation, ...], bool]:
+    """Return the sources that the text of the items cites, and whether a part is a refusal."""
+    citations = list[Citation]()
+    length = 0  # the length of the preceding text
+    is_refused = False
+    for item in items:
+        for part in as_dicts(item.get("content")):
+            if "refusal" in part:
+                is_refused = True
+            if item["type"] == "message":
+                citations += read_citations(part.get("annotations"), length, length)
+                length += len(part.get("text") or "")
+    return tuple(citations), is_refused
+
+
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
     """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
     items = as_dicts(data["output"])
@@ -195,26 +210,17 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         raise BadRequest(f"the reply is {status}: `background` is not supported")
     if not all(isinstance(item["type"], str) for item in items):
         raise BadResponse("a type is not text")  # subsequent requests could not contain the item
-    is_answered = _find_answered(items)
     calls = list[ToolCall]()
-    citations = list[Citation]()
-    length = 0  # the length of the preceding text
     has_other_calls = False
-    is_refused = False
-    for item, answered in zip(items, is_answered, strict=True):
+    for item, answered in zip(items, _find_answered(items), strict=True):
         if item["type"] == "function_call":
             calls.append(_read_call(item))
         elif item["type"] in OTHER_CALLS and not answered:
             calls.append(_read_call(item))
             has_other_calls = True
-        for part in as_dicts(item.get("content")):
-            if "refusal" in part:
-                is_refused = True
-            if item["type"] == "message":
-                citations += read_citations(part.get("annotations"), length, length)
-                length += len(part.get("text") or "")
     reason = as_dict(data.get("incomplete_details")).get("reason") or status
     stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
+    citations, is_refused = _read_parts(items)
     if is_refused:
         stop = "refused"
     raw = None
@@ -226,7 +232,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         thinking=_items_text(items, "reasoning") or None,
         stop_reason=stop,
         raw=raw,
-        citations=tuple(citations),
+        citations=citations,
         finish_reason=plain_text(reason) or None,
     )
 
