@@ -111,8 +111,9 @@ class Caller:
         call_id = f"{self.outer.id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"
-        self.agent.record(InnerCall(call_id, self.outer.id, name, arguments))
-        return ToolCall(call_id, name, arguments, self.outer.id)
+        record = InnerCall(call_id, self.outer.id, name, arguments)
+        self.agent.record(record)
+        return record.call
 
     async def _run(self, call: ToolCall, tool: Tool) -> Outcome:
         """Execute a nested call if permitted. Return its result or the run-ending exception."""

@@ -461,6 +461,11 @@ class InnerCall(CallEntry):
     name: str
     arguments: str
 
+    @property
+    def call(self) -> ToolCall:
+        """Return the call."""
+        return ToolCall(self.call_id, self.name, self.arguments, self.parent_id)
+
 
 @frozen
 class InnerResult(CallEntry):

@@ -18,7 +18,7 @@ Dataclasses would copy defaults between base classes, and a composed class would
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, partial
@@ -56,6 +56,11 @@ class Settings:
             for name in dict.fromkeys(known)
         ]
         cls.__signature__ = Signature(parameters)
+        cls._check_names(known)
+
+    @classmethod
+    def _check_names(cls, known: Sequence[str]) -> None:
+        """Rename deprecated settings of the class. Raises TypeError for a mistyped setting."""
         for name, value in [*vars(cls).items()]:
             if name[0] == "_":
                 continue

@@ -147,8 +147,7 @@ class Conversation(Fold):
         elif isinstance(record, InnerCall):
             parent = self.states.get(record.parent_id)
             if parent and record.call_id not in self.states:
-                call = ToolCall(record.call_id, record.name, record.arguments, record.parent_id)
-                self.states[call.id] = inner = CallState(call)
+                self.states[record.call_id] = inner = CallState(record.call)
                 parent.inner += (inner,)
         elif isinstance(record, CallEntry):
             if state := self.states.get(record.call_id):

@@ -94,8 +94,7 @@ class Replay:
                 _, records = self.inner.setdefault(record.call_id, (record.agent, []))
                 records.append(from_dict(record.record))
             case InnerCall():
-                call = ToolCall(record.call_id, record.name, record.arguments)
-                self.print_call(call, record.parent_id)
+                self.print_call(record.call)
             case ToolMessage() | InnerResult():
                 result = record.result if isinstance(record, InnerResult) else record
                 self.show_inner(result.tool_call_id)
@@ -112,6 +111,6 @@ class Replay:
             for call in record.tool_calls:
                 self.print_call(call)
 
-    def print_call(self, call: ToolCall, parent_id: str = "") -> None:
+    def print_call(self, call: ToolCall) -> None:
         """Print a call of the model or of another tool."""
-        self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id, parent_id))
+        self.print_event(ToolCallEvent(call.name, call.parsed or {}, call.id, call.parent_id))

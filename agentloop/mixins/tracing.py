@@ -67,24 +67,28 @@ class Tracing(Loop):
                 self._inside("invoke_agent", self.agent_name, about)
             )
         elif isinstance(record, RunEnd):
-            run = self.conversation.run
-            reasons = [reason_of(each) for each in run if isinstance(each, AssistantMessage)]
-            self._span.set_attributes(attributes_of(reasons[-1:], usage_of(run)))
-            self._span.set_attribute("agentloop.stop_reason", record.stop_reason)
-            if self.trace_content:
-                withheld = self.conversation.withheld
-                prompts = [each for each in run if is_own(each) and id(each) not in withheld]
-                reply = AssistantMessage(record.text, stop_reason=record.stop_reason)
-                content = {
-                    "gen_ai.input.messages": as_json([*map(as_message, prompts)]),
-                    "gen_ai.output.messages": as_json([as_answer(reply)]),
-                    "input.value": "\n".join(prompt.text for prompt in prompts),  # for Phoenix
-                    "output.value": record.text,
-                }
-                self._span.set_attributes(content)
-            if record.error:
-                self._fail(self._span, record.error.partition(":")[0], record.error)
-            self._ends.close()
+            self._end_span(record)
+
+    def _end_span(self, end: RunEnd) -> None:
+        """Add the outcome of a run to its span, and end the span."""
+        run = self.conversation.run
+        reasons = [reason_of(each) for each in run if isinstance(each, AssistantMessage)]
+        self._span.set_attributes(attributes_of(reasons[-1:], usage_of(run)))
+        self._span.set_attribute("agentloop.stop_reason", end.stop_reason)
+        if self.trace_content:
+            withheld = self.conversation.withheld
+            prompts = [each for each in run if is_own(each) and id(each) not in withheld]
+            reply = AssistantMessage(end.text, stop_reason=end.stop_reason)
+            content = {
+                "gen_ai.input.messages": as_json([*map(as_message, prompts)]),
+                "gen_ai.output.messages": as_json([as_answer(reply)]),
+                "input.value": "\n".join(prompt.text for prompt in prompts),  # for Phoenix
+                "output.value": end.text,
+            }
+            self._span.set_attributes(content)
+        if end.error:
+            self._fail(self._span, end.error.partition(":")[0], end.error)
+        self._ends.close()
 
     async def call_model(self, request: Request) -> AssistantMessage:
         llm = request.model or self.llm
