@@ -150,7 +150,8 @@ class FunctionTool(Tool, Generic[P, R]):
             injected = await resolver.get(self.takes.injected)
             try:
                 result: Any = await thread.run(self.function, **args, **injected)
-                result = await result if inspect.isawaitable(result) else result
+                while inspect.isawaitable(result):  # also a coroutine without its `await`
+                    result = await result
                 if inspect.isgenerator(result):  # iteration may raise an exception
                     result = await thread.run(list, result)
                 if not self.ends_run:

@@ -77,6 +77,24 @@ system system_prompt instructions tools tool_choice max_iterations
     set it on the agent, such as Agent(llm=..., system_prompt="...")
 """
 
+OWNERS = {  # the class for a model name, an API key or an environment variable, by its beginning
+    "gpt-": "ChatOpenAI",
+    "sk-proj-": "ChatOpenAI",
+    "OPENAI_API_KEY": "ChatOpenAI",
+    "claude-": "ChatAnthropic",
+    "sk-ant-": "ChatAnthropic",
+    "ANTHROPIC_API_KEY": "ChatAnthropic",
+    "gemini-": "ChatGoogle",
+    "AIza": "ChatGoogle",
+    "GEMINI_API_KEY": "ChatGoogle",
+    "GOOGLE_API_KEY": "ChatGoogle",
+}
+
+
+def owner(text: str) -> str:
+    """Return the name of the class for a model name, an API key or an environment variable."""
+    return next((name for start, name in OWNERS.items() if text.startswith(start)), "")
+
 
 def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
     """Return a remedy for an unknown parameter, from a table or by the nearest known name."""

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from agentloop import Agent, ScriptedModel, UserMessage, call, tool
+from agentloop import (
+    Agent,
+    Limits,
+    Loop,
+    ScriptedModel,
+    UserMessage,
+    call,
+    tool,
+)
 from agentloop.messages import AssistantMessage
+from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
@@ -23,6 +32,11 @@ def agent(*reply: Any, **settings: Any) -> Agent:
 
 def undecorated(a: int) -> int:
     return a
+
+
+class Guarded(Approval, Agent):
+    llm = ScriptedModel("Hello.")
+    tools = (tool(undecorated),)
 
 
 SETTINGS = {  # a setting in another library's words, and what the message names
@@ -89,6 +103,42 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: agent(call("undecorated", a=1), tools=[tool(undecorated)]).run_sync("Hi"),
         "script",
     ),
+    "a model of OpenAI for Anthropic": (
+        lambda: ChatAnthropic("gpt-5", api_key="k"),
+        "this model is for ChatOpenAI",
+    ),
+    "a model of Anthropic for OpenAI": (
+        lambda: ChatOpenAI("claude-sonnet-5", api_key="k"),
+        "this model is for ChatAnthropic",
+    ),
+    "a model of OpenAI for Google": (
+        lambda: ChatGoogle("gpt-5", api_key="k"),
+        "this model is for ChatOpenAI",
+    ),
+    "a key of Anthropic for OpenAI": (
+        lambda: ChatOpenAI("m", api_key="sk-ant-1"),
+        "this api_key is for ChatAnthropic",
+    ),
+    "a key of OpenAI for Google": (
+        lambda: ChatGoogle("m", api_key="sk-proj-1"),
+        "this api_key is for ChatOpenAI",
+    ),
+    "a key of Google for Anthropic": (
+        lambda: ChatAnthropic("m", api_key="AIza1"),
+        "this api_key is for ChatGoogle",
+    ),
+    "a verdict in other words": (
+        lambda: Guarded(approval_rules=[Rule("block", "undecorated")]).run_sync("Hi"),  # type: ignore
+        "deny",
+    ),
+    "an argument's name in a rule": (
+        lambda: Guarded(approval_rules=[Rule("deny", "undecorated", {"b": "1"})]).run_sync("Hi"),
+        "unknown arguments",
+    ),
+    "a tool's name in a rule": (
+        lambda: Guarded(approval_rules=[Rule("deny", "Undecorated")]).run_sync("Hi"),
+        "'undecorated'",
+    ),
     "Anthropic's top_k": (lambda: anthropic(top_k=5), "extra={'top_k'"),
     "Gemini's topP": (lambda: google(topP=0.5), "generation_config={'topP'"),
 }
@@ -122,3 +172,57 @@ def test_values_of_unknown_parameters_are_not_shown():
     with pytest.raises(TypeError) as caught:
         ChatOpenAI("m", **{"openai_api_key": "sk-secret"})
     assert "sk-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [ChatAnthropic, ChatGoogle, ChatOpenAI])
+def test_a_missing_key_names_its_variable_and_the_keys_that_are_set(model, monkeypatch):
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    own = model.key_variables[-1]
+    other = "ANTHROPIC_API_KEY" if model is ChatOpenAI else "OPENAI_API_KEY"
+    with pytest.raises(ValueError, match=own) as caught:
+        model("m")
+    assert other not in str(caught.value)
+    monkeypatch.setenv(other, "k")
+    with pytest.raises(ValueError, match=f"{own}.*{other} is set"):
+        model("m")
+
+
+def test_a_key_for_another_provider_is_not_shown():
+    with pytest.raises(ValueError, match="api_key") as caught:
+        ChatOpenAI("m", api_key="sk-ant-secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_other_servers_serve_models_of_any_name_with_any_key():
+    url = "http://localhost:4000/v1"
+    assert ChatOpenAI("claude-sonnet-5", base_url=url, api_key="sk-ant-1").model
+    assert ChatAnthropic("gpt-5", base_url=url, api_key="sk-proj-1").model
+
+
+async def test_a_coroutine_that_a_tool_returns_is_awaited():
+    async def look_up() -> str:
+        return "found"
+
+    @tool("Search")
+    async def search():
+        return look_up()
+
+    asker = agent(call("search"), "Hello.", tools=[search])
+    await asker.run("Hi")
+    assert asker.messages[2].content == "found"
+
+
+WRONG_ORDER: dict[str, tuple[type[Loop], dict[str, Any], str]] = {
+    "Limits": (Limits, {"max_requests": 1}, "limit:requests"),
+    "Approval": (Approval, {}, "needs_approval"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ORDER)
+def test_a_mixin_on_the_right_of_agent_has_its_effect(name):
+    mixin, settings, stop_reason = WRONG_ORDER[name]
+    wrong = type("Wrong", (Agent, mixin), {})
+    turns = [call("undecorated", a=1)] * 4
+    asker = wrong(llm=ScriptedModel(*turns, "Done."), tools=[tool(undecorated)], **settings)
+    assert asker.run_sync("Hi").stop_reason == stop_reason

@@ -41,7 +41,7 @@ from ..errors import (
 from ..events import OnDelta
 from ..messages import JSON, AssistantMessage, Message, SideRequest, ToolChoice
 from ..tools import Tool
-from ..vocabulary import MODEL_WORDS, advice
+from ..vocabulary import MODEL_WORDS, OWNERS, advice, owner
 from .wire import (
     Accumulator,
     EventParser,
@@ -363,11 +363,21 @@ class HTTPModel(ABC):
 
             if not isinstance(cast(object, self.client), httpx.AsyncClient):
                 raise TypeError(f"client must be an httpx.AsyncClient, not {type(self.client)}")
-        if not self.api_key and self.client is None and self.base_url == self.default_url:
+        if self.client is None and self.base_url == self.default_url:
+            self._check_provider()
+
+    def _check_provider(self) -> None:
+        """Raise ValueError without an API key, or for another provider's model or API key."""
+        classes = [cls.__name__ for cls in type(self).__mro__]
+        for setting, value in ("model", self.model), ("api_key", self.api_key or ""):
+            if (other := owner(value)) and other not in classes:
+                raise ValueError(f"{self!r}: this {setting} is for {other}: use {other}(...)")
+        if not self.api_key:
             names = " or ".join(self.key_variables)
+            found = "".join(f"; {v} is set, for {OWNERS[v]}" for v in OWNERS if os.environ.get(v))
             raise ValueError(
                 f"{type(self).__name__} needs an API key: set {names} in the environment, "
-                "or pass api_key"
+                f"or pass api_key{found}"
             )
 
     def __repr__(self) -> str:
