@@ -62,11 +62,18 @@ def as_text(value: object) -> str:
         return clean_text(str.__str__(value))  # the value of a StrEnum
     if isinstance(value, bytes):
         return f"<{len(value):,} bytes>"
+    json = as_json(value)
+    if json.startswith('"'):
+        return str(from_json(json))  # a date without quotes
+    return json or safe_str(repr, value)
+
+
+def as_json(value: object) -> str:
+    """Convert a value to JSON, or to "" if this is impossible."""
     try:
-        json = to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr)
-        return from_json(json) if json[:1] == b'"' else json.decode()  # a date without quotes
+        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=repr).decode()
     except Exception:  # a recursive value, for example, or invalid Unicode
-        return safe_str(repr, value)
+        return ""
 
 
 def clip(text: str, limit: int) -> str:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
 from pydantic_core import to_json
 
-from .content import describe_error, safe_str, to_content
+from .content import as_json, describe_error, safe_str, to_content
 from .depends import Overrides, current_agent, current_call
 from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
@@ -451,7 +451,8 @@ class Loop(BaseAgent):
     def _result(self, call: ToolCall, value: object, ephemeral: int = 0) -> ToolMessage:
         """Return the result of a call for the value that its tool returned."""
         content = to_content(value, self.max_result_chars)
-        return call.answer(content, ephemeral=ephemeral, is_json=not isinstance(value, str))
+        is_json = value is None or (isinstance(content, str) and as_json(value) == content)
+        return call.answer(content, ephemeral=ephemeral, is_json=is_json)
 
     def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
         """Return the result of a call that ends the run, or None if the call remains open."""

@@ -32,6 +32,7 @@ from .wire import (
     as_dict,
     as_dicts,
     attachment,
+    clean_json,
     drop_none,
     grow,
     parse_json,
@@ -250,7 +251,7 @@ def _read_openai_call(call: JSON) -> ToolCall:
         plain_text(call.get("id")),
         plain_text(function.get("name")),
         plain_text(function.get("arguments")),
-        extra={"extra_content": signature} if signature else None,
+        extra=clean_json({"extra_content": signature}) if signature else None,
     )
 
 
@@ -289,13 +290,14 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if opaque or any(call.extra for call in calls):
         raw = {"provider": "openai", "owner": owner} | opaque
     stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
+    thoughts = (plain_text(message.get(name)) for name in THOUGHTS)
     refusal = message.get("refusal")
     if refusal:
         stop = "refused"
     return AssistantMessage(
         content=plain_text(message.get("content")) or refusal or "",  # Cloudflare: an object
         tool_calls=tuple(calls),
-        thinking=next(filter(None, map(message.get, THOUGHTS)), None),
+        thinking=next(filter(None, thoughts), None),
         stop_reason=stop,
         raw=raw,
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),

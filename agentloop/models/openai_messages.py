@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..errors import BadResponse
 from ..messages import (
     JSON,
     Content,
@@ -26,7 +27,7 @@ from ..messages import (
     text_of,
 )
 from .completions import read_openai_reply, write_openai_messages
-from .wire import drop_none
+from .wire import drop_none, plain_text, storable
 
 
 def to_openai(messages: Sequence[Message]) -> list[JSON]:
@@ -46,30 +47,36 @@ def from_openai(messages: Iterable[Mapping[str, Any] | Message]) -> list[Message
     """
     read = list[Message]()
     names = defaultdict[str, list[str]](list)  # tools of the calls without a result, by call id
-    for given in messages:
-        if isinstance(given, Message):
-            read.append(given)
+    for message in messages:
+        if isinstance(message, Message):
+            read.append(message)
             continue
-        message: Any = given
-        match message:
-            case {"role": "system" | "developer"}:
-                read.append(SystemMessage(text_of(_read_content(message))))
-            case {"role": "user"}:
-                read.append(UserMessage(_read_content(message)))
-            case {"role": "assistant"}:
-                own = {**message, "content": text_of(_read_content(message))}
-                reply = read_openai_reply({"choices": [{"message": own}]})
-                for call in reply.tool_calls:
-                    names[call.id].append(call.name)
-                read.append(reply)
-            case {"role": "tool"} if message.get("tool_call_id") or names[""]:
-                call_id = message.get("tool_call_id") or ""
-                called = names[call_id]
-                name = called.pop(0) if called else message.get("name", "")
-                read.append(ToolMessage(call_id, name, _read_content(message)))
-            case _:
-                raise ValueError(f"invalid message of Chat Completions: {message!r:.200}")
+        try:
+            read.append(_read_message(message, names))
+        except (TypeError, BadResponse) as error:
+            raise ValueError(f"invalid message of Chat Completions: {message!r:.200}") from error
     return read
+
+
+def _read_message(message: Any, names: Mapping[str, list[str]]) -> Message:
+    match message:
+        case {"role": "system" | "developer"}:
+            return SystemMessage(text_of(_read_content(message)))
+        case {"role": "user"}:
+            return UserMessage(_read_content(message))
+        case {"role": "assistant"}:
+            own = {**message, "content": text_of(_read_content(message))}
+            reply = read_openai_reply({"choices": [{"message": own}]})
+            for call in reply.tool_calls:
+                names[call.id].append(call.name)
+            return storable(reply)
+        case {"role": "tool"} if message.get("tool_call_id") or names[""]:
+            call_id = plain_text(message.get("tool_call_id"))
+            called = names[call_id]
+            name = called.pop(0) if called else plain_text(message.get("name"))
+            return ToolMessage(call_id, name, _read_content(message))
+        case _:
+            raise ValueError(f"invalid message of Chat Completions: {message!r:.200}")
 
 
 def _read_content(message: JSON) -> Content:

@@ -93,6 +93,11 @@ def parse_json(text: str | bytes | bytearray) -> Any:
     return None
 
 
+def clean_json(value: Any) -> Any:
+    """Return a JSON value with valid text: lone surrogates become U+FFFD."""
+    return from_json(clean_text(json.dumps(value, ensure_ascii=False)))
+
+
 def read_counts(usage: JSON) -> Counter[str]:
     """Return the token counts of a usage object by name, including one nested level.
 
@@ -405,8 +410,7 @@ def storable(message: AssistantMessage) -> AssistantMessage:
     """
     if not message.raw:
         return message
-    text = clean_text(json.dumps(message.raw, ensure_ascii=False))
-    return replace(message, raw=from_json(text))
+    return replace(message, raw=clean_json(message.raw))
 
 
 # ---- streams

@@ -386,10 +386,10 @@ class Questions:
         """Return the questions in a result. Raises ToolError if the user cannot answer them."""
         questions = cls({}, {}, result.request_state)
         requests: dict[str, Any] = result.input_requests or {}
+        if len(to_json([requests, result.request_state])) > MAX_DEFINITION:
+            raise ToolError(f"The server's questions have more than {MAX_DEFINITION:,} bytes.")
         for key, request in requests.items():
             questions.open[key] = read_question(server, request)
-        if len(to_json(questions)) > MAX_DEFINITION:
-            raise ToolError(f"The server's questions have more than {MAX_DEFINITION:,} bytes.")
         return questions
 
     def take(self, answer: object) -> None:

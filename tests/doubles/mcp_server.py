@@ -141,7 +141,7 @@ QUESTIONS = {  # the rounds of questions of a call
         {"x": {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}}}
     ],
     "bad": [{"x": form("Bad?", date={"enum": 5})}],
-    "large": [{"x": form("x" * 300_000, date=DATE)}],
+    "large": [{"x": form("x" * 300_000, date={"enum": 5})}],  # its size is checked first
     "kill": [{"when": form("Which date?", date=DATE)}],
 }
 requests = 0  # calls of tools

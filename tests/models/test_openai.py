@@ -179,6 +179,11 @@ REPLIES = {  # a message, and what is read
     ),
     "DeepSeek, vLLM": (SAYS | {"reasoning_content": "hm"}, {"thinking": "hm"}),
     "OpenRouter": (SAYS | {"reasoning": "hm"}, {"thinking": "hm"}),
+    "an object as reasoning": (SAYS | {"reasoning": {"n": 1}}, {"thinking": '{"n": 1}'}),
+    "half a character in a signature": (
+        {"tool_calls": [CALL | {"extra_content": "\ud83d"}]},
+        {"tool_calls": (ToolCall("a", "f", extra={"extra_content": "\ufffd"}),)},
+    ),
     "Azure: filtered": (None, {"text": "", "stop_reason": "refused"}),
 }
 REASONING = {"completion_tokens_details": {"reasoning_tokens": 30}}

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from agentloop import Agent, Loop, ScriptedModel, from_openai, to_openai
+from agentloop.common.records import dump_record, load_record
 from agentloop.messages import (
     AssistantMessage,
     FilePart,
@@ -33,6 +34,30 @@ async def test_a_conversation_that_was_held_comes_back_as_it_was(talk):
     other = Agent(llm=ScriptedModel("ok"))
     other.load_history(from_openai(to_openai(held.agent.messages)))
     assert to_openai(other.messages) == to_openai(held.agent.messages)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "refusal": [1.5]},
+        {"role": "assistant", "annotations": [{"url": b"x"}]},
+        {
+            "role": "user",
+            "content": [{"type": "input_audio", "input_audio": {"data": 1, "format": 1}}],
+        },
+    ],
+    ids=str,
+)
+def test_a_message_with_invalid_values_is_named_in_the_error(message):
+    with pytest.raises(ValueError, match="invalid message"):
+        from_openai([message])
+
+
+def test_ids_names_and_thinking_of_any_type_become_text():
+    reasons = {"role": "assistant", "content": "a", "reasoning_content": {"at": "\ud800"}}
+    result = {"role": "tool", "tool_call_id": [5], "name": 6, "content": "b"}
+    read = from_openai([reasons, result])
+    assert [load_record(dump_record(message)) for message in read] == read
 
 
 def test_images_files_sounds_and_calls_are_read():

@@ -1,6 +1,9 @@
 """Promise: a call of a tool by another tool keeps every promise that the model's calls keep."""
 
 import asyncio
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from agentloop import (
     Agent,
     Depends,
+    ImagePart,
     Limits,
     Loop,
     Offload,
@@ -15,6 +19,7 @@ from agentloop import (
     Session,
     Stop,
     TaskComplete,
+    TextPart,
     ToolCall,
     ToolCallEvent,
     ToolError,
@@ -35,6 +40,7 @@ from ..mixins import results
 from ..test_loop import cancelled
 
 Caller = Annotated[Loop, Depends(current_agent)]
+PHOTO = ImagePart(data=b"x", media_type="image/png")
 
 
 def agent_of(kind, *script, idempotent=False, **settings):
@@ -430,6 +436,34 @@ async def test_an_inner_call_may_ask_the_user(idempotent):
     agent.answer(question.id, "Ada")
     assert (await agent.run()).text == "ok"
     assert 'Hello "Ada"' in results(agent)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "received"),
+    [
+        (TextPart("42"), (TextPart("42"),)),
+        ([TextPart("{}"), PHOTO], (TextPart("{}"), PHOTO)),
+        (PHOTO, (PHOTO,)),
+        (Decimal("1.50"), "1.50"),
+        (Path("42"), "42"),
+        (None, None),
+        ({"at": date(2026, 1, 2)}, {"at": "2026-01-02"}),
+    ],
+    ids=str,
+)
+async def test_a_result_is_data_only_if_the_tool_returned_data(value, received):
+    got = []
+
+    @tool("Look")
+    def look() -> object:
+        return value
+
+    @tool("Order")
+    async def order(agent: Caller) -> None:
+        got.append(await agent.call(look))
+
+    await Agent(llm=ScriptedModel(call("order"), "ok"), tools=[look, order]).run("go")
+    assert got == [received]
 
 
 async def test_hooks_change_and_follow_inner_calls():
