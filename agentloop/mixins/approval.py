@@ -204,6 +204,10 @@ class Approval(Gate):
             raise ValueError(
                 f"invalid verdict {verdict!r} for call {call_id!r}: use 'allow' or 'deny'"
             )
+        state = self.conversation.states[call_id]
+        if call_id in deferred and state.result is None:  # the run ended between both records
+            result = state.call.answer(DEFERRED, is_error=True)
+            self.record(state.call.record_of(result))
         self.record(Decision(call_id, verdict == "allow", note, by))
         self._announce_decision()
 

@@ -625,6 +625,21 @@ async def test_a_deferred_call_outlives_prompts_and_its_outcome_is_a_note(tmp_pa
     assert "ran a" in llm.requests[-1].messages[-1].text
 
 
+async def test_a_prompt_after_a_decision_cancels_no_deferred_call_wherever_the_run_ended():
+    agent, ran = acting(bash("a"), "It waits.", kind=Asking, defer_approval=True)
+    await agent.run("go")
+    records = [*agent.log]
+    for length in range(1, len(records) + 1):
+        ran.clear()
+        reopened = agent.fork(llm=ScriptedModel(bash("b"), "It waits.", "It has run."))
+        reopened.log.replace(())
+        reopened.log.replace(records[:length])
+        for waiting in reopened.deferred:
+            reopened.decide(waiting.id, "allow")
+            await reopened.run("What time is it?")
+            assert ran == ["a"]
+
+
 async def test_a_call_that_somebody_else_executes_is_not_deferred():
     @tool(external=True)
     def weigh(parcel: str) -> None:
