@@ -153,7 +153,7 @@ class FunctionTool(Tool, Generic[P, R]):
                 while inspect.isawaitable(result):  # also a coroutine without its `await`
                     result = await result
                 if inspect.isgenerator(result):  # iteration may raise an exception
-                    result = await thread.run(list, result)
+                    result = await thread.run(list[Any], result)
                 if not self.ends_run:
                     return result
                 raise TaskComplete(as_text(result), None if isinstance(result, str) else result)

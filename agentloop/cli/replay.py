@@ -98,7 +98,8 @@ class Replay:
             case ToolMessage() | InnerResult():
                 result = record.result if isinstance(record, InnerResult) else record
                 self.show_inner(result.tool_call_id)
-                self.errors += [result.text] if result.is_error else []
+                if result.is_error:
+                    self.errors.append(result.text)
             case RunEnd():
                 if record.stop_reason == "error" and record.error not in self.errors:
                     say(f"\n{self.begin(record)} failed.", RED)

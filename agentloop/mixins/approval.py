@@ -302,10 +302,10 @@ class Approval(Gate):
             if allows_always(mark, tool, arguments):
                 return replace(judgment, verdict=Verdict.ALLOW)
         self.record(Ask(call.id, judgment.reason, call.name, call.arguments))
-        if self.approval_callback is None and self.defer_approval and not tool.external:
-            self.record(Deferred(call.id))
-            return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
         if self.approval_callback is None:
+            if self.defer_approval and not tool.external:
+                self.record(Deferred(call.id))
+                return replace(judgment, verdict=Verdict.INVALID, reason=DEFERRED)
             is_open = call.id in self.conversation.states and not state.result
             return replace(judgment, waits=is_open)  # otherwise it cannot be decided later
         work = call_function(self.approval_callback, call, judgment.reason)

@@ -35,8 +35,10 @@ from ..waiting import call_function
 MOST_FOUND = 5  # results of a `bm25` search
 MIN_SCORE = 1 / 3  # of the best score, for the other results
 MOST_NAMES = 500  # searchable tools whose names `search_tools` lists
-STOP_WORDS = {"a", "an", "and", "by", "for", "from", "i", "in", "is", "it", "my", "of", "on", "or"}
-STOP_WORDS |= {"at", "me", "that", "the", "this", "to", "with"}
+STOP_WORDS = {
+    *("a", "an", "and", "at", "by", "for", "from", "i", "in", "is", "it"),
+    *("me", "my", "of", "on", "or", "that", "the", "this", "to", "with"),
+}
 # one Chinese or Japanese character, or consecutive letters and digits of another script
 TOOL_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 SearchFunction = Callable[[str, Sequence[Tool]], Sequence[Tool] | Awaitable[Sequence[Tool]]]
