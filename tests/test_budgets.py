@@ -2,9 +2,12 @@
 
 A ceiling limits ideas, not clarity: there are no ceilings per file, and each package keeps 4 % of
 its ceiling free, so that a readable line is never refused for its size. A change that exceeds 96 %
-removes a setting, a case or a part. Version 0.7.0 raised six ceilings for replaceable histories,
-cache rules, bounds of external input, errors in other libraries' words, keys of the chat, and a
-`replay` with sub-agents and turns that were taken back. Forks may delete this file or change the
+removes a setting, a case or a part.
+
+Each ceiling is the size of version 0.7.0 plus 4.5 %. The previous ceilings (72,000 for the package)
+did not contain calls made by tools, deferred approvals, questions of MCP servers, bounds on
+external input, compaction by providers, and requests that encode only new messages. The mixins
+Channels, CacheMonitor and LoopDetection became recipes. Forks may delete this file or change the
 numbers.
 """
 
@@ -17,13 +20,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SHARE = 0.96
 CEILINGS = {
-    "package": (72_000, ["agentloop/**/*.py"]),
-    "core": (21_700, ["agentloop/*.py", "agentloop/common/*.py"]),
-    "models": (17_500, ["agentloop/models/**/*.py"]),
-    "mixins": (16_500, ["agentloop/mixins/**/*.py"]),
-    "toolkits": (12_200, ["agentloop/toolkits/**/*.py"]),
-    "cli": (5_100, ["agentloop/cli/**/*.py"]),
-    "chat": (12_000, ["examples/agentloop_chat/**/*.py"]),
+    "package": (80_800, ["agentloop/**/*.py"]),
+    "core": (24_350, ["agentloop/*.py", "agentloop/common/*.py"]),
+    "models": (20_050, ["agentloop/models/**/*.py"]),
+    "mixins": (16_600, ["agentloop/mixins/**/*.py"]),
+    "toolkits": (13_800, ["agentloop/toolkits/**/*.py"]),
+    "cli": (6_100, ["agentloop/cli/**/*.py"]),
+    "chat": (12_300, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
 FREE = {
