@@ -38,6 +38,7 @@ PLACES = [
     "examples/lessons/README.md",
     "examples/lessons/TEACHING.md",
     "examples/recipes",
+    "tests/benchmarks/README.md",
 ]
 PRO_FORMS = re.compile(
     r"\b(its?|that|those|these|this|what|which|ones?|each|all|such|so|others?|else|then|there|they|"

@@ -95,8 +95,9 @@ class Compaction(HidesText):
     context_budget: size in tokens above which the oldest turns are dropped without a summary. A
         list preserves their names and numbers, and the tool `recall`, which an `Agent` with tools
         then offers, finds the other content. Dropping turns requires no model request, and halves
-        the cost of a long run approximately. A request whose newest turn alone exceeds the budget
-        is sent, with a warning and an OverBudgetEvent.
+        the cost of a long run approximately. 16,000 suits most models; providers that cache only
+        prefixes from 4,096 tokens (Gemini, some Claude models) require 24,000. A request whose
+        newest turn alone exceeds the budget is sent, with a warning and an OverBudgetEvent.
     recall_tool: a tool that finds dropped text; the note about dropped messages refers to this
         tool.
 

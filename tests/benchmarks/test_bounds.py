@@ -21,6 +21,14 @@ from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
 MOST, MOST_PRUNED, MOST_BUDGET = 1.10, 1.10, 1.15
+# A cut ends at a turn. If a large turn precedes the cut, the remaining request may be shorter than
+# the smallest cached prefix, and is uncached until it has grown. The largest cost in 900 random
+# conversations was 1.48 with a budget of 12,000, 1.31 with 16,000 and 1.12 with 24,000.
+MOST_SMALL_BUDGET = 1.60
+SHORTER_THAN_THE_CACHE = [
+    *((size, False, False) for size in (200, 200, 8_000, 50, 1_000, 1_000, 200)),
+    *[(50, True, False), (50, False, True), (500, True, True), (4_000, True, False)],
+]
 SYSTEM, SUMMARY = "Be good. " * 667, "What was done and found. " * 80
 RULES = {
     "Anthropic, OpenAI from GPT-5.6": CacheRules(1_024),
@@ -122,10 +130,12 @@ def turns_of(sizes, most):
 )
 @example([(1_000, True, False)] * 14, 12_000, set())
 @example([(1_000, True, False)] * 14, 12_000, {11})
+@example(SHORTER_THAN_THE_CACHE, 12_000, {11})
 @settings(max_examples=25, deadline=None)
 def test_a_budget_has_a_bounded_cost_wherever_a_run_ends(rules, turns, budget, gaps):
-    # what a cut leaves is written at 1.25, or is not cached if only few tokens can stay
-    most = MOST_BUDGET + 0.10 * (rules.smallest_prefix > 1_024)
+    most = MOST_BUDGET
+    if budget < 6 * rules.smallest_prefix:
+        most = MOST_SMALL_BUDGET
     assert worst(partial(Agent, context_budget=budget), turns, rules, gaps) <= most
 
 

@@ -19,7 +19,7 @@ from .caches import CACHES
 from .context_cost import BEST as BUDGET
 from .context_cost import BLIND, SAVED, SHOWN, STRATEGIES, compare, dump, main, play, tables
 from .needs import lines, question, text_of, values
-from .picture import LOOKS, draw, label, points
+from .picture import LOOKS, PROVIDERS, RATES, draw, label, points
 from .recordings import recorded
 from .transcripts import Conversation, Task, Turn, Workload, has_tau2, played, synthetic, tau2
 
@@ -207,6 +207,7 @@ def constrained(which):
 
 NUMBERS = json.loads(SAVED.read_text(encoding="utf-8"))
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+README = (FOLDER.parent.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_have_the_numbers_that_are_saved():
@@ -238,11 +239,32 @@ def test_the_prose_has_the_numbers_of_the_tables():
         assert sentence in " ".join(PAGE.split())
 
 
+def test_the_readme_recommends_a_budget_that_loses_half_a_percent_at_most():
+    found = [one["rows"] for one in NUMBERS.values() if one["kind"].endswith("recorded")]
+    larger = [rows["budget 16k"] for rows in found]
+    assert max(row["values"] for row in larger) <= 0.005
+    values, lines = (
+        f"{100 * max(row[share] for row in larger):.1f} %" for share in ("values", "lines")
+    )
+    costs = [row["costs"]["Anthropic"] for row in larger]
+    long = [cost for cost in costs if cost < 0.9]
+    added = [
+        cost - rows[BUDGET]["costs"]["Anthropic"] for cost, rows in zip(costs, found, strict=True)
+    ]
+    paid = f"{min(long):.2f} to {max(long):.2f} of no pruning"
+    page, readme = (" ".join(text.split()) for text in (PAGE, README))
+    assert f"loses at most {values} of the values and {lines} of the lines" in page
+    assert f"{paid}, 0.02 to {max(added):.2f} more than with 12k" in page
+    assert (
+        f"`context_budget=16_000` costs {paid} and loses at most {values} of the values" in readme
+    )
+
+
 def test_the_picture_has_a_point_for_each_number_that_is_saved():
     svg = (FOLDER / "context_cost.svg").read_text(encoding="utf-8")
     panels = points(NUMBERS)
     wanted = [label(*point) for panel in panels.values() for point in panel]
-    assert len(wanted) == len(LOOKS) * len(NUMBERS)
+    assert len(wanted) == (len(LOOKS) * (1 + len(PROVIDERS)) + len(RATES)) * len(NUMBERS)
     assert sorted(re.findall(r'id="([^"]*%* gone)"', svg)) == sorted(wanted)
     assert all(f">{kind}<" in svg for kind in panels)
 
