@@ -1,6 +1,29 @@
 """agentloop: an agent is a for-loop.
 
-This module exports all public names. Names that require httpx are loaded on first use.
+    from agentloop import Agent, ScriptedModel, call, tool
+
+    @tool("Add two numbers")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    llm = ScriptedModel(call("add", a=2, b=3), "2 + 3 is 5.")  # or ChatOpenAI("gpt-5-mini")
+    print(Agent(llm=llm, tools=[add]).run_sync("What is 2 + 3?"))
+
+This module exports the names that most programs need:
+
+- agents: `Agent`, `Loop` (the for-loop without mixins), `Result`, `Stop`, `RunStopped`;
+- models: `ChatOpenAI`, `ChatAnthropic`, `ChatGoogle`, `Fallback`, `ScriptedModel`, `ChatModel`;
+- tools: `tool`, `Tool`, `ToolError`, `TaskComplete`, `Depends`, `current_agent`, `current_call`;
+- mixins: `Compaction`, `Cost`, `DoneTool`, `Ephemeral`, `InstructionFiles`, `Limits`,
+  `MessageQueue`, `Offload`, `Session`;
+- messages, log records and events: `UserMessage`, `ToolCall`, `TextDeltaEvent`, and others.
+
+Other mixins are in `agentloop.mixins` (approval, durable, hooks, tracing), and capabilities in
+`agentloop.toolkits` (files, shell, mcp, web, skills, subagent, todo, and others). `help(Limits)`
+documents the settings of a class. The README lists all parts; examples/howto, examples/recipes and
+examples/lessons contain complete programs.
+
+Names that require httpx are loaded on first use.
 """
 
 from importlib import import_module

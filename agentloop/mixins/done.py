@@ -2,6 +2,9 @@
 
 Copy with: the core.
 
+    agent = Agent(llm=llm, tools=[read], require_done_tool=True)
+    agent = Agent(llm=llm, output_type=list[str])        # result.value is a list of texts
+
 `@tool(ends_run=True)` declares a done tool. An agent without a done tool offers the built-in
 `done`. Any other tool can raise TaskComplete to end the run. After plain text, a message instructs
 the model to continue or to call the done tool, at most three times; then the run ends as

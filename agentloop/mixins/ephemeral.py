@@ -2,6 +2,9 @@
 
 Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
+    @tool(ephemeral=2)
+    async def screenshot() -> ImagePart: ...
+
 `@tool("...", ephemeral=2)` keeps at least the newest two results of the tool visible. A short
 placeholder replaces older results in the messages sent to the model; the log remains complete.
 Results that the model has not seen are never hidden.

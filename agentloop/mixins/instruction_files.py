@@ -2,6 +2,9 @@
 
 Copy with: the core, common/tokens.py.
 
+    class MyAgent(InstructionFiles, Agent):
+        memory = ("AGENTS.md", "~/notes.md")
+
 The files are read when the agent is created, and the content remains constant during the agent's
 lifetime, because a change would invalidate the cached prefix: the provider would bill the complete
 conversation at the full price. A fork reads the files again, as does `read_memory()` between runs.

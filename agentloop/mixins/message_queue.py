@@ -2,6 +2,8 @@
 
 Copy with: the core.
 
+    class MyAgent(MessageQueue, Agent): ...
+
     agent.send("Leave the tests as they are.")            # from any thread
     MyAgent(..., reminders=[every(10, "Keep the list of open points up to date.")])
     MyAgent(..., reminders=[every(5, how_many_are_open)])    # a function: agent -> text

@@ -2,6 +2,9 @@
 
 Copy with: the core, common/tokens.py.
 
+    class MyAgent(Offload, Agent):
+        offload_tokens = 1_000                           # longer results are moved to files
+
 The name of a file is a checksum of its content, independent of text from the model or the provider.
 File permissions restrict access to the owner. `read_offloaded` reads only files whose names are in
 the agent's log. A result that cannot be written is truncated. Results from `agent.answer` remain

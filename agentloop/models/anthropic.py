@@ -2,6 +2,8 @@
 
 Copy with: common/model_info.py, models/http.py, models/wire.py and their imports.
 
+    llm = ChatAnthropic("claude-sonnet-5", thinking={"type": "adaptive"})
+
 Source: https://platform.claude.com/docs/en/api/messages
 """
 

@@ -2,6 +2,8 @@
 
 Copy with: common/model_info.py, models/http.py, models/wire.py and their imports.
 
+    llm = ChatGoogle("gemini-flash-latest", thinking_level="low")
+
 Source: https://ai.google.dev/api/generate-content
 """
 

@@ -5,7 +5,8 @@ Copy with: models/wire.py, errors.py, events.py, vocabulary.py and their imports
 A provider is a subclass of `HTTPModel` with five methods: `headers` and `path` (the destination),
 `body` (the request), `read` (the reply), and `chunks` (an accumulator that assembles a stream into
 the input of `read`, so that streamed and complete replies result in identical messages).
-`HTTPModel` implements all other functionality.
+`HTTPModel` implements all other functionality. The recipe examples/recipes/azure_openai.py adds a
+provider.
 """
 
 from __future__ import annotations

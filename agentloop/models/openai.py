@@ -3,6 +3,9 @@
 Copy with: common/model_info.py, models/http.py, models/completions.py, models/responses.py and
 their imports.
 
+    llm = ChatOpenAI("gpt-5-mini", reasoning_effort="low")
+    llm = ChatOpenAI("qwen3", base_url="http://localhost:11434/v1")
+
 completions.py contains the format of Chat Completions, responses.py that of Responses, the default
 API for OpenAI's own address.
 """

@@ -2,6 +2,9 @@
 
 Copy with: models/completions.py and its imports.
 
+    agent.load_history(from_openai([{"role": "user", "content": "Where is Ulm?"}]))
+    dicts = to_openai(agent.messages)
+
 Source: https://platform.openai.com/docs/api-reference/chat
 """
 

@@ -2,6 +2,8 @@
 
 Copy with: the core.
 
+    agent = Agent(llm=llm, tools=[read, recall], recall_tool=None)
+
 An `Agent` with ephemeral tools, or with tools and a `context_budget`, offers `recall`
 automatically. Other agents add `tools=[..., recall]`. Pruned results and dropped turns remain in
 the log, which the model searches by keywords. `search` requires only the log, neither a model nor a
