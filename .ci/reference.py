@@ -26,7 +26,7 @@ import pdoc
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "reference"
 INTERNAL = ("agentloop.cli", "agentloop.mixins.deprecated", "agentloop.__main__")
-ENTRY = re.compile(r"^(\w+): (.*(?:\n {4}.*)*)\n?", re.MULTILINE)
+ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n {4}.*)*)\n?", re.MULTILINE)
 SECTION = re.compile(r"([A-Z]\w+):\n((?: {4}.*\n?)+)")
 CODE = re.compile(r"(`[^`]+`)")
 
