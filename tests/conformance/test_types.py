@@ -29,6 +29,7 @@ with warnings.catch_warnings():
     anthropic = pytest.importorskip("anthropic")
     genai = pytest.importorskip("google.genai")
     from anthropic import types as anthropic_types
+    from anthropic.types import beta as anthropic_beta
     from anthropic.types import message_create_params as anthropic_params
     from google.genai import types as google_types
     from openai.types import chat as openai_types
@@ -76,6 +77,7 @@ ANTHROPIC_TYPES = {
     False: strict(anthropic_params.MessageCreateParamsNonStreaming),
     True: strict(anthropic_params.MessageCreateParamsStreaming),
 }
+ANTHROPIC_EDITS = strict(anthropic_beta.BetaContextManagementConfigParam)
 GOOGLE_TYPES = {
     "contents": TypeAdapter(list[google_types.Content]),
     "systemInstruction": TypeAdapter(google_types.Content),
@@ -92,6 +94,12 @@ def check_openai(body):
     OPENAI_TYPES["stream" in body].validate_python(body)
 
 
+def check_anthropic(body):
+    if "context_management" in body:
+        ANTHROPIC_EDITS.validate_python(body.pop("context_management"))
+    ANTHROPIC_TYPES["stream" in body].validate_python(body)
+
+
 def check_google(body):
     for name, value in body.items():
         GOOGLE_TYPES[name].validate_python(value)
@@ -100,7 +108,7 @@ def check_google(body):
 CHECKS = {
     "openai": check_openai,
     "responses": lambda body: RESPONSES_TYPES["stream" in body].validate_python(body),
-    "anthropic": lambda body: ANTHROPIC_TYPES["stream" in body].validate_python(body),
+    "anthropic": check_anthropic,
     "google": check_google,
 }
 OPENAI_SETTINGS = {
@@ -115,8 +123,14 @@ OPENAI_SETTINGS = {
 SETTINGS = {
     "openai": OPENAI_SETTINGS,
     "responses": OPENAI_SETTINGS
-    | {"reasoning_summary": "auto", "provider_tools": [{"type": "web_search"}]},
-    "anthropic": {"max_tokens": 2000, "parallel_tool_calls": False},
+    | {"reasoning_summary": "auto", "provider_tools": [{"type": "web_search"}]}
+    | {"compact_threshold": 100_000},
+    "anthropic": {
+        "max_tokens": 2000,
+        "parallel_tool_calls": False,
+        "compact_threshold": 100_000,
+        "clear_tool_uses": 30_000,
+    },
     "google": {
         "temperature": 0,
         "max_output_tokens": 9,
