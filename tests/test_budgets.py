@@ -5,10 +5,10 @@ its ceiling free, so that a readable line is never refused for its size. A chang
 removes a setting, a case or a part.
 
 Each ceiling is the size of version 0.7.0 plus 4.5 %. The previous ceilings (72,000 for the package)
-did not contain calls made by tools, deferred approvals, questions of MCP servers, bounds on
-external input, compaction by providers, and requests that encode only new messages. The mixins
-Channels, CacheMonitor and LoopDetection became recipes. Forks may delete this file or change the
-numbers.
+did not contain calls made by tools, deferred approvals, questions of MCP servers, messages as
+OpenAI dicts, `agentloop convert`, compaction by providers, and requests that encode only new
+messages. The mixins Channels, CacheMonitor and LoopDetection became recipes. Forks may delete this
+file or change the numbers.
 """
 
 import ast
