@@ -271,6 +271,28 @@ async def main():
 
 asyncio.run(main())
 """
+TEXTS_OF_EVENTS = """
+import asyncio
+import re
+from bu_agent_sdk import Agent
+from bu_agent_sdk.agent.events import ToolCallEvent
+from bu_agent_sdk.llm import ChatOpenAI
+from bu_agent_sdk.tools import tool
+
+@tool("Look")
+async def look(at: str) -> str:
+    return "seen " * 20
+
+async def main():
+    agent = Agent(llm=ChatOpenAI(model="m"), tools=[look])
+    async for event in agent.query_stream("Look."):
+        print(re.sub("[0-9]+ms", "ms", str(event)))
+    print(ToolCallEvent(tool="look", args={"at": "it"}, tool_call_id="1"))
+    print(*(message.role for message in agent.messages))
+    print((await agent.token_cost.get_usage_summary()).entry_count)
+
+asyncio.run(main())
+"""
 THINKS = AssistantMessage("", (call("count", item="cups"),), thinking="Cups.")
 PAGES = [[call("page", number=1), call("page", number=2)], call("page", number=3), "All."]
 GONE = ServerError("gone", status=503)
@@ -306,7 +328,7 @@ PROGRAMS = {
     "a model of one's own": (
         OWN_MODEL,
         [],
-        "look ''|a page aGk=|24 2 24 20|True seek c1|I see it.|['look']",
+        "look 'look'|a page aGk=|24 2 24 20|True seek c1|I see it.|['look']",
     ),
     "other names": (
         OTHER_NAMES,
@@ -314,6 +336,13 @@ PROGRAMS = {
         "StepStartEvent |ToolCallEvent |again: busy|ToolResultEvent a [1]|StepCompleteEvent |"
         "StepStartEvent |ToolCallEvent |ToolResultEvent a page|StepCompleteEvent |"
         "TextEvent It is read.|FinalResponseEvent It is read.|None True|['Be brief.', 'Now.']",
+    ),
+    "texts of events": (
+        TEXTS_OF_EVENTS,
+        [call("look", at="it"), "It is here."],
+        "▶️  Step 1: look|🔧 look|   ✓ look: " + "seen " * 16 + "...|✅ Step complete (ms)|"
+        '💬 It is here.|✅ Final: It is here.|🔧 look({"at": "it"})|'
+        "user assistant tool assistant|2",
     ),
     "last words": (
         LAST_WORDS,

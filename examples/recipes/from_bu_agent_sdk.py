@@ -5,6 +5,7 @@ Use the shim to migrate a program immediately and adapt the code later: only the
 """
 
 import asyncio
+import json
 import sys
 from base64 import b64encode
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None,
 
 
 # Set in the classes, because programs read these attributes from the replies of any model.
+agentloop.SystemMessage.role, agentloop.UserMessage.role = "system", "user"
+agentloop.AssistantMessage.role, agentloop.ToolMessage.role = "assistant", "tool"
 agentloop.ToolCall.function = property(lambda call: Function(call.arguments, call.name))
 agentloop.AssistantMessage.has_tool_calls = property(lambda reply: bool(reply.tool_calls))
 ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
@@ -160,6 +163,32 @@ class ToolResultEvent(agentloop.ToolResultEvent):
     screenshot_base64: str | None = None
 
 
+def preview(text, limit):
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def describe_call(event):
+    return event.display_name or f"{event.tool}({preview(json.dumps(event.args, default=str), 77)})"
+
+
+for event, text in {
+    agentloop.TextEvent: lambda event: f"💬 {preview(event.content, 100)}",
+    agentloop.ThinkingEvent: lambda event: f"🧠 {preview(event.content, 80)}",
+    ToolCallEvent: lambda event: f"🔧 {describe_call(event)}",
+    ToolResultEvent: lambda event: (
+        f"   {'❌' if event.is_error else '✓'} {event.tool}: {preview(event.result, 80)}"
+        + " 📸" * bool(event.screenshot_base64)
+    ),
+    FinalResponseEvent: lambda event: f"✅ Final: {preview(event.content, 100)}",
+    agentloop.StepStartEvent: lambda event: f"▶️  Step {event.step_number}: {event.title}",
+    agentloop.StepCompleteEvent: lambda event: (
+        f"{'✅' if event.status == 'completed' else '❌'} Step complete ({event.duration_ms:.0f}ms)"
+    ),
+    agentloop.HiddenUserMessageEvent: lambda event: f"👻 Hidden: {preview(event.content, 80)}",
+}.items():
+    event.__str__ = text
+
+
 def first_image(message):
     """Return the first image of a message in base64, or None."""
     for part in message.content:
@@ -237,6 +266,10 @@ class Agent(Cost, agentloop.Agent):
         self.compaction = config if config.enabled else None
 
     @property
+    def token_cost(self):
+        return self  # for token_cost.get_usage_summary()
+
+    @property
     def tool_definitions(self):
         return [ToolDefinition(tool.name, tool.description, tool.parameters) for tool in self.tools]
 
@@ -264,7 +297,7 @@ class Agent(Cost, agentloop.Agent):
         if isinstance(event, Delta):  # programs print the complete texts
             return
         if type(event) is agentloop.ToolCallEvent:
-            event = ToolCallEvent(**vars(event))
+            event = ToolCallEvent(**vars(event), display_name=event.tool)
         elif type(event) is agentloop.ToolResultEvent:
             result = self.conversation.states[event.tool_call_id].result
             event = ToolResultEvent(**vars(event), screenshot_base64=first_image(result))
@@ -293,6 +326,8 @@ class Agent(Cost, agentloop.Agent):
             bill.requests,
             by_model,
         )
+
+    get_usage_summary = get_usage
 
 
 def observe(*_, **__):
