@@ -54,8 +54,11 @@ def main(options: argparse.Namespace) -> int:
     subdirectory before_0.6.
     """
     failures = 0
-    for folder in options.folders or [SESSION_DIR]:
-        for path in sorted(Path(folder).expanduser().glob("*.jsonl")):
+    for folder in map(Path, options.folders or [SESSION_DIR]):
+        if not folder.expanduser().is_dir():
+            print(safe(f"{folder}: not a directory"))
+            failures = 1
+        for path in sorted(folder.expanduser().glob("*.jsonl")):
             try:
                 outcome = "converted" if convert(path) else "unchanged"
             except (OSError, SessionLocked) as error:

@@ -50,6 +50,13 @@ def test_an_old_session_is_converted_and_its_file_is_kept(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path)) == ["before_0.6", "notes.jsonl", "session_v1.jsonl"]
 
 
+def test_an_argument_that_is_not_a_directory_is_an_error(tmp_path, capsys):
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b'{"type":"session","schema":1}\n')
+    assert main(["convert", str(path), str(tmp_path)]) == 1
+    assert capsys.readouterr().out == f"{path}: not a directory\ns.jsonl: converted\n"
+
+
 def test_a_session_that_is_open_is_not_converted(tmp_path, capsys):
     path = tmp_path / "s.jsonl"
     agent = Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path)
