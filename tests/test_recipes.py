@@ -67,7 +67,7 @@ ag_ui_stream: "RUN_STARTED" | "TOOL_CALL_RESULT" | "TEXT_MESSAGE_CONTENT" | "RUN
 anthropic_stream: event: message_start\n | event: message_stop\n
 background_agents: answer: Also far. | Started in the | \n5\n | has answered: 384,400 km.
 browser_state: Loop: | Agent:
-cache_monitor: 96 cached, 0 billed again | 0 cached, 277 billed again
+cache_monitor: cached, 0 billed again | 0 cached, 277 billed again
 channels: monitor: 0 RunStart | progress: 5 ToolResultEvent | progress: 9 FinalResponseEvent
 code_mode: are ordered. | ["ordered 5 coffee","ordered 5 milk"] | ['run_python'] 2 requests
 context_window: the window is 4096 | hello

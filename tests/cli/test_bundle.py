@@ -46,7 +46,7 @@ def write(folder, chosen):
 
 
 def execute(*command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, **options)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, **options)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -146,7 +146,7 @@ ALL_TESTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("test
 AGENT = ["mixins/compaction.py", "mixins/done.py", "mixins/ephemeral.py", "models/openai.py"]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("chosen", "tests"),
     [

@@ -24,6 +24,7 @@ def folder(tmp_path):
 
 class TestInstructionFiles(test_loop.TestLoop):
     agent_class = InstructionFiles
+    largest_fork = 1200  # its list of names included
 
     async def test_a_system_prompt_by_a_function_comes_first_if_there_is_one(self, folder):
         llm = ScriptedModel("one", "two")

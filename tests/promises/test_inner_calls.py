@@ -326,6 +326,32 @@ async def test_a_request_for_approval_suspends_an_idempotent_caller(verdict, res
     assert expected in results(agent)[0]
 
 
+async def test_equal_calls_of_a_suspended_caller_return_their_own_results():
+    numbers = iter("12")
+
+    @tool("Draw a number")
+    async def draw() -> str:
+        return next(numbers)
+
+    @tool("Pay")
+    async def pay() -> str:
+        return "paid"
+
+    @tool("Order", idempotent=True)
+    async def order(agent: Caller) -> str:
+        drawn = [await agent.call(draw), await agent.call(draw)]
+        return f"{await agent.call(pay)} {drawn}"
+
+    class Clerk(Approval, Agent):
+        approval_rules = (Rule("ask", "pay"), Rule("allow"))
+
+    agent = Clerk(llm=ScriptedModel(call("order"), "ok"), tools=[draw, order, pay])
+    result = await agent.run("go")
+    agent.decide(result.pending[0].id, "allow")
+    await agent.run()
+    assert results(agent) == ["paid ['1', '2']"]
+
+
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
 async def test_a_caller_that_is_not_idempotent_does_not_run_again_after_the_decision(verdict):
     agent, ran = agent_of(Asking)
