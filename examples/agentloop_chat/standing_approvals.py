@@ -23,10 +23,12 @@ READERS = frozenset(
         *("realpath", "readlink", "which", "whoami", "id", "uname", "md5sum", "sha256sum"),
     ]
 )
-# Options of these programs that follow symbolic links inside a directory
+# Arguments of these programs that follow symbolic links inside a directory, or name a file with
+# additional options
 FOLLOWING: Mapping[str, str] = {
     **dict.fromkeys(["grep", "egrep", "fgrep"], r"-\w*R\w*|--d[\w-]*"),
     "diff": r"-\w*r\w*|--r[\w-]*",
+    "strings": "@.*",
 }
 # The harmless options of commands whose other options write, delete, or start programs
 OPTIONS: Mapping[str, str] = {

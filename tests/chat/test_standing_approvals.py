@@ -58,6 +58,7 @@ cat README.md: cat ~/.ssh/id_rsa, cat /etc/shadow, cat .env, cat ../secret, cat 
 cat README.md: cat a; rm a, cat a > app.py, cat a | sh, cat $(x), cat `x`, cat a && rm a
 cat README.md: cat $HOME/x
 grep x a: grep -R x src, grep -nR x src, grep --dereference-recursive x src
+strings a: strings @options, strings -n 8 a '@options'
 diff a b: diff -r a b, diff -ur a b, diff --recursive a b
 grep x a: grep -f../secret x, grep -f.env x, grep -nf../secret x, cat ..secret, ls ./.ssh
 grep x a: grep -f/etc/shadow x, grep -r x ~, grep -r x /, grep --file=/etc/shadow a, grep x .env
