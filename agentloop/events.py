@@ -101,7 +101,7 @@ class ToolCallEvent:
 
 @dataclass
 class ToolResultEvent:
-    """The result of a tool call, as returned to the model."""
+    """The result of a tool call, as returned to the model or to the calling tool."""
 
     tool: str
     result: str
@@ -124,7 +124,7 @@ class CompactionEvent:
 
 @dataclass
 class OverBudgetEvent:
-    """A request exceeds `context_budget`, although it contains only the newest turn.
+    """A request exceeds `context_budget`, and dropping old turns does not suffice.
 
     `tokens` is an estimate.
     """

@@ -150,8 +150,8 @@ class Loop(BaseAgent):
         events: a queue that receives the events. Call `events.task_done()` after each event: no
             tool starts before its ToolCallEvent is done.
 
-        Raises the model's errors, AgentBusy during another run, and ValueError if the last message
-        is the model's, even a truncated answer.
+        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt,
+        or without a prompt if the last message is the model's, even a truncated answer.
         """
         async with Run(self, prompt, extra, events) as run:
             try:
@@ -196,7 +196,7 @@ class Loop(BaseAgent):
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
     def answer(self, call_id: str, content: object) -> None:
-        """Record the result of a pending call of an `external` tool, or the answer to its question.
+        """Record the result of a pending call, such as of an `external` tool, or a user's answer.
 
         Call `run()` to continue. `content` may be any value that a tool may return. A call with a
         UserQuestion is executed again with the answer.

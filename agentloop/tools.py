@@ -94,7 +94,8 @@ class Tool:
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
         """Return the names of the files that path arguments lead to, by argument.
 
-        Approval rules that deny match these names. `@tool` recognizes arguments of type `Path`.
+        "deny" and "ask" rules of `Approval` match these names. `@tool` recognizes arguments of type
+        `Path`.
         """
         return {}
 

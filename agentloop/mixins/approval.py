@@ -65,12 +65,13 @@ class Rule(NamedTuple):
     arguments: restricts the rule to some calls; None matches every call. Either a mapping of
         argument names to globs, or a predicate that receives all arguments. Arguments are matched
         after validation, with defaults filled in and converted to plain data (see
-        `plain_arguments`). A `default_factory` is called separately for the rules and for the
-        tool, so the two may see different values.
+        `plain_arguments`). An unknown argument is "", which "*" matches. A `default_factory` is
+        called separately for the rules and for the tool, so the two may see different values.
         "deny" and "ask" rules match broadly: a glob matches a list or object if it matches any
         key or value inside, in the validated or in the raw arguments. "allow" rules match
         narrowly: a glob must match every list item, never matches an object, and "*" matches only
-        text without shell metacharacters, so "git *" does not match "git log; rm x".
+        letters, digits, spaces and _./,:=@+~'"- without ".." segments, so "git *" does not match
+        "git log; rm x".
         If an argument is a path, "deny" and "ask" globs also match the names of the file that the
         path leads to, in any case: see `Tool.file_names`.
     reason: shown to the model.
@@ -181,7 +182,7 @@ class Approval(Gate):
 
     @property
     def deferred(self) -> tuple[ToolCall, ...]:
-        """Return the deferred calls without a decision. They survive a restart, but no fork."""
+        """Return the deferred calls without a decision. They survive a restart, but not a fork."""
         return tuple(state.asked for state in self._deferrals(decided=False))
 
     def decide(
@@ -429,7 +430,7 @@ def matches_anywhere(value: Any, glob: str) -> bool:
 
 
 def matches_safely(value: Any, glob: str) -> bool:
-    """Return whether a glob matches text without metacharacters, or equals the text exactly.
+    """Return whether a glob matches plain text (see PLAIN), or equals the text exactly.
 
     Every item of a list must match; an object never does.
     """

@@ -3,7 +3,7 @@
 Copy with: the core, common/hidden_text.py, common/model_info.py, common/tokens.py.
 
     agent = Agent(llm=llm, compaction=CompactionConfig(threshold_ratio=0.6))
-    agent = Agent(llm=llm, context_budget=12_000)        # drops old turns, before any summary
+    agent = Agent(llm=llm, context_budget=16_000)        # drops old turns, before any summary
 
 The summary request consists of the newest answered request and an additional user message, and
 therefore reads the provider's cache. The system prompt, the first task, the user's messages since

@@ -243,7 +243,7 @@ class Pruning(Fold):
 
 
 def placeholder(result: ToolMessage, sources: Sequence[str] = ()) -> ToolMessage:
-    """Return the placeholder of a result. `sources` are alternatives to repeating the call."""
+    """Return the placeholder of a result. `sources` are ways to read the result again."""
     if result.offloaded:
         sources = [f'call read_offloaded(name="{result.offloaded}")', *sources]
     size = f"{len(result.text):,} characters"

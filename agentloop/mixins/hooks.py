@@ -98,12 +98,13 @@ class Hook:
     event, `tool_name`, `tool_input`, `tool_use_id`, `tool_response`, `prompt` and others. It
     returns None, or a dict with these optional keys:
 
-    decision: "allow", "ask" or "deny". "block" means "deny"; at Stop it continues the run, and at
-        SubagentStop it has no effect.
+    decision: "allow", "ask" or "deny"; "block" and unknown words mean "deny". "deny" denies a call
+        (PreToolUse) or a prompt (UserPromptSubmit), and continues the run (Stop). After a tool, the
+        reason is returned to the model. At other events, the decision has no effect.
     reason: returned to the model with a "deny".
     updatedInput: new arguments of the call, an object. None keeps the arguments. The function may
         also change `tool_input` in place.
-    additionalContext: text that is added to the conversation for the next request.
+    additionalContext: text that is added to the conversation, with any decision.
 
     matcher: a tool name, a list such as "write|edit" or "write, edit", or a regular expression that
         matches a part of the name: see `fires_for`. "" and "*" match all tools. Other events

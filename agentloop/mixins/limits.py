@@ -172,7 +172,7 @@ class Limits(Priced):
 
 
 class RunUsage(Fold):
-    """Counters of the usage since the newest RunStart in a log."""
+    """Counters of the usage since the newest RunStart or Fork in a log."""
 
     def __init__(self, log: Records, price: PriceOf | None, *exempt: str) -> None:
         super().__init__(log)

@@ -37,7 +37,7 @@ from ..messages import (
 )
 from ..transcript import Fold, Records
 
-sending = RLock()  # held while a message is sent or recorded, and while no listener runs
+sending = RLock()  # held while a message is sent or recorded, but not while listeners run
 
 
 @frozen

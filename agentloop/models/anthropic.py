@@ -167,7 +167,7 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     for _, written in closed:
         written[:] = [block for block in written if block.get("id") not in pending]
         while written and "thinking" in written[-1]["type"]:
-            written.pop()  # the API rejects such calls at the end of a turn
+            written.pop()  # the API rejects thinking at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 

@@ -76,7 +76,7 @@ def drop_none(fields: Mapping[str, Any]) -> JSON:
 
 
 def load_json(text: str | bytes | bytearray) -> Any:
-    """Return the value of a JSON text. An integer of more than 4,000 digits is returned as text.
+    """Return the value of a JSON text. An integer of more than 4,300 digits is returned as text.
 
     Python refuses to convert such an integer, and a session could not store it. Raises ValueError
     for invalid JSON.
@@ -212,7 +212,8 @@ def in_turns(
 ) -> list[tuple[str, list[JSON]]]:
     """Group messages into turns with alternating roles. A turn of the user may be empty.
 
-    The results of a turn and the following user messages form one turn.
+    The results of a turn and the following user messages form one turn. The system prompt is
+    omitted.
     """
     turns = list[tuple[str, list[JSON]]]()
     for message in messages:

@@ -67,7 +67,7 @@ MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
 POLL_SECONDS = 0.25  # before a call is sent again because the server requires it
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
-# maximum characters of a result, or of an image in base64: providers reject more
+# maximum characters of an image in base64: providers reject more
 MAX_RESULT = 5_000_000
 
 
@@ -303,7 +303,7 @@ def refuses_older(error: BaseException) -> bool:
 
 
 class MCPTool(Tool):
-    """A tool of a server, named `server__tool`. A hash replaces invalid and excess characters."""
+    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash."""
 
     def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"

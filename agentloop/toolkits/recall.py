@@ -46,7 +46,7 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     """Return the best matching passages for a question, from the messages not in view.
 
     Matching ignores word order and case; rare words have a higher weight. The beginning of a
-    message precedes its passages. Without a match, return the beginnings of the newest 20 messages.
+    message precedes its passages. Without a match, return the beginnings of the last 20 texts.
 
     in_view: the messages that are sent to the model.
     """

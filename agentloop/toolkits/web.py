@@ -40,7 +40,7 @@ PRIVATE_NAME = re.compile(r"[^.]+|[\d.]+|.+:.+|.+\.(local|localhost|internal)")
 NOT_PUBLIC = """
     168.63.129.16/32 192.0.0.0/24 192.88.99.0/24
     ::/3 2001::/23 2002::/16 3fff::/20 4000::/2 8000::/1"""
-MAX_BYTES = 1_000_000  # maximum size of a response
+MAX_BYTES = 1_000_000  # of a response; the rest is not read
 # Supported character encodings. Some other codecs of Python take quadratic time ("punycode": half a
 # minute), and some do not decode text ("zip").
 CHARSETS = re.compile(

@@ -2,7 +2,7 @@
 
 Use the mixin for a model that would repeat its calls until `max_iterations`. Three consecutive
 occurrences of the same turn (A, A, A), or of the same cycle of turns (A, B, A, B, A, B), are a
-repetition: a warning is added to the conversation. After another repetition, the calls of the last
+repetition: a warning is added to the conversation. After one more occurrence, the calls of the last
 turn are not executed, and the run ends with "no_progress". Two turns are equal if their calls are
 equal, in any order. Arguments are compared as JSON values. Results are ignored, because a different
 timestamp does not indicate progress. A message from the user resets the count.
