@@ -1,8 +1,8 @@
 """Agent: the loop with its usual mixins.
 
 Copy with: the core, mixins/done.py, mixins/ephemeral.py, mixins/compaction.py, toolkits/recall.py,
-common/hidden_text.py, common/model_info.py, common/tokens.py, and for histories of dicts
-models/openai_messages.py.
+common/hidden_text.py, common/model_info.py, common/tokens.py, and models/openai_messages.py for
+histories of dicts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Agent(DoneTool, Ephemeral, Compaction, Loop):
         return [*tools, self.recall_tool]
 
     def load_history(self, messages: Sequence[Message | Mapping[str, Any]]) -> None:
-        """Replace the current history by these messages: see `BaseAgent.load_history`.
+        """Replace the current history with these messages: see `BaseAgent.load_history`.
 
         Dicts of Chat Completions are converted: see `from_openai`.
         """

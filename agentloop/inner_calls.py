@@ -1,4 +1,4 @@
-"""Nested calls: a tool calls other tools of its agent, by `Loop.call`.
+"""Nested calls: a tool calls other tools of its agent with `Loop.call`.
 
 Copy with: run.py and its imports.
 """
@@ -49,14 +49,17 @@ class Caller:
     error: BaseException | None = None
 
     async def call(self, tool: Tool, arguments: str) -> Any:
-        """Execute a nested call, and return its result. Raises ToolError for an error, and Stop."""
+        """Execute a nested call, and return its result.
+
+        Raises ToolError for an error result, and exceptions that end the run, such as Stop.
+        """
         call = self._earlier_call(tool.name, arguments) or self._new_call(tool.name, arguments)
         task = asyncio.create_task(self._run(call, tool))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         result = await task
         if isinstance(result, BaseException):
-            while self.tasks:  # for example, an approval request does not stop the others
+            while self.tasks:  # an approval request, for example, does not stop other nested calls
                 await asyncio.wait(self.tasks)
             raise result
         if result.is_error:
@@ -107,7 +110,7 @@ class Caller:
         while call.parent_id:
             depth, call = depth + 1, states[call.parent_id].call
         if depth > MAX_DEPTH:
-            raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} nested calls.")
+            raise ToolError(f"{name} cannot be called: the limit is {MAX_DEPTH} levels of calls.")
         call_id = f"{self.outer.id}.{len(parent.inner) + 1}"
         while call_id in states:
             call_id += "_"

@@ -29,7 +29,7 @@ class LogOwner(Protocol):
 class Log(Sequence[Record]):
     """The records of an agent, as a sequence. `Loop.record` appends records. Thread-safe.
 
-    Only `replace` changes existing history.
+    Existing history changes only by `replace`, by `rewind`, and by appending a Reset.
 
     lock: held while appending a record, updating a fold, or replacing the history.
     """
@@ -58,8 +58,8 @@ class Log(Sequence[Record]):
         A Session replaces its file atomically before the log changes. Log entries that refer to
         deleted records are adapted or deleted (see `Mark.after_change`). An executed or denied call
         never becomes executable again, regardless of the deleted records. The text of a Summary is
-        unchanged: replace a Summary that repeats a deleted record. Records that another thread
-        appends after the computation of `records` are lost.
+        unchanged: replace a Summary whose text repeats a deleted record. Records that another
+        thread appends after the computation of `records` are lost.
 
         Raises AgentBusy during a run, TypeError for an invalid record, and OSError without any
         change if the session cannot be written.
@@ -78,7 +78,7 @@ class Log(Sequence[Record]):
     def rewind(self, length: int) -> None:
         """Drop the records starting at index `length`, before repeating an attempt at the same run.
 
-        The session file preserves the dropped lines, which loading the session omits.
+        The dropped records remain in the session file, but loading the session omits them.
         """
         with self.lock:
             if length < len(self._records):
@@ -147,10 +147,10 @@ def adapted(record: Record, change: HistoryChange) -> Record | None:
 
 
 def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """Return placeholder results for calls that only the old records close or start.
+    """Return placeholder results for calls that the new records would make executable again.
 
-    The same applies to calls whose nested calls differ, because their tools could repeat a deleted
-    call.
+    These are calls whose start or result is missing in the new records, and calls with missing
+    nested calls, because their tools could repeat a deleted nested call.
     """
     states = Conversation(old).catch_up().states
     results = list[Record]()

@@ -150,8 +150,9 @@ class Loop(BaseAgent):
         events: a queue that receives the events. Call `events.task_done()` after each event: no
             tool starts before its ToolCallEvent is done.
 
-        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt,
-        or without a prompt if the last message is the model's, even a truncated answer.
+        Raises the model's errors, AgentBusy during another run, and ValueError for an empty prompt.
+        Without a prompt, also raises ValueError if the last message is a reply of the model, even a
+        truncated one, unless the model paused.
         """
         async with Run(self, prompt, extra, events) as run:
             try:
@@ -196,10 +197,11 @@ class Loop(BaseAgent):
         return EventStream(lambda queue: self.run(prompt, events=queue), 2 * self.cancel_timeout)
 
     def answer(self, call_id: str, content: object) -> None:
-        """Record the result of a pending call, such as of an `external` tool, or a user's answer.
+        """Record the result of a pending call, or the answer to a call's UserQuestion.
 
-        Call `run()` to continue. `content` may be any value that a tool may return. A call with a
-        UserQuestion is executed again with the answer.
+        Calls of `external` tools, for example, await a result. Call `run()` to continue. `content`
+        may be any value that a tool may return. A call with a UserQuestion is executed again, with
+        `content` as the answer.
         Raises ValueError if the call does not await a result, and AgentBusy during a run.
         """
         waiting = self.waiting_call(call_id)
@@ -231,7 +233,7 @@ class Loop(BaseAgent):
         return self.tools
 
     async def call_model(self, request: Request) -> AssistantMessage:
-        """Return the model's reply to a request, streamed if the events of a step have a reader."""
+        """Return the model's reply. Replies of turns are streamed to listeners and readers."""
         llm = request.model or self.llm
         start = time.perf_counter()
         streams = request.purpose == "step" and self.listened
@@ -253,9 +255,10 @@ class Loop(BaseAgent):
     async def call_tools(self, calls: Sequence[ToolCall]) -> Result | None:
         """Execute the calls of a turn, concurrently if their tools permit parallel calls.
 
-        Return a Result if a done tool ended the run. Calls receive a result unless cancelled or
-        never started: see `_run_call`. Exceptions are raised after all calls have ended, in the
-        order of precedence: an error, a Stop, a TaskComplete; then in the order of calls.
+        Return a Result if a done tool ended the run. Every call receives a result unless it is
+        cancelled or never starts: see `_run_call`. After all calls have ended, one exception takes
+        effect: an error precedes a Stop, and a Stop a TaskComplete; among equals, the first call
+        decides.
         """
         raised: list[BaseException] = []
         for overlap, group in groupby(calls, self._may_overlap):
@@ -308,8 +311,9 @@ class Loop(BaseAgent):
     async def finish(self, result: Result) -> Result | None:
         """Return the result that ends the run, or None to continue.
 
-        Receives answers, done results and truncated replies. After a Stop, for example due to
-        `max_iterations`, and after a resumed call of a done tool, returning None has no effect.
+        Receives answers, done results, truncated replies, and the results of a Stop. After a Stop,
+        for example due to `max_iterations`, and after a resumed call of a done tool, returning None
+        has no effect.
         """
         if result.stop_reason == "completed" and not result.text.strip():
             self.nudge(EMPTY_REPLY)
@@ -330,10 +334,10 @@ class Loop(BaseAgent):
         another value, truncated at `max_result_chars`. `asyncio.gather` runs calls concurrently.
 
         If the call requires approval or an external answer, the run ends and `pending` lists the
-        call. After the decision, `run()` executes an idempotent calling tool again: its previous
-        calls return their recorded results without another execution. Otherwise `run()` executes
-        only the approved call, and a note informs the model that the outcome of the calling tool is
-        unknown.
+        call. After the decision or the answer, `run()` executes the calling tool again if that tool
+        is idempotent: completed nested calls return their recorded results without another
+        execution. Otherwise `run()` executes only the nested call, and the result of the calling
+        tool states that the outcome is unknown.
 
         Raises ToolError if the call fails, is denied or not executed, and RuntimeError outside of a
         tool of this agent.
@@ -382,7 +386,7 @@ class Loop(BaseAgent):
             raise TaskComplete(done.text, done.value)
 
     def _snapshot_tools(self) -> Sequence[Tool]:
-        """Return this turn's tools: the snapshot for resolving calls with `self.tool(call)`."""
+        """Return this turn's tools, from which `self.tool(call)` resolves the calls of the turn."""
         before = self._turn_tools
         self._turn_tools = tuple(self.toolset())
         names = by_name(self._turn_tools)
@@ -399,8 +403,8 @@ class Loop(BaseAgent):
     def _close_truncated_calls(self, reply: AssistantMessage) -> Result | None:
         """Close the calls of an incomplete reply.
 
-        Return the Result that ends the run, or None to send another request: after a pause or
-        truncated calls, up to `MAX_INCOMPLETE` consecutive times.
+        Return None to send another request after a pause or truncated calls. Otherwise, and after
+        `MAX_INCOMPLETE` consecutive replies of this kind, return the Result that ends the run.
         """
         for state in self.conversation.open_calls:
             self.record(placeholder_result(state))
@@ -413,8 +417,8 @@ class Loop(BaseAgent):
     async def _run_call(self, call: ToolCall) -> None:
         """Announce and execute a call, and record its result immediately.
 
-        Raises exceptions that end the run. Cancelled calls remain open, as do calls whose tool was
-        prevented from starting by a Stop. The rendered messages distinguish both cases.
+        Raises exceptions that end the run. Cancelled calls remain open, as do calls whose tool did
+        not start because of a Stop. The rendered messages distinguish the two cases.
         """
         run = self.active_run
         if not run or not await self._announce(call, run):

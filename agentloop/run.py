@@ -103,7 +103,7 @@ class Run:
         try:
             if isinstance(error, asyncio.CancelledError):
                 agent.record(RunEnd("cancelled"))
-            elif error and not isinstance(agent.log[-1], RunEnd):  # otherwise saving it failed
+            elif error and not isinstance(agent.log[-1], RunEnd):  # otherwise saving RunEnd failed
                 agent.record(RunEnd("error", describe_error(error)))
         finally:
             agent.active_run = None
@@ -150,9 +150,9 @@ class Run:
         return replace(result, usage=usage, pending=pending)
 
     def _record_start(self) -> None:
-        """Record RunStart and the prompt, which closes open calls.
+        """Record the RunStart and the prompt. A prompt closes open calls.
 
-        Raises ValueError without a prompt or a conversation to continue.
+        Raises ValueError for an empty prompt, or without a prompt if no message awaits a reply.
         """
         agent, prompt = self.agent, self.prompt
         if prompt is None:
@@ -174,7 +174,7 @@ class Run:
 
 
 def can_continue(messages: Sequence[Message]) -> bool:
-    """Return whether a request would end with an unanswered message."""
+    """Return whether the last message awaits a reply, or is a reply in which the model paused."""
     if not messages:
         return False
     last = messages[-1]
@@ -276,13 +276,13 @@ class BaseAgent(Settings):
     # ---- other histories
 
     def load_history(self, messages: Sequence[Message]) -> None:
-        """Replace the current history by these messages.
+        """Replace the current history with these messages.
 
         A call without a result receives a placeholder result with an unknown outcome, because
         another program may have executed the call. System messages are omitted: the system prompt
         is a setting. The file of a session preserves the lines of the previous log.
-        Raises AgentBusy during a run, and OSError if the session cannot be written, in which case
-        the log contains the written records.
+        Raises AgentBusy during a run, TypeError for a value that is not a message, and OSError if
+        the session cannot be written, in which case the log contains the written records.
         """
         self.refuse_if_busy()
         for message in messages:
@@ -300,7 +300,7 @@ class BaseAgent(Settings):
                 self.record(message)
 
     def clear_history(self) -> None:
-        """Start a new history. Settings remain; `log.replace([])` also deletes the records."""
+        """Start a new history. Old lines of a session remain: `log.replace([])` deletes them."""
         self.load_history([])
 
     def fork(
@@ -405,11 +405,11 @@ class BaseAgent(Settings):
 
         The model is informed about the interruption, including the note. Calls that have not
         started remain pending: the next prompt cancels them, and `run()` without a prompt executes
-        them. Without effect between runs, or if the run ends before its next await.
+        them. Has no effect between runs, or if the run ends before its next await.
         """
         if run := self.active_run:
             run.interrupt(f"{INTERRUPTED} {note or ''}".strip())
 
     def system_text(self) -> str:
-        """Return the text of the system prompt, which is a setting of `Loop`."""
+        """Return the text of the system prompt: empty here, because `Loop` has the setting."""
         return ""

@@ -159,8 +159,8 @@ class Approval(Gate):
     approval_rules: "deny" takes precedence over "ask", and "ask" over "allow". If evaluating a rule
         fails (its predicate raises or does not return a bool, or an argument is not plain data),
         a "deny" or "ask" rule matches and an "allow" rule does not.
-    approval_callback: a function, sync or async, called with the call and the reason approval is
-        required. Return True to allow the call, or a string to deny it with a message for the
+    approval_callback: a function, sync or async, called with the call and the reason why approval
+        is required. Return True to allow the call, or a string to deny it with a message for the
         model; any other value denies it. Without a callback the run ends with "needs_approval".
     approval_timeout: seconds to wait for the callback before denying the call.
     defer_approval: whether the conversation continues while a call awaits approval. A placeholder

@@ -92,15 +92,16 @@ class CompactionConfig(Settings):
 
 
 class Compaction(HidesText):
-    """Summarizes before a request that would be too long, and after a rejected request.
+    """Summarizes when a request would be too long, or has been rejected as too long.
 
     compaction: conditions and method of compaction; None disables compaction and the budget.
     context_budget: size in tokens above which the oldest turns are dropped without a summary. A
-        list preserves their names and numbers, and the tool `recall`, which an `Agent` with tools
-        then offers, finds the other content. Dropping turns requires no model request, and halves
-        the cost of a long run approximately. 16,000 suits most models; providers that cache only
-        prefixes from 4,096 tokens (Gemini, some Claude models) require 24,000. A request whose
-        newest turn alone exceeds the budget is sent, with a warning and an OverBudgetEvent.
+        list preserves the names and numbers in these turns, and the tool `recall`, which an `Agent`
+        with tools then offers, finds the other content. Dropping turns requires no model request.
+        16,000 suits most models, and costs 0.36 to 0.80 of no pruning in long recorded runs.
+        Providers that cache only prefixes from 4,096 tokens (Gemini, some Claude models) require
+        24,000. A request whose newest turn alone exceeds the budget is sent, with a warning and an
+        OverBudgetEvent.
     recall_tool: a tool that finds dropped text; the note about dropped messages refers to this
         tool.
 
@@ -112,7 +113,7 @@ class Compaction(HidesText):
 
     The log and the requests remain complete, the reply with the provider's summary is returned
     unchanged, and Anthropic's usage includes the tokens of the summary. The model no longer sees
-    the messages before the summary, neither the first task nor the newest turns verbatim, and
+    the messages before the summary verbatim, not even the first task or the newest turns, and
     `recall` does not search them. Only this provider can read the summary: other models receive the
     complete conversation. The log contains no Summary, and no CompactionEvent is emitted.
     `ChatAnthropic(clear_tool_uses=...)` hides old results like `Ephemeral`, but without a record in

@@ -72,8 +72,8 @@ class Limits(Priced):
         reason is returned to the model. Calls that a previous run left open are not counted.
     max_tool_failures: maximum consecutive failures of one tool, in the order of the results. Calls
         that were not executed, for example denied calls, count as failures.
-    limit_exempt: names of tools whose calls are not counted, and executed even at a limit except
-        `max_seconds`, so that a done tool can end the run.
+    limit_exempt: names of tools whose calls are not counted, and are executed although a limit
+        other than `max_seconds` is reached, so that a done tool can end the run.
     """
 
     max_requests: PositiveInt | None = None

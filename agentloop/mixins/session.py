@@ -38,8 +38,8 @@ class Session(Loop):
 
     session: name of the session to continue or create; None disables sessions.
     session_dir: directory of the session files.
-    session_fsync: whether to wait for the disk. Otherwise a power failure may lose the newest
-        records.
+    session_fsync: whether to wait for the disk before a model request and at the end of a run.
+        Otherwise a power failure may lose the newest records.
     """
 
     session: str | None = None

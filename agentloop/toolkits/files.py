@@ -110,7 +110,7 @@ class Workspace:
     dry_run: changes are validated, but files are not written.
 
     The directory is a security boundary: a model with only these tools can neither read nor change
-    files outside. (A hard link inside the directory can be read; writing replaces the link by a
+    files outside. (A hard link inside the directory can be read; writing replaces the link with a
     separate file.) Files in `.git` can be read, but not changed, because git executes the programs
     named in its configuration and hooks. Tools that execute programs, such as `Shell`, are not
     restricted.

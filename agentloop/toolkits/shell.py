@@ -80,9 +80,9 @@ class Shell:
         `root`, the next command starts in the previous working directory again.
     command: the shell, preceded by the programs that start it, such as ["docker", "exec", "-i",
         name, "bash"], or bwrap, podman, ssh. Standard input must be forwarded to the shell (`-i`):
-        it transmits the commands, and its end kills the remaining processes. `root` is then a
-        directory in the container, and `env` applies to this command only: use docker exec -e for
-        variables in the container. None selects the bash or sh of this machine.
+        standard input transmits the commands, and its end kills the remaining processes. `root` is
+        then a directory in the container, and `env` applies to this command only: use docker exec
+        -e for variables in the container. None selects the bash or sh of this machine.
     allow: permitted commands; None permits everything. A command of plain words must match a
         pattern completely (*, ?, [abc]): "pwd", "ls *", "wc *". A command with other characters,
         such as ; | & $ ( ) < > or a second line, must be listed exactly. Patterns are not a
@@ -92,7 +92,7 @@ class Shell:
     env: additional environment variables. Other variables are inherited from this program, except
         probable secrets.
     on_output: receives output immediately, piece by piece, in a thread. Output of background
-        commands is not passed.
+        commands is not passed to the function.
 
     Agents that work concurrently require separate Shells, because a Shell stores its working
     directory. Background commands end with the event loop (`asyncio.run`, `run_sync`), with

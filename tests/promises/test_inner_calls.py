@@ -165,7 +165,7 @@ async def test_recursion_ends_with_a_clear_error():
     agent = Agent(llm=ScriptedModel(call("again"), "ok"), tools=[again])
     await agent.run("go")
     assert depth == 9
-    assert "limit is 8 nested calls" in results(agent)[0]
+    assert "limit is 8 levels" in results(agent)[0]
 
 
 @pytest.mark.parametrize("name", ["nothing", "fail", "pay"])
