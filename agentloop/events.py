@@ -124,7 +124,7 @@ class CompactionEvent:
 
 @dataclass
 class OverBudgetEvent:
-    """A request exceeds `context_budget`, and dropping old turns does not suffice.
+    """A request exceeds `context_budget`, and would exceed it even without old turns.
 
     `tokens` is an estimate.
     """

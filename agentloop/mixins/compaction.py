@@ -100,8 +100,8 @@ class Compaction(HidesText):
         with tools then offers, finds the other content. Dropping turns requires no model request.
         16,000 suits most models, and costs 0.36 to 0.80 of no pruning in long recorded runs.
         Providers that cache only prefixes from 4,096 tokens (Gemini, some Claude models) require
-        24,000. A request whose newest turn alone exceeds the budget is sent, with a warning and an
-        OverBudgetEvent.
+        24,000. A request that exceeds the budget even without old turns is sent, with a warning and
+        an OverBudgetEvent.
     recall_tool: a tool that finds dropped text; the note about dropped messages refers to this
         tool.
 
@@ -188,7 +188,7 @@ class Compaction(HidesText):
         size = self._size(request)
         if size > MOST_OVER_BUDGET * limit:
             logger.warning(
-                "the request has about %s tokens, and no more turns can be dropped: raise "
+                "the request has about %s tokens, and dropping old turns does not suffice: raise "
                 "context_budget=%s, or shorten tool results with max_result_chars",
                 size,
                 self.context_budget,
