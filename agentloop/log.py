@@ -154,7 +154,10 @@ def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> lis
     """
     states = Conversation(old).catch_up().states
     results = list[Record]()
-    for state in Conversation(new).catch_up().open_calls:
+    conversation = Conversation(new).catch_up()
+    # a deferred call has a result, and starts after a decision
+    deferred = [state for state in conversation.states.values() if state.result and state.waits]
+    for state in [*conversation.open_calls, *deferred]:
         before = states.get(state.call.id)
         if before is None:
             continue
@@ -163,5 +166,6 @@ def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> lis
         start = before.start
         if before.result and before.result.origin == "tool":
             start = start or ToolStart(state.call.id)
-        results.append(placeholder_result(CallState(state.call, start=start)))
+        result = placeholder_result(CallState(state.call, start=start))
+        results.append(state.call.record_of(result))
     return results

@@ -70,5 +70,5 @@ class EventStream:
         await self.aclose()
 
     def __del__(self) -> None:
-        if self._task:
+        if self._task and not self._task.get_loop().is_closed():
             self._task.cancel()

@@ -95,7 +95,7 @@ class Tool:
         """Return the names of the files that path arguments lead to, by argument.
 
         "deny" and "ask" rules of `Approval` match these names. `@tool` recognizes arguments of type
-        `Path`.
+        `Path`, and lists of paths.
         """
         return {}
 
@@ -142,8 +142,12 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.takes.read(arguments)
 
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
-        paths = {name: value for name, value in args.items() if isinstance(value, Path)}
-        return {name: names_of_file(path) for name, path in paths.items()}
+        names = dict[str, list[str]]()
+        for name, value in args.items():
+            for path in value if isinstance(value, list | tuple | set) else [value]:
+                if isinstance(path, Path):
+                    names.setdefault(name, []).extend(names_of_file(path))
+        return names
 
     async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
         thread = WorkThread(inline=inspect.iscoroutinefunction(self.function))

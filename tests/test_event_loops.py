@@ -102,3 +102,13 @@ def test_a_listener_may_wait_for_another_agent_that_receives_a_message():
     agent = Steered(llm=ScriptedModel("ok"), listeners=[listen])
     agent.send("hi", hidden=True)
     assert [message.text for message in other.messages] == ["hello"]
+
+
+def test_a_stream_that_outlives_its_event_loop_is_released_without_an_error():
+    agent = Agent(llm=ScriptedModel(call("wait")), tools=[wait])
+    stream = agent.query_stream("go")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(anext(stream))
+    loop.close()
+    del stream
+    gc.collect()  # pytest reports exceptions of __del__

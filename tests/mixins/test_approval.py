@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from random import Random
 
@@ -462,15 +463,17 @@ async def test_a_rule_that_denies_a_file_denies_each_path_that_leads_to_it(path,
     assert [*(root / ".github").iterdir()] == []
 
 
-async def test_an_argument_of_type_path_is_a_path(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "pack"), [(Path, str), (list[Path], lambda name: ["c", name])])
+async def test_an_argument_of_type_path_is_a_path(kind, pack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     @tool
-    def delete(file: Path, keep: str = "") -> str:
+    def delete(file: kind, keep: str = "") -> str:
         """Delete a file."""
         return "deleted"
 
-    llm = ScriptedModel(call("delete", file="a/../.ENV"), call("delete", file="b"), "done")
+    calls = [call("delete", file=pack("a/../.ENV")), call("delete", file=pack("b"))]
+    llm = ScriptedModel(*calls, "done")
     rules = [Rule("deny", "delete", {"file": ".env"})]
     agent = FileSystem(llm=llm, tools=[delete], approval_rules=rules)
     await agent.run("go")
@@ -638,6 +641,21 @@ async def test_a_prompt_after_a_decision_cancels_no_deferred_call_wherever_the_r
             reopened.decide(waiting.id, "allow")
             await reopened.run("What time is it?")
             assert ran == ["a"]
+
+
+async def test_no_deletion_makes_a_deferred_call_run_twice():
+    agent, ran = acting(bash("a"), "It waits.", "It has run.", kind=Asking, defer_approval=True)
+    await agent.run("go")
+    agent.decide(agent.deferred[0].id, "allow")
+    await agent.run()
+    records = [*agent.log]
+    for deleted in combinations(range(len(records)), 3):
+        agent.llm = ScriptedModel("ok", "ok")
+        agent.log.replace(())
+        agent.log.replace(records)
+        agent.log.replace(record for at, record in enumerate(records) if at not in deleted)
+        await agent.run("next")
+    assert ran == ["a"]
 
 
 async def test_a_call_that_somebody_else_executes_is_not_deferred():
