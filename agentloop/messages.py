@@ -354,8 +354,8 @@ Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 class Mark(_Clean):
     """A log entry: an event of a run. `at` is Unix time in seconds.
 
-    The class name is the "type" of the entry in session files. Defining a second class with the
-    same name raises TypeError, because sessions would be loaded with the wrong class.
+    The class name is the "type" of the entry in session files. A class with the same name
+    in another module raises TypeError, because sessions would be loaded with the wrong class.
     """
 
     _: KW_ONLY

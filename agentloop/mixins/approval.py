@@ -116,7 +116,7 @@ class Deferred(CallEntry):
 class Deferrals(Fold):
     """The deferred calls, until a note with the outcome follows in the log.
 
-    decided: by call id, whether the call was allowed or denied.
+    decided: whether the log contains a decision, by call id.
     """
 
     def __init__(self, log: Records) -> None:
