@@ -81,8 +81,8 @@ class Resumable(Loop):
     async def resume(self) -> Result:
         """Continue the newest run: execute the calls that have not started, then send a request.
 
-        Started calls may have had effects. Such calls are not repeated, and placeholder results
-        inform the model.
+        Started calls may have had effects. Such calls are not repeated, and their placeholder
+        results state that the outcome is unknown.
         """
         if self.busy:
             raise RuntimeError("this agent is running a query: await it first")
@@ -173,7 +173,7 @@ class Approval(Resumable):
 class Session(Resumable):
     """Stores the log in a file of JSON lines, from which another process can continue.
 
-    Every record is on disk before it counts as recorded. After `kill -9`, `resume` continues. One
+    Every record is on disk before `record` returns. After `kill -9`, `resume` continues. One
     process at a time can open a session (not checked on Windows).
 
     session: path of the file, which is created if missing.
@@ -223,7 +223,7 @@ class TextDelta(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """A call of the model. It may run at the same time."""
+    """A call of the model. The tool may already be running when the reader receives the event."""
 
     id: str
     name: str
@@ -242,7 +242,7 @@ on_text = ContextVar[Callable[[str], None]]("on_text")  # receives the text of a
 
 
 class Streaming(Resumable):
-    """Yields the events of a run. List this class last: only requests for replies are streamed."""
+    """Yields the events of a run. List this class last. Summaries are not streamed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -429,7 +429,7 @@ def declaration(tool: Tool) -> Message:
 
 
 def as_turns(messages: Messages) -> Messages:
-    """Return messages for Anthropic: lists of blocks, with user and assistant in turn."""
+    """Return messages for Anthropic: lists of blocks, with alternating user and assistant turns."""
     turns = Messages()
     for message in messages:
         role = "assistant" if message["role"] == "assistant" else "user"

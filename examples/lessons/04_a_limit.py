@@ -1,7 +1,7 @@
 """Problem: a model may keep calling tools forever, and every turn costs time and money.
 
-Therefore the loop has a limit. At the limit, a message informs the model, and one reply remains for
-a report with the results and the open points. A report is more useful than an exception.
+Therefore the loop has a limit. At the limit, a message asks the model for a last reply: a report
+with the results and the open points. A report is more useful than an exception.
 
 Task: let `run` also return the reason for its end, "completed" or "max_iterations", for limits of 3
 and 4: `limit 3: max_iterations, after 10 messages`, `limit 4: completed, after 9 messages`.

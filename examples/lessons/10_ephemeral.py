@@ -1,12 +1,12 @@
 """Problem: every request sends the complete conversation, including obsolete results.
 
 Here every result is the complete pantry. With `@tool(ephemeral=2)`, the model sees the newest two
-results, for comparison, and placeholders for older results.
+results, so that it can compare them, and placeholders for older results.
 
 However, providers cache requests, and bill a repeated prefix at approximately a tenth of the price.
 A placeholder changes the prefix: the remainder of the request is billed at the full price again.
-The `cache_rules` of a model contain the prices. Therefore `Ephemeral` waits until sending old
-results has cost as much as pruning would, and prunes all old results together.
+The `cache_rules` of a model contain the prices. Therefore `Ephemeral` waits until the old results
+have cost as much as pruning will cost, and then prunes all old results together.
 
 watch_the_loop.html shows the placeholders from record 11 on.
 
@@ -35,7 +35,7 @@ SCRIPT = [call("take", item=f"ingredient number {n:02}", amount=100) for n in ra
 
 
 def compare(before, after):
-    """Return the tokens of a request that are cached, billed again, and new.
+    """Return the numbers of cached tokens, tokens billed again, and new tokens of a request.
 
     The cache contains the tools and the leading messages that equal those of the previous request.
     """
