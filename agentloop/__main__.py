@@ -1,4 +1,4 @@
-"""The command `agentloop` (and `python -m agentloop`): a chat with a coding agent.
+"""The command `agentloop` (and `python -m agentloop`): see cli/main.py.
 
 `python -m` imports modules from the current directory first; the command ignores this directory.
 """
