@@ -126,7 +126,7 @@ class Conversation(Fold):
         if isinstance(record, Summary):
             self._summary_at = at
         if isinstance(record, Withheld):
-            self.withheld.add(id(self.log[record.index]))
+            self.withheld.update(map(id, self.log[record.index : record.index + 1]))
         if isinstance(record, Summary | Withheld):
             self._begin_view()
             for kept in in_view(self.log[: at + 1], self._summary_at):

@@ -243,7 +243,8 @@ class Approval(Gate):
         """Return the deferred calls, with or without a decision, whose outcome is not noted."""
         calls = self.fold(Deferrals).decided.items()
         states = self.conversation.states
-        return [states[call_id] for call_id, has_decision in calls if has_decision == decided]
+        wanted = [call_id for call_id, has_decision in calls if has_decision == decided]
+        return [states[call_id] for call_id in wanted if call_id in states]
 
     def _announce_decision(self) -> None:
         """Add a note about a decided deferral if `run()` would have nothing to continue."""

@@ -158,14 +158,14 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     for _, written in turns:
         for block in written:
             if "_tool_use" in block["type"]:
-                pending.add(block["id"])
+                pending.add(str(block["id"]))
             elif "tool_use_id" in block:
-                pending.discard(block["tool_use_id"])
+                pending.discard(str(block["tool_use_id"]))
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
         closed = turns[:-2]  # the last turn of the model continues with these results
     for _, written in closed:
-        written[:] = [block for block in written if block.get("id") not in pending]
+        written[:] = [block for block in written if str(block.get("id")) not in pending]
         while written and "thinking" in written[-1]["type"]:
             written.pop()  # the API rejects thinking at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]

@@ -24,14 +24,17 @@ from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
 from agentloop.messages import (
     AssistantMessage,
+    Decision,
     Mark,
     RunStart,
     ToolCall,
     Unknown,
     Usage,
     UserMessage,
+    Withheld,
     frozen,
 )
+from agentloop.mixins.approval import Approval, Deferred
 from agentloop.mixins.session import Session, sessions
 from agentloop.models.scripted import call
 
@@ -325,6 +328,15 @@ class TestSession(test_loop.TestLoop):
         assert (place["type"], place["line"]) == ("unreadable", 5)
         assert await agent.query("go on") == "ok"
         assert path.read_bytes().startswith(before)
+
+    def test_an_entry_that_refers_to_a_lost_line_has_no_effect(self, tmp_path):
+        write(tmp_path, UserMessage("hi"), Withheld(99), Deferred("lost"), Decision("lost", True))
+
+        class Kept(Session, Approval, Agent): ...
+
+        with Kept(llm=ScriptedModel(), session="s", session_dir=tmp_path) as agent:
+            assert [message.text for message in agent.messages] == ["hi"]
+            assert agent.deferred == ()
 
     @pytest.mark.parametrize("tail", ["\n", "", "\nhalf a li"])
     def test_what_is_no_session_is_refused_and_left_alone(self, tmp_path, tail):

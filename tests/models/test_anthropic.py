@@ -439,3 +439,10 @@ async def test_the_double_refuses_settings_that_the_provider_would(messages, set
     async with AnthropicDouble(["never"]) as server:
         with pytest.raises(BadRequest, match=words):
             await ask(model(server, **settings), messages=messages)
+
+
+async def test_a_block_whose_id_is_not_text_spoils_no_later_request():
+    odd = {"type": "server_tool_use", "id": ["s"], "name": "web_search", "input": {}}
+    reply = AssistantMessage("hello", raw={"provider": "anthropic", "content": [odd]})
+    body = await sent(ANTHROPIC, [*HI, reply, UserMessage("again")])
+    assert body["messages"][-1]["role"] == "user"
