@@ -77,7 +77,7 @@ def test_each_mixin_and_toolkit_is_imported_as_the_table_says_and_none_is_left_o
     [
         f"`class Agent({', '.join(base.__name__ for base in Agent.__bases__)})`",
         f"summarizes at {100 * CompactionConfig().threshold_ratio:.0f} % of",
-        f"One layer retries: up to {1 + ChatOpenAI.max_retries} attempts in all",
+        f"Only the model retries: up to {1 + ChatOpenAI.max_retries} attempts",
         f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer",
         f"[Lessons](examples/lessons/README.md): {LESSONS}, each",
         f"in {SESSION_DIR} without",
