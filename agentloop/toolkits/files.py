@@ -129,7 +129,7 @@ class Workspace:
 
     @file_tool(idempotent=True, read_only=True, timeout=60)
     def read(self, path: str, offset: int = 1, limit: int = 2000) -> str:
-        """Read a text file. The number of the line and a tab precede every line.
+        """Read a text file. Every line is preceded by its number and a tab.
 
         Args:
         path: The file, relative to the workspace root.

@@ -32,12 +32,12 @@ standard input is the prompt, or is appended to the prompt. Commands, writes
 and edits are then denied unless --yes or a rule allows them, because no user is
 present to approve them.
 
-a chat is saved as a session of its directory. An answer to --prompt is saved if
---session, --continue or --resume selects a session. The tools of --tools are
-your own code: they run without approval.
+a chat is saved as a session of the current directory. An answer to --prompt is
+saved if --session, --continue or --resume selects a session. The tools of
+--tools are your own code: they run without approval.
 
 ~/.config/agentloop/config.toml may set provider, model, base_url,
-context_window, tools, mcp and skills (relative to its directory), web (hosts
+context_window, tools, mcp and skills (paths relative to this file), web (hosts
 to read pages from), sub_agent (the model of a read-only sub-agent), and
 rules = [["allow", "bash", {{command = "git status*"}}], ["deny", "write"]].
 
@@ -61,7 +61,7 @@ def chat(options: argparse.Namespace) -> int:
     -m --model NAME      name of the model
     --provider openai|anthropic|google  API of the model
     --base-url URL       address of a server, such as http://localhost:11434/v1
-    --json               answer, and print every event as a line of JSON
+    --json               answer, exit, and print every event as a line of JSON
     --yes                allow all commands, writes and edits without approval
     --tools FILE...      additional tools: every tool at the top level of FILE.py
     --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
