@@ -80,8 +80,8 @@ class Tracing(Loop):
             prompts = [each for each in run if is_own(each) and id(each) not in withheld]
             reply = AssistantMessage(end.text, stop_reason=end.stop_reason)
             content = {
-                "gen_ai.input.messages": as_json([*map(as_message, prompts)]),
-                "gen_ai.output.messages": as_json([as_answer(reply)]),
+                "gen_ai.input.messages": json_text([*map(as_message, prompts)]),
+                "gen_ai.output.messages": json_text([as_answer(reply)]),
                 "input.value": "\n".join(prompt.text for prompt in prompts),  # for Phoenix
                 "output.value": end.text,
             }
@@ -99,7 +99,7 @@ class Tracing(Loop):
             span.set_attributes(attributes_of([reason_of(reply)], reply.usage or Usage()))
             span.set_attribute("gen_ai.response.model", reply.model or llm.model)
             if self.trace_content:
-                span.set_attribute("gen_ai.output.messages", as_json([as_answer(reply)]))
+                span.set_attribute("gen_ai.output.messages", json_text([as_answer(reply)]))
         return reply
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
@@ -165,8 +165,8 @@ def content_of(request: Request) -> dict[str, str]:
         for tool in request.tools
     ]
     return {
-        "gen_ai.input.messages": as_json([*map(as_message, request.messages)]),
-        "gen_ai.tool.definitions": as_json(tools),
+        "gen_ai.input.messages": json_text([*map(as_message, request.messages)]),
+        "gen_ai.tool.definitions": json_text(tools),
     }
 
 
@@ -192,6 +192,6 @@ def reason_of(reply: AssistantMessage) -> str:
     return reply.finish_reason or FINISH_REASONS.get(reason, reason)
 
 
-def as_json(value: object) -> str:
+def json_text(value: object) -> str:
     """Return a value as JSON text, because attributes cannot contain lists of objects."""
     return to_json(value).decode()

@@ -14,10 +14,13 @@ NOT_OF_A_BUNDLE = {
     "tests/benchmarks": "they measure, and prove nothing",
     "tests/cli": "the command is no part of a bundle",
     "tests/conformance": "it needs servers and the vendors' packages, and is run apart",
+    "tests/test_api.py": "it reads the files of the package",
     "tests/test_first_agent.py": "its program imports the package, in a Python without this plugin",
+    "tests/test_howto.py": "its programs import the package, in a Python without this plugin",
     "tests/test_known_gaps.py": "much of it is about the command",
     "tests/test_mixin_rules.py": "it finds the mixins by their files",
     "tests/test_readme.py": "its programs import the package, in a Python without this plugin",
+    "tests/test_reference.py": "it is about the modules of the package",
     "tests/test_structure.py": "it is about the package as a folder",
     "tests/test_typed.py": "it is about what checkers see of the package",
 }
