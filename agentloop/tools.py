@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from pydantic import TypeAdapter
 
@@ -144,7 +144,8 @@ class FunctionTool(Tool, Generic[P, R]):
     def file_names(self, args: JSON) -> Mapping[str, Sequence[str]]:
         names = dict[str, list[str]]()
         for name, value in args.items():
-            for path in value if isinstance(value, list | tuple | set) else [value]:
+            several = isinstance(value, list | tuple | set)
+            for path in cast(Iterable[object], value) if several else [value]:
                 if isinstance(path, Path):
                     names.setdefault(name, []).extend(names_of_file(path))
         return names
