@@ -263,7 +263,7 @@ class Streaming(Resumable):
             yield await task
         finally:
             self._readers.remove(queue)
-            await cancel_and_wait([task], self.cancel_grace)
+            await cancel_and_wait([task], self.cancel_timeout)
 
     async def call_model(self, request: Request) -> Message:
         is_summary = request.messages[-1].get("content") == SUMMARIZE

@@ -93,7 +93,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
     system_prompt: str = ""
     max_iterations: int = 200  # turns of a run
     dependency_overrides: dict[Function, Function] = {}  # noqa: RUF012
-    cancel_grace: float = 5.0  # seconds to wait for a cancelled tool
+    cancel_timeout: float = 5.0  # seconds to wait for a cancelled tool
 
     async def run(self, prompt: str) -> Result:
         """Process a prompt until the model answers. Exceptions of the model propagate."""
@@ -141,7 +141,7 @@ class Loop(Settings):  # a for-loop around a chat model and tools: the smallest 
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
-            await cancel_and_wait(tasks, self.cancel_grace)
+            await cancel_and_wait(tasks, self.cancel_timeout)
             raise
         stops = [stop for task in tasks if not task.cancelled() and (stop := task.result())]
         for stop in stops:

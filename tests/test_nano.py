@@ -376,7 +376,7 @@ async def test_a_tool_that_refuses_to_stop_is_left_behind_and_writes_nothing_lat
                 await release.wait()
 
     llm = nano.ScriptedModel([nano.call("refuse"), nano.call("refuse")], "ok")
-    agent = nano.Loop(llm=llm, tools=[refuse], cancel_grace=0.01)
+    agent = nano.Loop(llm=llm, tools=[refuse], cancel_timeout=0.01)
     task = asyncio.create_task(agent.run("x"))
     while len(begun) < 2:
         await asyncio.sleep(0)
