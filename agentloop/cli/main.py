@@ -14,22 +14,28 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, TypeAlias
 
 from .. import SessionLocked, __version__
-from . import bundle, convert, demo, replay, view
 from .terminal import RED, Terminal
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 OPTION = re.compile(r"^((?:-\S )?-\S+|\w+) ?(\S*)  +(.*)", re.MULTILINE)
-CHAT = "agentloop_chat.program"  # a module with the command `chat` and its help's end, EPILOG
+CHAT = "agentloop_chat.program"  # also defines EPILOG, the end of the help text
+COMMANDS = {  # modules with a function `main`
+    "demo": "agentloop.cli.demo",
+    "bundle": "agentloop.cli.bundle",
+    "convert": "agentloop_chat.convert_sessions",
+    "replay": "agentloop.cli.replay",
+    "view": "agentloop.cli.view",
+}
 NO_CHAT = (
-    "The chat, agentloop_chat, is not installed: run pip install -e '.[chat]' in a checkout of "
-    "agentloop. (The other commands work without it: bundle, convert, demo, replay and view.)"
+    "The package agentloop_chat is not installed: run pip install -e '.[chat]' in a checkout of "
+    "agentloop. (It contains the chat and convert; bundle, demo, replay and view work without it.)"
 )
 MISTYPED = 0.85  # minimum similarity of a mistyped word to a command
 AS_PROMPT = "For a prompt that starts with this word, use agentloop -p '...'."
@@ -49,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if not name:
             refuse_mistyped(words)
-        command = COMMANDS[name] if name else load_chat()
+        command = load(COMMANDS.get(name, CHAT))
         options = parser(name, command).parse_args(words[1:] if name else words)
         return command(options)
     except KeyboardInterrupt:
@@ -63,16 +69,15 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
 
 
-def load_chat() -> Command:
-    """Return the command that starts the chat. Raises ImportError if the chat is not installed."""
+def load(module: str) -> Command:
+    """Return the command in a module. Raises ImportError if the module is not installed."""
     try:
-        program = import_module(CHAT)
+        command: Command = import_module(module).main
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] == CHAT.partition(".")[0]:
+        if error.name and module.startswith(error.name):
             raise ImportError(NO_CHAT) from None
         raise
-    chat: Command = program.chat
-    return chat
+    return command
 
 
 def refuse_mistyped(words: Sequence[str]) -> None:
@@ -80,10 +85,9 @@ def refuse_mistyped(words: Sequence[str]) -> None:
     word = words[0] if words else ""
     if word in FORMER:
         raise ValueError(f"{word} is no longer a command: {FORMER[word]}. {AS_PROMPT}")
-    for name in COMMANDS:
-        is_near = abs(len(word) - len(name)) <= 1 and sorted(set(word)) == sorted(set(name))
-        if is_near or SequenceMatcher(None, word, name).ratio() > MISTYPED:
-            raise ValueError(f"unknown command {word}. Did you mean {name}? {AS_PROMPT}")
+    near = [name for name in COMMANDS if sorted(word) == sorted(name)]  # "veiw"
+    for name in near or get_close_matches(word, COMMANDS, cutoff=MISTYPED):
+        raise ValueError(f"unknown command {word}. Did you mean {name}? {AS_PROMPT}")
 
 
 def parser(name: str, command: Command) -> argparse.ArgumentParser:
@@ -96,7 +100,7 @@ def parser(name: str, command: Command) -> argparse.ArgumentParser:
     program = f"agentloop {name}".strip()
     parser = argparse.ArgumentParser(program, description=description, formatter_class=raw)
     if not name:
-        others = [f"  {other:8} {help_of(COMMANDS[other])[0]}" for other in COMMANDS]
+        others = [f"  {other:8} {help_of(load(COMMANDS[other]))[0]}" for other in COMMANDS]
         parser.epilog = "\n".join(["other commands:", *others, "", import_module(CHAT).EPILOG])
         parser.add_argument("--version", action="version", version=f"agentloop {__version__}")
     for names, value, what in OPTION.findall(options):
@@ -112,12 +116,3 @@ def parser(name: str, command: Command) -> argparse.ArgumentParser:
 def help_of(command: Command) -> tuple[str, str, str]:
     """Split the docstring of a command into the first line, a line break, and the options."""
     return (inspect.getdoc(command) or "").partition("\n")
-
-
-COMMANDS: dict[str, Command] = {
-    "demo": demo.main,
-    "bundle": bundle.main,
-    "convert": convert.main,
-    "replay": replay.main,
-    "view": view.main,
-}

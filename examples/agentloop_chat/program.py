@@ -50,7 +50,7 @@ NO_EXTRA = (
 )
 
 
-def chat(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     """Chat with a coding agent that works in the current directory.
 
     message WORD...      the first message of the chat

@@ -17,6 +17,8 @@ from .held_double import HeldDouble
         (["bundel", "agent"], "bundle"),
         (["repaly"], "replay"),
         (["dmeo"], "demo"),
+        (["vieew", "x"], "view"),
+        (["converts"], "convert"),
         (["explain", "my:Agent"], "examples/recipes/explain.py"),
     ],
 )
@@ -34,10 +36,11 @@ def test_a_prompt_is_not_taken_for_a_command(words, tmp_path):
     assert (done.returncode, done.stdout) == (0, "Fine.\n")
 
 
-def test_without_the_chat_the_command_says_how_to_install_it(capsys, monkeypatch):
+@pytest.mark.parametrize("words", [["hello there"], ["convert"], ["--help"]])
+def test_without_the_chat_the_command_says_how_to_install_it(words, capsys, monkeypatch):
     for name in [*sys.modules]:
         if name.partition(".")[0] == "agentloop_chat":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "agentloop_chat", None)
-    assert main(["hello there"]) == 2
+    assert main(words) == 2
     assert "pip install" in capsys.readouterr().err

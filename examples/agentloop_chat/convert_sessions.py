@@ -4,25 +4,30 @@ Up to version 0.4, components of agentloop exchanged data in additional keys of 
 wording of a text. The current format represents the same data in separate fields.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
+import logging
 import os
 import re
 import shutil
+from collections.abc import Iterable
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_json
 
-from ..common.records import dump_record, load_record
-from ..common.store import HEADER, SESSION_DIR, SessionFile
-from ..errors import SessionLocked
-from ..waiting import logger
-from .terminal import safe
+from agentloop import Loop, ScriptedModel, Session, SessionLocked, dump_record, load_record
+from agentloop.cli.terminal import safe
+
+logger = logging.getLogger("agentloop")
 
 BACKUP = "before_0.6"
 IS_OLD = re.compile(rb'{"type": ?"session", ?"schema": ?1[,}]')
+HEADER = b'{"type":"session","schema":2}'  # see agentloop/SESSIONS.md
 USER_ORIGINS = {  # keys: additional keys of hidden user messages
     "sent": "program",
     "nudge": "nudge",
@@ -45,6 +50,10 @@ MARKS = {  # new types of the log entries without a time
 }
 
 
+class OldSession(Session, Loop):
+    """Opens a session, which locks the file."""
+
+
 def main(options: argparse.Namespace) -> int:
     """Convert the sessions of version 0.5.0 and older.
 
@@ -54,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
     subdirectory before_0.6.
     """
     failures = 0
-    for folder in map(Path, options.folders or [SESSION_DIR]):
+    for folder in map(Path, options.folders or [Session.session_dir]):
         if not folder.expanduser().is_dir():
             print(safe(f"{folder}: not a directory"))
             failures = 1
@@ -120,30 +129,39 @@ def convert(path: Path) -> bool:
     with path.open("rb") as file:
         if not IS_OLD.match(file.read(60)):
             return False
-    try:
-        SessionFile(path).close()
-    except SessionLocked:
-        raise
-    except ValueError:  # not locked, and in the old format
-        pass
+    check_unlocked(path)
+    save_backup(path)
+    header, *lines = path.read_bytes().split(b"\n")
+    torn = lines.pop() if lines else header  # a complete line ends with a line break
+    if torn:
+        logger.warning("%s: incomplete last line dropped, %d bytes", path.name, len(torn))
+    new = path.with_suffix(".new")
+    write_private(new, [HEADER, *map(convert_line, lines)])
+    shutil.copystat(path, new)
+    os.replace(new, path)
+    return True
+
+
+def check_unlocked(path: Path) -> None:
+    """Raise SessionLocked if another program has opened the session."""
+    with suppress(ValueError):  # not locked, and in the old format
+        OldSession(llm=ScriptedModel(), session=path.stem, session_dir=path.parent).close()
+
+
+def save_backup(path: Path) -> None:
+    """Copy a session to the directory of backups, unless a previous conversion has copied it."""
     backup = path.parent / BACKUP / path.name
     backup.parent.mkdir(0o700, exist_ok=True)
     if not backup.exists():
         part = backup.with_suffix(".part")  # prevents an incomplete backup after a kill
         os.replace(shutil.copy2(path, part), backup)
-    header, *lines = path.read_bytes().split(b"\n")
-    torn = lines.pop() if lines else header  # a complete line ends with a line break
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)  # from an interrupted conversion
-    new.touch(0o600)  # only the owner may read a session
-    with new.open("wb") as file:
-        file.write(HEADER + b"\n")
-        for line in lines:
-            file.write(convert_line(line) + b"\n")
+
+
+def write_private(path: Path, lines: Iterable[bytes]) -> None:
+    """Write lines durably to a new file that only the owner may read."""
+    path.unlink(missing_ok=True)  # from an interrupted conversion
+    path.touch(0o600)
+    with path.open("wb") as file:
+        file.writelines(line + b"\n" for line in lines)
         file.flush()
         os.fsync(file.fileno())
-    if torn:
-        logger.warning("%s: incomplete last line dropped, %d bytes", path.name, len(torn))
-    shutil.copystat(path, new)
-    os.replace(new, path)
-    return True

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agentloop_chat.convert_sessions import DENIED, TOOL_ORIGINS, convert_line
 
 from agentloop import Agent, MessageQueue, ScriptedModel, Session, load_record
-from agentloop.cli.convert import DENIED, TOOL_ORIGINS, convert_line
 from agentloop.cli.main import main
 from agentloop.common.store import read_log
 from agentloop.messages import Ask, Decision, RunStart, SideRequest, ToolMessage, UserMessage
