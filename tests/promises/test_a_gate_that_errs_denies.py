@@ -1,4 +1,4 @@
-"""Promise: when what decides over a call fails, the call does not run."""
+"""Promise 4: if a gate fails, the call is denied."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from agentloop.models.scripted import call
 
 @pytest.mark.parametrize("error", [RuntimeError, ToolError, KeyError, TimeoutError])
 @pytest.mark.parametrize("seam", ["call_tool", "call_tools"])
-async def test_a_call_does_not_run_when_a_mixin_fails_before_it(seam, error):
+async def test_a_call_does_not_run_if_a_mixin_raises_before_the_call(seam, error):
     async def gate(self, calls):
         raise error("the gate is broken")
 
@@ -25,7 +25,7 @@ async def test_a_call_does_not_run_when_a_mixin_fails_before_it(seam, error):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ToolError, TimeoutError, asyncio.CancelledError])
-async def test_a_gate_that_raises_denies_the_call_and_the_run_goes_on(error):
+async def test_a_gate_that_raises_denies_the_call_and_the_run_continues(error):
     class Broken(Gate):
         async def judge(self, judgment):
             judgment = await super().judge(judgment)
@@ -46,7 +46,7 @@ async def test_a_gate_that_raises_denies_the_call_and_the_run_goes_on(error):
     assert agent.messages[3].text.startswith("Denied")
 
 
-async def test_a_call_that_a_stop_prevented_stays_open_and_runs_once_it_may():
+async def test_a_call_prevented_by_a_stop_stays_open_and_runs_once_permitted():
     class Closed(Loop):
         is_open: bool = False
 

@@ -1,11 +1,11 @@
-"""Promise 3: with a session, what was reported survives `kill -9`.
+"""Promise 3: with a session, every reported record survives `kill -9`.
 
-A child process runs an agent and acknowledges on a pipe whatever its agent reports. It is killed:
-at every point where it touches the disk, a tool's effects, or the pipe, one point after the other;
-and at random moments. Then everything acknowledged has to be in the file, the lock free, the next
-request valid, and no tool may have run twice for one call.
+A child process runs an agent and acknowledges each report of the agent on a pipe. The process is
+killed at every access to the disk, to a tool's effects or to the pipe, and at random moments.
+Afterwards, all acknowledged records must be in the file, the lock free and the next request valid,
+and no tool may have run twice for one call.
 
-`AGENTLOOP_SLOW=1` runs all points and 120 random kills; without it, a few of both.
+`AGENTLOOP_SLOW=1` tests all accesses and 120 random kills; the default is a sample of both.
 """
 
 import json
@@ -50,7 +50,7 @@ folder, ledger_path, kill_at, prompts = sys.argv[1], sys.argv[2], int(sys.argv[3
 points, serial, me = 0, 0, os.getpid()
 
 def point():
-    """A moment at which the process may be killed."""
+    """Kill the process if this is the selected point."""
     global points
     points += 1
     if points == kill_at:
@@ -72,10 +72,10 @@ names = ("open", "write", "fsync", "ftruncate")
 real = {name: getattr(os, name) for name in dir(os)}
 store.os = types.SimpleNamespace(**real | {name: around(name) for name in names})
 
-def tell(**said):
-    """Acknowledge: whoever reads it may rely on it."""
+def acknowledge(**report):
+    """Acknowledge a report; the reader may rely on the acknowledgement."""
     point()
-    os.write(1, json.dumps(said).encode() + b"\\n")
+    os.write(1, json.dumps(report).encode() + b"\\n")
 
 def unique(text):
     global serial
@@ -92,7 +92,7 @@ async def charge(this: ToolCall = Depends(current_call)) -> str:
     if serial % 2:
         note = unique("note")
         agent.send(note)
-        tell(sent=note)
+        acknowledge(sent=note)
     return unique("charged")
 
 def play(messages, tools):
@@ -105,11 +105,11 @@ def play(messages, tools):
 def listen(event):
     kind = type(event).__name__
     if kind == "ToolResultEvent":
-        tell(result=event.result, id=event.tool_call_id)
+        acknowledge(result=event.result, id=event.tool_call_id)
     elif kind == "ToolCallEvent":
-        tell(called=event.tool_call_id)
+        acknowledge(called=event.tool_call_id)
     elif kind in ("TextEvent", "FinalResponseEvent"):
-        tell(text=event.content)
+        acknowledge(text=event.content)
 
 class Victim(Session, MessageQueue, Agent):
     pass
@@ -119,11 +119,11 @@ agent = Victim(
     reminders=[every(3, "remember")],
 )
 try:
-    tell(text=agent.run_sync().text)
+    acknowledge(text=agent.run_sync().text)
 except ValueError:
     pass
 for _ in range(prompts):
-    tell(text=agent.run_sync(unique("task")).text)
+    acknowledge(text=agent.run_sync(unique("task")).text)
 agent.close()
 '''
 
@@ -133,7 +133,7 @@ class Next(Session, MessageQueue, Agent):
 
 
 class Scene:
-    """A folder with a session, a ledger of effects, and what was acknowledged so far."""
+    """A folder with a session, a ledger of effects, and the acknowledged reports."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -143,7 +143,7 @@ class Scene:
         self.acknowledged = []
 
     def run_victim(self, kill_at=0, prompts=2, kill_after=None, delay=0.0):
-        """Run one, kill it at a point or after an acknowledgement; True if it came to its end."""
+        """Run a process until its end or its kill; return whether it ended by itself."""
         arguments = [self.folder, self.ledger, kill_at, prompts]
         command = [sys.executable, "-c", VICTIM, *map(str, arguments)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
@@ -157,7 +157,7 @@ class Scene:
         return child.returncode == 0
 
     def check(self):
-        """Everything acknowledged is in the file, and the session goes on."""
+        """Check that all acknowledged reports are in the file, and continue the session."""
         path = self.folder / "s.jsonl"
         log = read_log(path) if path.exists() else []
         assert not any(isinstance(r, Unknown) and r.data["type"] == "unreadable" for r in log[:-1])
@@ -165,8 +165,8 @@ class Scene:
         calls = {c.id for r in log if isinstance(r, AssistantMessage) for c in r.tool_calls}
         texts = {r.text for r in log if isinstance(r, AssistantMessage)}
         sent = {r.message.text for r in log if isinstance(r, Sent)}
-        for said in self.acknowledged:
-            match said:
+        for report in self.acknowledged:
+            match report:
                 case {"result": text, "id": call_id}:
                     assert results[call_id] == text
                 case {"called": call_id}:
@@ -175,13 +175,13 @@ class Scene:
                     assert text in sent
                 case {"text": text}:
                     assert text in texts
-        self.go_on()
+        self.continue_session()
         counts = Counter(self.ledger.read_text().split())
         assert not [call for call, times in counts.items() if times > 1], "ran twice"
-        assert set(counts) <= self.call_ids, "ran, and no reply asked for it"
+        assert set(counts) <= self.call_ids, "ran without a call in a reply"
 
-    def go_on(self):
-        """Open what the victim left, as its next process would: a strict model is asked."""
+    def continue_session(self):
+        """Continue the session of the killed process in a new agent with a strict model."""
         ran = []
 
         @tool("Charge a card")
@@ -195,24 +195,24 @@ class Scene:
         settings = {"session": "s", "session_dir": self.folder, "session_fsync": False}
         agent = Next(llm=llm, tools=[charge], **settings)
         waiting = [call for call, state in agent.conversation.states.items() if state.waits]
-        assert list(agent.fold(Unread).messages) == [], "opening delivers what was sent"
+        assert list(agent.fold(Unread).messages) == [], "opening the session delivers sent messages"
         try:
             agent.run_sync()
         except ValueError:
             agent.run_sync("and now?")
-        assert sorted(ran) == sorted(waiting), "what never started runs, and nothing else"
+        assert sorted(ran) == sorted(waiting), "exactly the calls that never started run"
         request = llm.requests[0].messages
         assert validate(request) == []
         shown = [m.text for m in request if isinstance(m, UserMessage)]
-        for said in self.acknowledged:
-            assert "sent" not in said or shown.count(said["sent"]) == 1
+        for report in self.acknowledged:
+            assert "sent" not in report or shown.count(report["sent"]) == 1
         agent.close()
         assert read_log(self.folder / "s.jsonl") == agent.log
         self.call_ids = set(agent.conversation.states)
 
 
 @pytest.mark.timeout(900)
-def test_what_was_acknowledged_survives_a_kill_at_each_point(tmp_path):
+def test_acknowledged_reports_survive_a_kill_at_each_point(tmp_path):
     kills, step = 0, 1 if SLOW else 23
     while not (scene := Scene(tmp_path / f"{kills}")).run_victim(kill_at=1 + kills * step):
         scene.check()
@@ -222,7 +222,7 @@ def test_what_was_acknowledged_survives_a_kill_at_each_point(tmp_path):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(6 if SLOW else 1))
-def test_what_was_acknowledged_survives_kills_of_one_session_at_random_moments(tmp_path, seed):
+def test_acknowledged_reports_survive_kills_of_one_session_at_random_moments(tmp_path, seed):
     scene, dice = Scene(tmp_path / "r"), random.Random(seed)
     for _ in range(20 if SLOW else 4):
         moment = {"kill_after": dice.randrange(40), "delay": dice.random() * 0.003}

@@ -1,7 +1,8 @@
-"""Promise: whatever is done to an agent, and in whatever order, its next request is valid.
+"""Promise 1: after any sequence of operations, the next request of an agent is valid.
 
-One state machine in the place of many examples: questions, replies with calls of every kind,
-cancels, left streams, interrupts, forks, summaries, prunes, and restarts from the saved log.
+A state machine performs operations in random order: prompts, replies with calls of every kind,
+cancellations, abandoned streams, interrupts, forks, summaries, prunes, and restarts from the saved
+log.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ scripts = st.lists(replies | st.just(RuntimeError("down")), max_size=5)
 prompts = st.sampled_from(["question", "other", "tab\tnul\0"]) | any_text.filter(str.strip)
 
 
-class Kept(Session, Agent):
+class Saved(Session, Agent):
     """An agent with a session."""
 
 
@@ -100,7 +101,7 @@ class AnyHistory(RuleBasedStateMachine):
             "session_dir": self.folder,
             "session_fsync": False,
         }
-        self.agent = Kept(session="s0", **self.settings)
+        self.agent = Saved(session="s0", **self.settings)
 
     def answer(self, messages, tools):
         if messages[-1].text == SUMMARY_PROMPT:
@@ -108,21 +109,21 @@ class AnyHistory(RuleBasedStateMachine):
         return next(self.script, AssistantMessage("the end"))
 
     def play(self, work, script):
-        """Run something to its end with these replies of the model."""
+        """Run a coroutine to its end, with these replies of the model."""
         self.script = iter(script)
         try:
             self.loop.run_until_complete(work)
         except RuntimeError as error:
             assert str(error) == "down"  # noqa: PT017
 
-    # ---- what may happen
+    # ---- operations
 
     @rule(prompt=prompts, script=scripts)
     def ask(self, prompt, script):
         self.play(self.agent.run(prompt), script)
 
     @rule(script=scripts)
-    def go_on(self, script):
+    def continue_run(self, script):
         async def run():
             try:
                 await self.agent.run()
@@ -146,7 +147,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.play(run(), script)
 
     @rule(prompt=prompts, script=scripts, events=st.integers(0, 8))
-    def leave_the_stream(self, prompt, script, events):
+    def abandon_the_stream(self, prompt, script, events):
         async def run():
             async with self.agent.query_stream(prompt) as stream:
                 for _ in range(events):
@@ -169,13 +170,13 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(torn=st.sampled_from([b"", b'{"type":"user","content":"to', b"\0\0\0"]))
     def kill_and_reload(self, torn):
-        """A new process finds the file as it is, with a line that was being written at the end."""
+        """Load the file in a new agent, with an incomplete line at the end of the file."""
         before, data = self.agent.log, self.file().read_bytes()
         self.agent.close()
         copy = self.folder / f"{self.next_session()}.jsonl"
         copy.write_bytes(data + torn)
         copy.chmod(0o600)
-        self.agent = Kept(session=copy.stem, **self.settings)
+        self.agent = Saved(session=copy.stem, **self.settings)
         assert [*map(dump_record, self.agent.log)] == [*map(dump_record, before)]
 
     def file(self):
@@ -194,16 +195,16 @@ class AnyHistory(RuleBasedStateMachine):
     def summarize_by_hand(self, share):
         self.agent.record(Summary("by hand", round(share * len(self.agent.log))))
 
-    # ---- what holds all the time
+    # ---- invariants
 
     @invariant()
-    def the_view_is_valid_and_the_log_too(self):
+    def the_view_is_valid_and_the_context_is_idempotent(self):
         assert validate([*self.agent.messages, UserMessage("next")]) == []
         shown = self.loop.run_until_complete(self.agent.context())
         assert shown == self.loop.run_until_complete(self.agent.context())
 
     @invariant()
-    def every_request_was_one_that_providers_accept(self):  # or the model had refused it
+    def every_request_is_valid_for_providers(self):  # ScriptedModel rejects other violations
         for request in self.llm.requests[self.checked :]:
             assert request.messages[0] == SystemMessage("Be good.")
             wire = json.dumps(write_openai_messages(request.messages, "system"), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Promise: a tool call runs at most once, and not at all if it is invalid or cut off."""
+"""Promise 2: a call runs at most once, and never if it is invalid or truncated."""
 
 import asyncio
 from contextlib import suppress
@@ -29,13 +29,13 @@ def pay(ledger):
 @pytest.mark.parametrize(
     "arguments", ["", "{", "[]", '{"amount": "x"}', '{"amount": 1, "to": "me"}', "null", '"5"']
 )
-async def test_an_invalid_call_runs_zero_times(arguments, pay, ledger):
+async def test_an_invalid_call_never_runs(arguments, pay, ledger):
     llm = ScriptedModel(AssistantMessage(tool_calls=(ToolCall("1", "pay", arguments),)), "ok")
     await Agent(llm=llm, tools=[pay]).query("x")
     assert ledger == []
 
 
-async def test_a_call_runs_once_however_often_the_run_is_taken_up(pay, ledger):
+async def test_a_call_runs_once_even_if_the_run_is_continued_several_times(pay, ledger):
     llm = ScriptedModel(call("pay", amount=1), RuntimeError("1"), RuntimeError("2"), "ok")
     agent = Agent(llm=llm, tools=[pay])
     for prompt in ("x", None):
@@ -47,22 +47,22 @@ async def test_a_call_runs_once_however_often_the_run_is_taken_up(pay, ledger):
 
 @pytest.mark.parametrize(("idempotent", "runs"), [(False, 1), (True, 2)])
 async def test_a_cancelled_call_is_not_repeated_unless_it_is_idempotent(idempotent, runs, ledger):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def act() -> str:
         ledger.append(1)
-        begun.set()
+        started.set()
         await asyncio.Event().wait() if len(ledger) == 1 else None
         return "done"
 
-    made = tool("Act", name="act", idempotent=idempotent)(act)
-    agent = Loop(llm=ScriptedModel(call("act"), "ok"), tools=[made])
-    await cancelled(agent, begun)
+    act_tool = tool("Act", name="act", idempotent=idempotent)(act)
+    agent = Loop(llm=ScriptedModel(call("act"), "ok"), tools=[act_tool])
+    await cancelled(agent, started)
     assert (await agent.run()).text == "ok"
     assert len(ledger) == runs
 
 
-async def test_an_external_call_runs_nothing_here_and_takes_one_answer(ledger):
+async def test_an_external_call_never_runs_and_accepts_one_answer(ledger):
     @tool("Pay", external=True)
     async def pay(amount: int) -> str:
         ledger.append(amount)
@@ -82,13 +82,11 @@ async def test_an_external_call_runs_nothing_here_and_takes_one_answer(ledger):
 
 @pytest.mark.parametrize("reason", ["length", "pause", "context_overflow", "refused", "zzz"])
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_call_in_a_reply_that_ended_early_runs_neither_now_nor_later(
-    reason, cancelled, pay, ledger
-):
+async def test_a_call_in_an_incomplete_reply_never_runs(reason, cancelled, pay, ledger):
     cut = AssistantMessage(tool_calls=(ToolCall("1", "pay", '{"amount":1}'),), stop_reason=reason)
 
     async def answer(messages, tools):
-        if cancelled:  # and the model swallows it
+        if cancelled:  # and the model suppresses the cancellation
             asyncio.current_task().cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)

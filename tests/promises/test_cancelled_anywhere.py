@@ -1,7 +1,7 @@
-"""Promise: cancelled at any moment, a run leaves a log that the next request can be made from.
+"""Promise 1: after a cancellation at any moment, the log yields a valid next request.
 
-A scenario runs once to count the turns of the event loop that it takes. Then it runs again and
-again, and is cancelled at the first turn, the second, and so on.
+A scenario runs once to count its iterations of the event loop, and then once for each iteration,
+with a cancellation at this iteration.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def in_time(agent, prompt):
 
 
 class Scenario:
-    """An agent whose tools write down what they do, and a model that plays a script."""
+    """An agent whose tools record their effects, and a model with scripted replies."""
 
     def __init__(self, script, how=run, **settings):
         self.ledger = Counter()
@@ -117,9 +117,9 @@ def calls(tool, names):
 
 PARALLEL = [calls("act", "abc"), calls("alone", "d")]
 SCENARIOS = {
-    "calls side by side": {"script": PARALLEL},
+    "parallel calls": {"script": PARALLEL},
     "dependencies": {"script": [[*calls("connected", "ab"), *calls("act", "c")]]},
-    "done beside siblings": {
+    "a done tool among other calls": {
         "script": [[*calls("act", "a"), *calls("finish", "b"), *calls("connected", "c")]]
     },
     "compaction": {
@@ -127,8 +127,8 @@ SCENARIOS = {
         "compaction": CompactionConfig(context_window=400, threshold_ratio=0.6),
     },
     "sub-agents": {"script": [[*calls("ask", "a"), *calls("act", "b")], calls("ask", "c")]},
-    "calls of tools": {"script": [[*calls("nest", "a"), *calls("nest_again", "b")]]},
-    "a stream of calls of tools": {"script": [calls("nest_again", "a")], "how": stream},
+    "nested calls": {"script": [[*calls("nest", "a"), *calls("nest_again", "b")]]},
+    "a stream of nested calls": {"script": [calls("nest_again", "a")], "how": stream},
     "a stream": {
         "script": [[*calls("act", "a"), *calls("connected", "b")], "some words of text"],
         "how": stream,
@@ -137,53 +137,53 @@ SCENARIOS = {
 }
 
 
-async def start(kind, turns):
-    """A scenario that has run for so many turns of the event loop, and its task."""
+async def start(kind, iterations):
+    """Return a scenario after a number of iterations of the event loop, and its task."""
     scenario = Scenario(**SCENARIOS[kind])
     task = asyncio.ensure_future(scenario.run())
-    for _ in range(turns):
+    for _ in range(iterations):
         await asyncio.sleep(0)
     return scenario, task
 
 
-async def turns_of(kind):
-    """How many turns of the event loop a scenario takes; it keeps its promises uncancelled too."""
+async def iterations_of(kind):
+    """Return the event loop iterations of an uncancelled scenario, and check the scenario."""
     scenario, task = await start(kind, 0)
-    turns = 0
+    count = 0
     while not task.done():
         await asyncio.sleep(0)
-        turns += 1
+        count += 1
     await task
     scenario.check()
-    assert turns >= 10
-    return turns
+    assert count >= 10
+    return count
 
 
-@pytest.mark.parametrize("go_on", ["a new prompt", None])
+@pytest.mark.parametrize("prompt", ["a new prompt", None])
 @pytest.mark.parametrize("kind", SCENARIOS)
-async def test_cancelled_at_every_turn_of_the_event_loop(kind, go_on):
-    moments = await turns_of(kind)
+async def test_a_cancellation_at_every_iteration_of_the_event_loop(kind, prompt):
+    moments = await iterations_of(kind)
     for moment in range(moments):
         scenario, task = await start(kind, moment)
         task.cancel()
         await asyncio.wait([task])
-        assert task.cancelled() or moment == moments - 1, "a cancel always cancels"
+        assert task.cancelled() or moment == moments - 1, "the task is cancelled"
         scenario.check()
         agent = scenario.agent
         finished = {r.tool_call_id: r.text for r in agent.log if isinstance(r, ToolMessage)}
-        if go_on or any(isinstance(record, UserMessage) for record in agent.log):
+        if prompt or any(isinstance(record, UserMessage) for record in agent.log):
             try:
-                await agent.run(go_on)
-            except ValueError:  # it had ended already
+                await agent.run(prompt)
+            except ValueError:  # the run had already ended
                 assert isinstance(agent.messages[-1], AssistantMessage | ToolMessage)
         scenario.check()
         shown = {r.tool_call_id: r.text for r in agent.log if isinstance(r, ToolMessage)}
-        assert finished.items() <= shown.items(), "nothing that was finished is lost"
+        assert finished.items() <= shown.items(), "a finished result is lost"
 
 
-async def test_an_interrupt_at_every_turn_gives_a_result():
-    for moment in range(1, await turns_of("calls side by side")):
-        scenario, task = await start("calls side by side", moment)
+async def test_an_interrupt_at_every_iteration_ends_with_a_result():
+    for moment in range(1, await iterations_of("parallel calls")):
+        scenario, task = await start("parallel calls", moment)
         scenario.agent.interrupt("stop")
         result = await task
         assert result.stop_reason in ("interrupted", "completed")
@@ -193,7 +193,7 @@ async def test_an_interrupt_at_every_turn_gives_a_result():
         scenario.check()
 
 
-async def test_leaving_the_stream_at_every_event():
+async def test_an_abandoned_stream_at_every_event():
     scenario = Scenario(**SCENARIOS["a stream"])
     events = [event async for event in scenario.agent.query_stream("task")]
     for place in range(len(events)):

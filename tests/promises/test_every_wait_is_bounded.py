@@ -1,4 +1,4 @@
-"""Promise: nothing that refuses to end keeps a run, or the interpreter, from ending."""
+"""Promise 6: a task that does not stop delays neither a run nor the interpreter's exit."""
 
 import asyncio
 import subprocess
@@ -23,7 +23,7 @@ def stubborn(release):
     return refuse
 
 
-async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
+async def test_a_cancellation_ends_a_run_whose_tool_does_not_stop(caplog):
     release = asyncio.Event()
     llm = ScriptedModel([call("refuse"), call("refuse")], "ok")
     agent = Loop(llm=llm, tools=[stubborn(release)], cancel_timeout=0.01)
@@ -39,10 +39,10 @@ async def test_a_cancel_ends_a_run_whose_tool_refuses_to_stop(caplog):
     release.set()
     for _ in range(5):
         await asyncio.sleep(0)
-    assert agent.messages == [], "it writes nothing into a later conversation"
+    assert agent.messages == [], "the tool records nothing in a later conversation"
 
 
-async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised():
+async def test_a_request_that_exceeds_the_context_window_is_retried_once():
     too_long = ContextWindowExceeded("prompt is too long")
     llm = ScriptedModel("one " * 50, too_long, "SUMMARY", too_long, "never")
     agent = Agent(llm=llm)
@@ -52,7 +52,7 @@ async def test_a_request_that_stays_too_long_is_tried_once_more_and_then_raised(
     assert len(llm.requests) == 4
 
 
-async def test_closing_a_stream_does_so_too():
+async def test_closing_a_stream_ends_a_run_whose_tool_does_not_stop():
     release = asyncio.Event()
     agent = Loop(llm=ScriptedModel(call("refuse")), tools=[stubborn(release)], cancel_timeout=0.01)
     stream = agent.query_stream("x")
@@ -66,7 +66,7 @@ async def test_closing_a_stream_does_so_too():
     await asyncio.sleep(0)
 
 
-def test_tools_that_never_stop_keep_neither_run_sync_nor_the_interpreter():
+def test_tools_that_never_stop_block_neither_run_sync_nor_the_interpreter():
     program = """
 import asyncio, threading
 from agentloop import Loop, ScriptedModel, tool
@@ -101,10 +101,10 @@ agent = Loop(llm=llm, tools=[hang, swallow, leave], cancel_timeout=0.01)
 print(agent.run_sync("x").text)
 print(agent.run_sync("y").text)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200
     )
-    assert (done.stdout, done.returncode) == ("closed\nok\nok again\n", 0), done.stderr
+    assert (process.stdout, process.returncode) == ("closed\nok\nok again\n", 0), process.stderr
 
 
 RUNS_A_COMMAND = """
@@ -114,14 +114,15 @@ from agentloop import Agent, ScriptedModel, call
 from agentloop.toolkits.shell import Shell
 
 kind, folder, then = sys.argv[1:]
-command = call("bash", command="echo $$ > new; mv new pid; sleep 1000", background=kind == "later")
+in_background = kind == "background"
+command = call("bash", command="echo $$ > new; mv new pid; sleep 1000", background=in_background)
 agent = Agent(llm=ScriptedModel(command, "done"), tools=Shell(folder).tools)
 
 async def main():
     await agent.run("go")
     while not Path(folder, "pid").exists():
         await asyncio.sleep(0.01)
-    if then == "goes on":
+    if then == "continue":
         await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -135,10 +136,10 @@ def is_running(pid):
         return False
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-@pytest.mark.parametrize("kind", ["now", "later"])
-def test_a_command_ends_with_a_program_that_is_killed(kind, tmp_path):
-    arguments = [sys.executable, "-c", RUNS_A_COMMAND, kind, str(tmp_path), "goes on"]
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="requires /proc")
+@pytest.mark.parametrize("kind", ["foreground", "background"])
+def test_a_command_ends_when_its_program_is_killed(kind, tmp_path):
+    arguments = [sys.executable, "-c", RUNS_A_COMMAND, kind, str(tmp_path), "continue"]
     with subprocess.Popen(arguments) as program:
         while not (tmp_path / "pid").exists():
             time.sleep(0.01)
@@ -149,9 +150,9 @@ def test_a_command_ends_with_a_program_that_is_killed(kind, tmp_path):
         time.sleep(0.01)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-def test_a_command_in_the_background_ends_with_its_program(tmp_path):
-    arguments = [sys.executable, "-c", RUNS_A_COMMAND, "later", str(tmp_path), "ends"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="requires /proc")
+def test_a_background_command_ends_with_its_program(tmp_path):
+    arguments = [sys.executable, "-c", RUNS_A_COMMAND, "background", str(tmp_path), "end"]
+    process = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert (process.stdout, process.stderr) == ("", "")
     assert not is_running(int((tmp_path / "pid").read_text()))

@@ -1,4 +1,4 @@
-"""Promise: a call of a tool by another tool keeps every promise that the model's calls keep."""
+"""Promises 1, 2, 4 and 6 also hold for nested calls, which a tool makes by `agent.call`."""
 
 import asyncio
 from datetime import date
@@ -44,7 +44,7 @@ PHOTO = ImagePart(data=b"x", media_type="image/png")
 
 
 def agent_of(kind, *script, idempotent=False, **settings):
-    """An agent whose tool `order` calls `look` and then `pay`, and the list of what ran."""
+    """Return an agent whose tool `order` calls `look` and `pay`, and the list of executed tools."""
     ran = []
 
     @tool("Order", idempotent=idempotent)
@@ -71,7 +71,7 @@ class Asking(Approval, Agent):
     approval_rules = (Rule("allow", "order"),)
 
 
-async def test_an_inner_call_returns_its_result_to_the_tool_and_stays_hidden_from_the_model():
+async def test_a_nested_call_returns_its_result_to_the_tool_and_is_hidden_from_the_model():
     agent, ran = agent_of(Agent, idempotent=False)
     assert (await agent.run("go")).text == "ok"
     assert ran == ["order", "look price", "pay 5"]
@@ -88,7 +88,7 @@ async def test_an_inner_call_returns_its_result_to_the_tool_and_stays_hidden_fro
     ]
 
 
-async def test_inner_results_keep_their_types():
+async def test_results_of_nested_calls_keep_their_types():
     values = [None, 5, "5", [1, "a"], {"a": 1.5}, "", True, "{}"]
     received = []
 
@@ -106,7 +106,7 @@ async def test_inner_results_keep_their_types():
     assert received == values
 
 
-async def test_inner_calls_run_in_parallel_with_their_own_dependencies():
+async def test_nested_calls_run_in_parallel_with_their_own_dependencies():
     running = most = 0
     opened = []
 
@@ -169,7 +169,7 @@ async def test_recursion_ends_with_a_clear_error():
 
 
 @pytest.mark.parametrize("name", ["nothing", "fail", "pay"])
-async def test_a_failure_of_an_inner_call_is_a_tool_error_in_the_tool(name):
+async def test_a_failed_nested_call_raises_tool_error_in_the_tool(name):
     errors = []
 
     @tool("Fail")
@@ -197,7 +197,7 @@ async def test_a_failure_of_an_inner_call_is_a_tool_error_in_the_tool(name):
     ("raised", "stop_reason", "text"),
     [(Stop("mine", "why"), "mine", "why"), (TaskComplete("all"), "done", "all")],
 )
-async def test_a_tool_cannot_catch_what_ends_the_run(raised, stop_reason, text):
+async def test_a_tool_cannot_catch_the_end_of_the_run(raised, stop_reason, text):
     @tool("End")
     async def end() -> None:
         raise raised
@@ -216,7 +216,7 @@ async def test_a_tool_cannot_catch_what_ends_the_run(raised, stop_reason, text):
     assert (await agent.run("next")).text == "ok"
 
 
-async def test_an_error_that_ends_the_run_does_so_inside_a_tool():
+async def test_an_error_of_a_nested_call_ends_the_run_with_on_tool_error_raise():
     @tool("Fail")
     async def fail() -> None:
         raise LookupError("broken")
@@ -236,7 +236,7 @@ async def test_an_error_that_ends_the_run_does_so_inside_a_tool():
     assert (await agent.run()).text == "ok"
 
 
-async def test_long_results_of_inner_calls_are_not_moved_to_files():
+async def test_long_results_of_nested_calls_are_not_moved_to_files():
     @tool("Read")
     async def read() -> list:
         return [*range(10_000)]
@@ -251,7 +251,7 @@ async def test_long_results_of_inner_calls_are_not_moved_to_files():
     assert results(agent) == ["49995000"]
 
 
-async def test_a_sub_agent_may_run_inside_a_tool():
+async def test_a_nested_call_may_run_a_sub_agent():
     helper = Agent(llm=ScriptedModel(call("work"), "sub answer"), tools=[])
 
     @tool("Work")
@@ -271,7 +271,7 @@ async def test_a_sub_agent_may_run_inside_a_tool():
     assert results(agent) == ["sub answer"]
 
 
-async def test_outside_of_a_tool_a_call_is_an_error():
+async def test_a_call_outside_of_a_tool_is_an_error():
     agent, ran = agent_of(Agent)
     with pytest.raises(RuntimeError, match="only available in a tool"):
         await agent.call("pay", amount=1)
@@ -282,18 +282,18 @@ async def test_outside_of_a_tool_a_call_is_an_error():
 
 
 @pytest.mark.parametrize("order", [(Hooks, Approval), (Approval, Hooks)])
-@pytest.mark.parametrize("said", ["allow", "deny"])
-async def test_a_rule_judges_inner_calls(order, said):
+@pytest.mark.parametrize("action", ["allow", "deny"])
+async def test_rules_apply_to_nested_calls(order, action):
     kind = type("Gated", (*order, Agent), {})
-    rules = [Rule("allow", "order"), Rule(said, "pay", {"amount": "5"}, "Not today.")]
+    rules = [Rule("allow", "order"), Rule(action, "pay", {"amount": "5"}, "Not today.")]
     agent, ran = agent_of(kind, approval_rules=rules)
     assert (await agent.run("go")).stop_reason == "completed"
-    assert ("pay 5" in ran) is (said == "allow")
-    assert ("Not today." in results(agent)[0]) is (said == "deny")
+    assert ("pay 5" in ran) is (action == "allow")
+    assert ("Not today." in results(agent)[0]) is (action == "deny")
 
 
 @pytest.mark.parametrize("answer", [True, "Too much."])
-async def test_a_callback_answers_for_an_inner_call(answer):
+async def test_an_approval_callback_decides_on_nested_calls(answer):
     agent, ran = agent_of(Asking, approval_callback=lambda call, why: answer)
     assert (await agent.run("go")).stop_reason == "completed"
     assert ("pay 5" in ran) is (answer is True)
@@ -356,7 +356,7 @@ async def test_equal_calls_of_a_suspended_caller_return_their_own_results():
 async def test_a_caller_that_is_not_idempotent_does_not_run_again_after_the_decision(verdict):
     agent, ran = agent_of(Asking)
     result = await agent.run("go")
-    assert (await agent.run()).stop_reason == "needs_approval"  # nobody has decided
+    assert (await agent.run()).stop_reason == "needs_approval"  # without a decision
     agent.decide(result.pending[0].id, verdict, note="Not today.")
     assert (await agent.run()).text == "ok"
     assert ran == ["order", "look price", *(["pay 5"] if verdict == "allow" else [])]
@@ -365,7 +365,7 @@ async def test_a_caller_that_is_not_idempotent_does_not_run_again_after_the_deci
     assert ("paid 5" if verdict == "allow" else "Not today.") in text
 
 
-async def test_a_prompt_cancels_a_suspended_inner_call():
+async def test_a_prompt_cancels_a_suspended_nested_call():
     agent, ran = agent_of(Asking, call("order"), "ok")
     await agent.run("go")
     await agent.run("never mind")
@@ -423,7 +423,7 @@ async def test_parallel_requests_for_approval_are_decided_together(group):
     assert results(agent) == ["[1, 2]"]
 
 
-async def test_an_external_tool_answers_a_tool():
+async def test_a_tool_receives_the_answer_of_an_external_tool():
     asked = tool("Ask", external=True)
 
     @asked
@@ -442,7 +442,7 @@ async def test_an_external_tool_answers_a_tool():
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_an_inner_call_may_ask_the_user(idempotent):
+async def test_a_nested_call_may_ask_the_user(idempotent):
     @tool("Ask, as an MCP server does")
     async def served(agent: Caller, call: Annotated[ToolCall, Depends(current_call)]) -> str:
         state = agent.conversation.states[call.id]
@@ -492,7 +492,7 @@ async def test_a_result_is_data_only_if_the_tool_returned_data(value, received):
     assert got == [received]
 
 
-async def test_hooks_change_and_follow_inner_calls():
+async def test_hooks_receive_and_change_nested_calls():
     after = []
 
     def halve(data):
@@ -508,7 +508,7 @@ async def test_hooks_change_and_follow_inner_calls():
     assert after == [("look", '{"at":"price"}'), ("pay", "paid 2"), ("order", "ordered: paid 2")]
 
 
-async def test_a_gate_of_one_s_own_judges_inner_calls_with_the_calls_beside_them():
+async def test_a_custom_gate_judges_nested_and_parallel_calls():
     class NoPay(Gate):
         async def judge(self, judgment):
             judgment = await super().judge(judgment)
@@ -526,7 +526,7 @@ async def test_a_gate_of_one_s_own_judges_inner_calls_with_the_calls_beside_them
 # ---- limits
 
 
-async def test_limits_count_inner_calls():
+async def test_limits_count_nested_calls():
     class Limited(Limits, Agent):
         max_tool_calls = 2
 
@@ -535,7 +535,7 @@ async def test_limits_count_inner_calls():
     assert ran == ["order", "look price"]
 
 
-async def test_parallel_inner_calls_run_up_to_the_limit():
+async def test_parallel_nested_calls_run_up_to_the_limit():
     ran = []
 
     class Limited(Limits, Agent):
@@ -556,7 +556,7 @@ async def test_parallel_inner_calls_run_up_to_the_limit():
     assert (ran, results(agent)) == ([*range(9)], ["11"])
 
 
-async def test_failures_of_inner_calls_count():
+async def test_limits_count_failures_of_nested_calls():
     class Limited(Limits, Agent):
         max_tool_failures = 2
 
@@ -575,7 +575,7 @@ async def test_failures_of_inner_calls_count():
     assert (await agent.run("go")).stop_reason == "limit:tool_failures"
 
 
-async def test_a_time_limit_ends_inner_calls():
+async def test_a_time_limit_ends_nested_calls():
     class Limited(Limits, Agent):
         max_seconds = 0.2
 
@@ -596,12 +596,12 @@ async def test_a_time_limit_ends_inner_calls():
 
 
 @pytest.mark.parametrize("how", ["cancel", "timeout", "interrupt"])
-async def test_an_inner_call_ends_with_its_caller(how):
-    begun, stopped = asyncio.Event(), []
+async def test_a_nested_call_ends_with_its_caller(how):
+    started, stopped = asyncio.Event(), []
 
     @tool("Wait")
     async def wait() -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -613,10 +613,10 @@ async def test_an_inner_call_ends_with_its_caller(how):
 
     agent = Agent(llm=ScriptedModel(call("outer"), "ok"), tools=[wait, outer])
     if how == "cancel":
-        await cancelled(agent, begun)
+        await cancelled(agent, started)
     elif how == "interrupt":
         task = asyncio.create_task(agent.run("go"))
-        await begun.wait()
+        await started.wait()
         agent.interrupt()
         assert (await task).stop_reason == "interrupted"
     else:
@@ -628,12 +628,12 @@ async def test_an_inner_call_ends_with_its_caller(how):
     assert agent.pending == ()
 
 
-async def test_inner_calls_that_nobody_awaits_end_with_their_caller():
-    begun, stopped = asyncio.Event(), []
+async def test_nested_calls_without_await_end_with_their_caller():
+    started, stopped = asyncio.Event(), []
 
     @tool("Wait")
     async def wait() -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -642,7 +642,7 @@ async def test_inner_calls_that_nobody_awaits_end_with_their_caller():
     @tool("Outer")
     async def outer(agent: Caller) -> str:
         task = asyncio.ensure_future(agent.call(wait))
-        await begun.wait()
+        await started.wait()
         return f"left {bool(task)}"
 
     agent = Agent(llm=ScriptedModel(call("outer"), "ok"), tools=[wait, outer])
@@ -652,7 +652,7 @@ async def test_inner_calls_that_nobody_awaits_end_with_their_caller():
 
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize("length", range(3, 12))
-async def test_after_a_kill_no_inner_call_runs_twice(idempotent, length, tmp_path):
+async def test_after_a_kill_no_nested_call_runs_twice(idempotent, length, tmp_path):
     class Saved(Session, Agent): ...
 
     agent, _ = agent_of(Saved, idempotent=idempotent, session="s", session_dir=tmp_path)
@@ -676,7 +676,7 @@ async def test_after_a_kill_no_inner_call_runs_twice(idempotent, length, tmp_pat
 
 
 @pytest.mark.parametrize("deleted", range(3, 11))
-async def test_no_deletion_makes_an_inner_call_run_twice(deleted):
+async def test_no_deletion_makes_a_nested_call_run_twice(deleted):
     agent, ran = agent_of(Asking, idempotent=True)
     agent.approval_rules = [Rule("allow", "order"), Rule("allow", "pay")]
     await agent.run("go")
@@ -691,10 +691,10 @@ async def test_no_deletion_makes_an_inner_call_run_twice(deleted):
         assert ran.count(effect) + again.count(effect) == 1
 
 
-# ---- what readers see
+# ---- streams
 
 
-async def test_streams_name_the_parent_of_an_inner_call():
+async def test_events_of_nested_calls_contain_the_id_of_the_parent():
     agent, _ = agent_of(Agent)
     events = [event async for event in agent.query_stream("go")]
     started = [event for event in events if isinstance(event, ToolCallEvent)]
@@ -702,7 +702,7 @@ async def test_streams_name_the_parent_of_an_inner_call():
     assert len([event for event in events if isinstance(event, ToolResultEvent)]) == 3
 
 
-async def test_leaving_a_stream_at_an_inner_call_prevents_the_call():
+async def test_leaving_a_stream_at_a_nested_call_prevents_the_call():
     agent, ran = agent_of(Agent)
     async for event in agent.query_stream("go"):
         if isinstance(event, ToolCallEvent) and event.tool == "pay":

@@ -1,4 +1,4 @@
-"""Promise: a key that was passed in appears in no repr, log, event, error or record."""
+"""Promise 5: no repr, log, event, error or record contains an API key."""
 
 import logging
 import pickle
@@ -15,7 +15,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
-async def test_a_provider_that_echoes_the_key_does_not_leak_it(status, caplog):
+async def test_a_key_echoed_by_the_provider_is_hidden(status, caplog):
     caplog.set_level(logging.DEBUG)
     events = []
     async with OpenAIDouble([Failure(status, f"bad key {KEY}")]) as server:
@@ -24,14 +24,14 @@ async def test_a_provider_that_echoes_the_key_does_not_leak_it(status, caplog):
         with pytest.raises(ModelError) as caught:
             await agent.run("hi")
         assert KEY in str(server.headers)
-    told = [repr(agent), repr(llm), str(caught.value), repr(vars(caught.value)), repr(events)]
-    told += [caplog.text, "".join(traceback.format_exception(caught.value))]
-    told += [dump_record(record).decode() for record in agent.log]
-    assert not [text for text in told if KEY in text]
+    texts = [repr(agent), repr(llm), str(caught.value), repr(vars(caught.value)), repr(events)]
+    texts += [caplog.text, "".join(traceback.format_exception(caught.value))]
+    texts += [dump_record(record).decode() for record in agent.log]
+    assert not [text for text in texts if KEY in text]
 
 
 @pytest.mark.parametrize("settings", [{"api_key": KEY}, {"llm": KEY}, {"token": KEY}])
-def test_a_wrong_or_missing_setting_is_named_without_its_value(settings):
+def test_an_error_about_a_setting_omits_the_value(settings):
     class WithToken(Agent):
         token: str
 
@@ -41,7 +41,7 @@ def test_a_wrong_or_missing_setting_is_named_without_its_value(settings):
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-async def test_no_local_of_a_traceback_shows_the_key(status):
+async def test_no_local_variable_of_a_traceback_shows_the_key(status):
     async with OpenAIDouble([Failure(status, "no")]) as server:
         llm = ChatOpenAI("m", base_url=server.base_url, api_key=KEY)
         with pytest.raises(ModelError) as caught:
@@ -52,5 +52,5 @@ async def test_no_local_of_a_traceback_shows_the_key(status):
 
 
 @pytest.mark.parametrize("show", [vars, asdict, pickle.dumps])
-def test_no_form_of_a_model_shows_the_key(show):
+def test_no_representation_of_a_model_shows_the_key(show):
     assert KEY not in repr(show(ChatOpenAI("m", api_key=KEY)))

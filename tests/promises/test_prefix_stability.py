@@ -1,4 +1,4 @@
-"""Promise: a request repeats the one before it to the byte, but where an event says otherwise."""
+"""Promise 8: a request repeats the previous request byte for byte, unless an event was emitted."""
 
 from itertools import pairwise
 
@@ -20,7 +20,7 @@ async def note(text: str) -> str:
 
 
 async def play(script, agent_class=Agent, **settings):
-    """The requests of a run, as the server got them, and the events."""
+    """Return the requests of a run, as the server received them, and the events."""
     async with OpenAIDouble(script) as server:
         llm = ChatOpenAI("gpt-5", base_url=server.base_url, api_key="k")
         agent = agent_class(llm=llm, tools=[look, note], system_prompt="Be good.", **settings)
@@ -29,8 +29,8 @@ async def play(script, agent_class=Agent, **settings):
         return server.requests, events
 
 
-def breaks(requests):
-    """How often a request does not begin with the whole one before it."""
+def prefix_changes(requests):
+    """Return the number of requests that do not begin with the complete previous request."""
     return sum(
         after["messages"][: len(before["messages"])] != before["messages"]
         or after["tools"] != before["tools"]
@@ -39,36 +39,40 @@ def breaks(requests):
     )
 
 
-async def test_without_pruning_every_request_begins_with_the_one_before():
+async def test_without_pruning_every_request_begins_with_the_previous_request():
     script = [calls(("note", {"text": str(n)}), ("note", {"text": "é"})) for n in range(8)]
     requests, _ = await play([*script, "", "done"])
     assert len(requests) == 10
-    assert breaks(requests) == 0
+    assert prefix_changes(requests) == 0
 
 
-async def test_every_break_is_an_event():
+async def test_every_change_of_the_prefix_emits_an_event():
     script = [*(calls(("look", {"n": n})) for n in range(8)), "done"]
     requests, events = await play(script, ephemeral_per_turn=True)
-    assert breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) == 6
+    assert prefix_changes(requests) == sum(isinstance(event, PruneEvent) for event in events) == 6
 
 
-async def test_pruning_in_epochs_breaks_it_less():
+async def test_pruning_in_batches_changes_the_prefix_less_often():
     script = [*(calls(("look", {"n": n})) for n in range(40)), "done"]
     requests, events = await play(script)
-    assert 1 <= breaks(requests) == sum(isinstance(event, PruneEvent) for event in events) <= 4
+    assert (
+        1 <= prefix_changes(requests) == sum(isinstance(event, PruneEvent) for event in events) <= 4
+    )
 
 
-async def test_a_summary_request_reads_the_cache_and_the_break_after_it_is_an_event():
+async def test_a_summary_request_keeps_the_prefix_and_the_next_change_emits_an_event():
     texts = ["word " * 300, "more " * 300]
     script = [Reply(calls=[("note", {"text": text})], usage=None) for text in texts]
     requests, events = await play(
         [*script, "SUMMARY", "done"], compaction=CompactionConfig(context_window=1200)
     )
-    assert breaks(requests[:3]) == 0
-    assert breaks(requests) == sum(isinstance(event, CompactionEvent) for event in events) == 1
+    assert prefix_changes(requests[:3]) == 0
+    assert (
+        prefix_changes(requests) == sum(isinstance(event, CompactionEvent) for event in events) == 1
+    )
 
 
-async def test_a_search_for_tools_breaks_it_once_and_only_if_it_finds_something_new():
+async def test_a_tool_search_changes_the_prefix_once_and_only_for_new_tools():
     class Searcher(ToolSearch, Agent): ...
 
     def search(*names):
@@ -77,7 +81,9 @@ async def test_a_search_for_tools_breaks_it_once_and_only_if_it_finds_something_
     later = [tool(f"Do {name}", name=name)(lambda: "") for name in ("paint", "sing", "swim")]
     script = [search("swim", "paint"), search("paint"), search("fly"), search("sing")]
     requests, events = await play([*script, "done"], Searcher, searchable_tools=later)
-    assert breaks(requests) == sum(isinstance(each, ToolsChangedEvent) for each in events) == 2
+    assert (
+        prefix_changes(requests) == sum(isinstance(each, ToolsChangedEvent) for each in events) == 2
+    )
     names = [[each["function"]["name"] for each in request["tools"]] for request in requests]
     for before, after in pairwise(names):
         assert after[: len(before)] == before

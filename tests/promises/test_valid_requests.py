@@ -1,6 +1,6 @@
-"""Promise: whatever happens in a run, the next request is one that every provider accepts.
+"""Promise 1: the next request is valid for every provider.
 
-Any conversation at all, with any script of a model, is the matter of test_any_history.py.
+test_any_history.py tests random conversations.
 """
 
 from typing import Annotated
@@ -39,7 +39,7 @@ def odd() -> dict:
     return {"nan": float("nan"), "half": "\ud83d"}
 
 
-async def test_over_real_http():
+async def test_invalid_and_failing_calls_yield_valid_requests_over_http():
     bad = [("works", "[]"), ("unknown", ""), ("fails", "{}"), ("odd", "{}")]
     async with OpenAIDouble([calls(*bad), calls(*bad, *bad), "fine"]) as server:
         llm = ChatOpenAI("m", base_url=server.base_url, api_key="k")
@@ -50,7 +50,7 @@ async def test_over_real_http():
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 @pytest.mark.parametrize("first", [[], [UserMessage("")], [UserMessage(())]])
-async def test_a_history_may_begin_with_a_call(wire, first):
+async def test_a_history_that_begins_with_a_call_is_valid(wire, first):
     async with wire.double(["hello"]) as server:
         agent = Agent(llm=wire.model(server, max_retries=0), tools=[works])
         agent.load_history([*first, AssistantMessage(tool_calls=(ToolCall("a", "works"),))])
@@ -58,7 +58,7 @@ async def test_a_history_may_begin_with_a_call(wire, first):
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
-async def test_calls_of_tools_are_in_no_request(wire):
+async def test_nested_calls_are_in_no_request(wire):
     class Asking(Approval, Agent):
         approval_rules = (Rule("allow", "twice"),)
 
