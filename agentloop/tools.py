@@ -37,6 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NO_OVERRIDES: Overrides = {}
+"""The default overrides of `Tool.execute`."""
 
 
 @dataclass(repr=False)

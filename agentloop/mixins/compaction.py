@@ -60,7 +60,8 @@ NAME = re.compile(  # a quoted string, such as a JSON value, or a word with a di
 )
 NAMES_EACH = 60  # maximum number of names per message
 NAMES_SHARE = 0.5  # maximum characters of the complete list, per token of the budget
-UNKNOWN_WINDOW = 128_000  # tokens
+UNKNOWN_WINDOW = 128_000
+"""The context window of an unknown model in tokens."""
 SHORT = 12_000  # tokens that fit into any window, so that its size need not be determined
 COUNT_AGAIN = 1.1  # growth of the rendered log after which all messages are counted again
 AFTER_SUMMARY = 0.9  # target size after a summary, as a share of the threshold

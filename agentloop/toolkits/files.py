@@ -43,6 +43,7 @@ MAX_FOUND = 200  # maximum lines of `glob` and `grep`
 MAX_PIECE = 1_000_000  # characters of a line that `grep` searches as one piece
 SEARCH_SECONDS = 20.0  # maximum duration of `glob` and `grep`
 SKIPPED = (".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox")
+"""The folders that `glob` and `grep` omit."""
 # The name of git's directory, and its alternative names on NTFS: with trailing blanks, dots or a
 # ":stream", or the short name.
 GIT = re.compile(r"(\.git|git~\d+)[ .]*(:.*)?", re.IGNORECASE)

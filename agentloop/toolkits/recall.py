@@ -50,7 +50,7 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
 
     in_view: the messages that are sent to the model.
     """
-    texts = hidden(log, in_view)
+    texts = hidden_texts(log, in_view)
     places = list[tuple[str, str]]()
     for text in texts:
         places += [(text[:TITLE_SIZE], place) for place in PASSAGE.findall(text)]
@@ -69,7 +69,7 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     return "\n".join(lines)
 
 
-def hidden(log: Records, in_view: Sequence[Message]) -> list[str]:
+def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
     """Return the texts of a log that are not in view: first messages, then calls with results.
 
     Prompts that a gate refused are omitted.

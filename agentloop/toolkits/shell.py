@@ -33,7 +33,8 @@ from ..tools import Tool, tool
 from ..waiting import call_function, cancel_and_wait, wait_for
 
 HALF = 15_000  # bytes of output retained at the beginning, and at the end
-MAX_TIMEOUT = 3600.0  # maximum timeout of a command, in seconds
+MAX_TIMEOUT = 3600.0
+"""Maximum timeout of a command in seconds."""
 FIRST_LOOK = 0.2  # seconds for a background command to report an immediate failure
 MAX_BACKGROUND = 16  # background commands, including ended commands with unread output
 PAUSE = 0.02  # seconds between reads of up to 64 KB of a background command's output

@@ -18,6 +18,7 @@ from agentloop import (
     ModelError,
     Part,
     Result,
+    ScriptedModel,
     SideRequest,
     Tool,
     ToolCall,
@@ -34,7 +35,6 @@ from agentloop.cli.terminal import BOLD, DIM, RED, EventPrinter, Terminal, argum
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
 from agentloop.models.http import HTTPModel
-from agentloop.models.scripted import ScriptedModel
 from agentloop.toolkits.ask import answer_text
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.mcp import mcp_servers

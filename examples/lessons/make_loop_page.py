@@ -14,6 +14,7 @@ from agentloop import (
     Agent,
     AssistantMessage,
     CompactionConfig,
+    Mark,
     ScriptedModel,
     ToolCall,
     Usage,
@@ -21,7 +22,6 @@ from agentloop import (
     tool,
 )
 from agentloop.cli.view import page_of
-from agentloop.messages import Mark
 
 PAGE = Path(__file__).parent / "watch_the_loop.html"
 PANTRY = {"eggs": 12, "flour": 900, "milk": 500}

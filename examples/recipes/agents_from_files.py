@@ -10,8 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, ChatModel, Loop, ScriptedModel, Tool, ToolError, call
-from agentloop.depends import Overrides, current_agent, current_call
+from agentloop import (
+    Agent,
+    ChatModel,
+    Loop,
+    ScriptedModel,
+    Tool,
+    ToolError,
+    call,
+    current_agent,
+    current_call,
+)
+from agentloop.depends import Overrides
 from agentloop.messages import JSON
 from agentloop.toolkits.skills import read_folder
 from agentloop.toolkits.subagent import run_sub_agent

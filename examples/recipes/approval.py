@@ -7,9 +7,8 @@ the calls, and continue the run.
 
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, ScriptedModel, Session, tool
+from agentloop import Agent, ScriptedModel, Session, call, tool
 from agentloop.mixins.approval import Approval, Rule
-from agentloop.models.scripted import call
 
 
 @tool

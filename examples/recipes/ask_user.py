@@ -9,8 +9,7 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, ScriptedModel, Session, ToolMessage, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, Session, ToolMessage, call, tool
 from agentloop.toolkits.ask import ask_user, question_text
 
 

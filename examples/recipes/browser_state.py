@@ -7,10 +7,8 @@ sending them again; the log keeps every state. Tests override the browser, as th
 
 from typing import Annotated
 
-from agentloop import Agent, Depends, Loop, ScriptedModel, tool
+from agentloop import Agent, Depends, Loop, ScriptedModel, call, message_tokens, tool
 from agentloop.common.model_info import CacheRules
-from agentloop.common.tokens import message_tokens
-from agentloop.models.scripted import call
 
 
 class Browser:

@@ -18,22 +18,33 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Literal, Self, get_args
 
-from agentloop import Agent, AssistantMessage, Loop, ScriptedModel, Session, UserMessage, call, tool
-from agentloop.events import (
+from agentloop import (
+    Agent,
+    AssistantMessage,
     CompactionEvent,
+    HiddenUserMessageEvent,
+    Loop,
+    Mark,
+    Record,
+    ScriptedModel,
+    Session,
+    StepStartEvent,
+    ToolCallEvent,
+    UsageEvent,
+    UserMessage,
+    call,
+    tool,
+)
+from agentloop.events import (
     Delta,
     Event,
-    HiddenUserMessageEvent,
     OverBudgetEvent,
     PruneEvent,
-    StepStartEvent,
     SubAgentEvent,
-    ToolCallEvent,
     ToolsChangedEvent,
-    UsageEvent,
     events_of,
 )
-from agentloop.messages import Ask, Decision, Mark, Record, Unknown
+from agentloop.messages import Ask, Decision, Unknown
 from agentloop.transcript import Fold, Records
 
 Channel = Literal["progress", "control", "monitor"]

@@ -19,9 +19,8 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Timer
 from typing import IO, Any, get_args
 
-from agentloop import Agent, ScriptedModel, tool
+from agentloop import Agent, ScriptedModel, call, tool
 from agentloop.mixins.hooks import Hook, HookEvent, Hooks, fires_for
-from agentloop.models.scripted import call
 
 VERDICTS = {"allow": 1, "approve": 1, "ask": 2}  # any other word is a denial: 3
 MAX_OUTPUT = 100_000  # bytes of output, after which a command is killed

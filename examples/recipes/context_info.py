@@ -12,7 +12,7 @@ from collections import Counter
 from agentloop import Agent, AssistantMessage, ScriptedModel, ToolMessage, UserMessage, call, tool
 from agentloop.common.tokens import count_tokens, message_tokens, tool_tokens
 from agentloop.loop import Loop
-from agentloop.toolkits.recall import hidden
+from agentloop.toolkits.recall import hidden_texts
 
 
 async def context_info(agent: Loop) -> dict[str, int]:
@@ -31,7 +31,7 @@ async def context_info(agent: Loop) -> dict[str, int]:
             sizes[message.origin] += size
         else:
             sizes["system prompt"] += size
-    sizes["hidden"] = sum(map(count_tokens, hidden(agent.log, messages)))
+    sizes["hidden"] = sum(map(count_tokens, hidden_texts(agent.log, messages)))
     return sizes
 
 

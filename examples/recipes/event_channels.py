@@ -16,8 +16,7 @@ from fastapi import Body, FastAPI, Header
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic_core import to_json
 
-from agentloop import Agent, ScriptedModel, Session, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, Session, call, tool
 
 PAGE = """<!doctype html><p id=status><p id=text>
 <script>

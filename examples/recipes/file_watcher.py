@@ -9,8 +9,7 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, MessageQueue, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, MessageQueue, ScriptedModel, call, tool
 
 
 class Steered(MessageQueue, Agent):

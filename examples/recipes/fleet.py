@@ -31,13 +31,13 @@ from agentloop import (
     AssistantMessage,
     Loop,
     Message,
+    Request,
     ScriptedModel,
     ToolCall,
     ToolMessage,
     call,
     tool,
 )
-from agentloop.loop import Request
 from agentloop.mixins.durable import Durable
 from agentloop.waiting import cancel_and_wait
 

@@ -15,10 +15,10 @@ from pydantic_core import to_json
 
 import agentloop
 from agentloop import *  # noqa: F403
-from agentloop import Cost, FinalResponseEvent, ImagePart, ScriptedModel, call
+from agentloop import Cost, FinalResponseEvent, ImagePart, Mark, ScriptedModel, call
 from agentloop.content import to_content
 from agentloop.events import Delta
-from agentloop.messages import Mark, ToolChoice, frozen  # noqa: F401
+from agentloop.messages import ToolChoice, frozen  # noqa: F401
 from agentloop.tools import FunctionTool
 
 BaseChatModel, BaseMessage = agentloop.ChatModel, agentloop.Message

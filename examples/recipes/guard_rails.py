@@ -8,9 +8,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from agentloop import Agent, AssistantMessage, Request, ScriptedModel, tool
+from agentloop import Agent, AssistantMessage, Request, ScriptedModel, call, tool
 from agentloop.mixins.hooks import Hook, Hooks
-from agentloop.models.scripted import call
 
 ATTACK, DROP = "ignore (all|your) .*instructions", r"\b(drop|delete)\b"
 CARD, MASK = r"\b(\d{4}[ -]?){3}\d{4}\b", "[card number]"

@@ -6,9 +6,8 @@ Use hooks to enforce rules of an organization independently of the prompt.
 import asyncio
 from typing import Any
 
-from agentloop import Agent, ScriptedModel, tool
+from agentloop import Agent, ScriptedModel, call, tool
 from agentloop.mixins.hooks import Hook, Hooks
-from agentloop.models.scripted import call
 
 
 def no_push(data: dict[str, Any]) -> dict[str, Any] | None:

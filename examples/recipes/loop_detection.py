@@ -19,16 +19,19 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Loop,
+    Message,
+    Record,
     Result,
+    RunStart,
     ScriptedModel,
     Stop,
     ToolCall,
+    UserMessage,
     call,
     tool,
 )
 from agentloop.content import clip
-from agentloop.messages import Message, Record, RunStart
-from agentloop.transcript import Fold, Records, is_own
+from agentloop.transcript import Fold, Records
 
 LONGEST_CYCLE = 5  # turns
 WARNING = (
@@ -77,7 +80,8 @@ class Turns(Fold):
         self._exempt = exempt
 
     def take(self, at: int, record: Record | Message) -> None:
-        if isinstance(record, RunStart) or is_own(record):
+        is_prompt = isinstance(record, UserMessage) and not record.hidden
+        if isinstance(record, RunStart) or is_prompt:
             self.past = []
         elif isinstance(record, AssistantMessage):
             counted = [call for call in record.tool_calls if call.name not in self._exempt]

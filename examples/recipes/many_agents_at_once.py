@@ -11,8 +11,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentloop import Agent, AssistantMessage, ChatModel, ScriptedModel, Usage
-from agentloop.common.tokens import message_tokens, tool_tokens
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    ChatModel,
+    ScriptedModel,
+    Usage,
+    message_tokens,
+    tool_tokens,
+)
 
 MINUTE = 60.0
 

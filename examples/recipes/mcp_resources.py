@@ -12,8 +12,7 @@ from typing import Any
 
 from mcp.server import MCPServer as Server
 
-from agentloop import Agent, ScriptedModel, Tool, call, tool
-from agentloop.messages import Part
+from agentloop import Agent, Part, ScriptedModel, Tool, call, tool
 from agentloop.toolkits.mcp import MCPServer, as_part, mcp_servers
 
 

@@ -9,8 +9,15 @@ use `await` at the top level; a plain `python notebook_cell.py` may not.
 
 # %% An agent, defined as in a program
 # ruff: noqa: F704
-from agentloop import Agent, ScriptedModel, TextDeltaEvent, ToolCallEvent, ToolResultEvent, tool
-from agentloop.models.scripted import call
+from agentloop import (
+    Agent,
+    ScriptedModel,
+    TextDeltaEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    call,
+    tool,
+)
 
 
 @tool("Add numbers")

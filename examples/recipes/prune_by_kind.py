@@ -8,10 +8,20 @@ long arguments are shortened from then on. Requests between two entries share a 
 import json
 from dataclasses import replace
 
-from agentloop import Agent, AssistantMessage, Message, ScriptedModel, ToolError, ToolMessage, tool
-from agentloop.common.tokens import message_tokens
-from agentloop.messages import Mark, ToolCall, frozen
-from agentloop.models.scripted import call
+from agentloop import (
+    Agent,
+    AssistantMessage,
+    Mark,
+    Message,
+    ScriptedModel,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    call,
+    message_tokens,
+    tool,
+)
+from agentloop.messages import frozen
 
 Calls = tuple[str, ...]  # call ids
 

@@ -14,10 +14,10 @@ from agentloop import (
     MessageQueue,
     ScriptedModel,
     UserMessage,
+    call,
     every,
     tool,
 )
-from agentloop.models.scripted import call
 
 HURRY = "There are {} turns left in this run: finish your work."
 

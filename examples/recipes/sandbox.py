@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, ScriptedModel, ToolMessage
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, ToolMessage, call
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 

@@ -25,14 +25,14 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Loop,
+    Record,
     ScriptedModel,
     Session,
     ToolMessage,
     UserMessage,
+    call,
+    read_log,
 )
-from agentloop.common.store import load_log, read_lines, read_log
-from agentloop.messages import Record
-from agentloop.models.scripted import call
 from agentloop.toolkits.files import Workspace
 from agentloop.toolkits.shell import Shell
 from agentloop.transcript import Conversation
@@ -115,8 +115,9 @@ async def run_again(
     expression for text that may differ. Raises ReplayMismatch if a result differs.
     """
     folder = shutil.copytree(files, tmp_path / "files", symlinks=True)
-    lines = read_lines(session)
-    log = load_log(line.replace(FOLDER, as_json(folder)) for line in lines)
+    copy = tmp_path / session.name
+    copy.write_bytes(session.read_bytes().replace(FOLDER, as_json(folder)))
+    log = read_log(copy)
     agent = make_agent(ScriptedModel(lambda messages, tools: "Done."), folder)
     states = Conversation(log).catch_up().states.values()
     ran = [state for state in states if state.start and state.state in ("completed", "failed")]

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from agentloop import Agent, ScriptedModel
-from agentloop.mixins.session import Session
+from agentloop import Agent, ScriptedModel, Session
 
 
 class SessionPool:

@@ -15,19 +15,18 @@ from agentloop import (
     Agent,
     AssistantMessage,
     Message,
+    Record,
     ScriptedModel,
     ToolCall,
     ToolMessage,
     UserMessage,
+    call,
     tool,
 )
-from agentloop.arguments import parse_arguments
-from agentloop.messages import Record
-from agentloop.models.scripted import call
 from agentloop.toolkits.skills import Skill, Skills, discover_skills
-from agentloop.transcript import Fold, Records, denied
+from agentloop.transcript import Fold, Records
 
-NOT_ALLOWED = "While the skill {} is active, only these tools can be called: {}."
+NOT_ALLOWED = "Denied. While the skill {} is active, only these tools can be called: {}."
 # matches the names in a value such as `[a, b]`, `a, b`, `a b` or `- a - b`
 NAMES = re.compile(r"[^\s,\[\]'\"-][^\s,\[\]'\"]*")
 
@@ -49,8 +48,8 @@ class StrictSkills(Skills):
             if skill.name == active and names is not None:
                 allowed = [*names, "skill", *self.skill_exempt]
                 if call.name.lower() not in [name.lower() for name in allowed]:
-                    state = self.conversation.states[call.id]
-                    return denied(state, NOT_ALLOWED.format(active, ", ".join(allowed)))
+                    reason = NOT_ALLOWED.format(active, ", ".join(allowed))
+                    return call.answer(reason, is_error=True, origin="denied")
         return await super().call_tool(call)
 
 
@@ -71,7 +70,7 @@ class ActiveSkill(Fold):
 
     def _begin(self) -> None:
         self.name = ""
-        self._arguments = dict[str, str]()  # arguments, by call id
+        self._calls = dict[str, ToolCall]()  # by call id
 
     def take(self, at: int, record: Record | Message) -> None:
         if isinstance(record, UserMessage) and record.origin == "user":
@@ -79,11 +78,11 @@ class ActiveSkill(Fold):
         elif isinstance(record, AssistantMessage):
             for call in record.tool_calls:
                 if call.name == "skill":
-                    self._arguments[call.id] = call.arguments
+                    self._calls[call.id] = call
         elif isinstance(record, ToolMessage) and not record.is_error:
-            arguments = self._arguments.get(record.tool_call_id)
-            if arguments is not None:
-                self.name = parse_arguments(arguments).get("name", self.name)
+            call = self._calls.get(record.tool_call_id)
+            if call and call.parsed:
+                self.name = call.parsed.get("name", self.name)
 
 
 TEA = """\

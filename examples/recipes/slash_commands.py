@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentloop import Agent, AssistantMessage, ScriptedModel, Usage
-from agentloop.messages import RunStart
+from agentloop import Agent, AssistantMessage, RunStart, ScriptedModel, Usage
 from agentloop.toolkits.skills import read_folder
 
 ARGUMENTS = "$ARGUMENTS"

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from agentloop import Agent, ScriptedModel
-from agentloop.errors import SessionLocked
-from agentloop.mixins.session import Session
+from agentloop import Agent, ScriptedModel, Session, SessionLocked
 
 SETUP = """
 PRAGMA locking_mode = EXCLUSIVE;

@@ -8,8 +8,7 @@ this purpose.
 import asyncio
 from collections.abc import Callable
 
-from agentloop import Agent, Loop, ScriptedModel, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, Loop, ScriptedModel, call, tool
 
 
 async def watch(agent: Loop, seconds: float, stalled: Callable[[str], object]) -> None:

@@ -9,9 +9,8 @@ calling agent.
 import asyncio
 from collections.abc import Sequence
 
-from agentloop import Agent, AssistantMessage, Limits, Message, ScriptedModel, Usage, tool
+from agentloop import Agent, AssistantMessage, Limits, Message, ScriptedModel, Usage, call, tool
 from agentloop.events import SubAgentEvent
-from agentloop.models.scripted import call
 from agentloop.toolkits.subagent import as_tool
 
 PAGES = {"moon": "Dust. " * 900 + "384,400 km away.", "sun": "Hot. " * 900 + "8 light minutes."}

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from agentloop import Agent, Depends, ScriptedModel, ToolError, assert_prefix_stable, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, Depends, ScriptedModel, ToolError, assert_prefix_stable, call, tool
 
 
 class Stock:

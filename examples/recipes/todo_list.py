@@ -6,8 +6,7 @@ therefore available after a restart, after a summary and in a fork. This program
 list from the log.
 """
 
-from agentloop import Agent, ScriptedModel
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, call
 from agentloop.toolkits.todo import Todo, TodoList
 
 

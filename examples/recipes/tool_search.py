@@ -8,8 +8,7 @@ for tool in server.tools]`. For a semantic search, write your own search functio
 from collections.abc import Sequence
 from typing import Any
 
-from agentloop import Agent, ScriptedModel, Tool, tool
-from agentloop.models.scripted import call
+from agentloop import Agent, ScriptedModel, Tool, call, tool
 from agentloop.toolkits.search import ToolSearch, bm25
 
 THINGS = "issue", "invoice", "customer", "shipment", "message", "report", "user", "file"

@@ -38,10 +38,9 @@ from urllib.parse import quote
 import httpx
 from pydantic import Field
 
-from agentloop import Agent, ScriptedModel, Tool, ToolError
+from agentloop import Agent, ScriptedModel, Tool, ToolError, call
 from agentloop.content import as_text
 from agentloop.messages import JSON
-from agentloop.models.scripted import call
 from agentloop.toolkits.environment import Secrets, StrictConfig, fill_in
 from agentloop.toolkits.web import send
 
