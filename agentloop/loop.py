@@ -3,7 +3,7 @@
 Copy with: run.py, tools.py and their imports.
 
 Start reading with `Loop.run`. The loop calls seven small methods, the seams: `context`, `toolset`,
-`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in run.py. Mixins override some
+`call_model`, `call_tools`, `call_tool`, `finish`, and `record` in history.py. Mixins override some
 seams and call `super()`. In `class A(DoneTool, Compaction, Loop)`, requests and calls pass through
 the classes from left to right, and their results from right to left.
 """
@@ -216,7 +216,7 @@ class Loop(BaseAgent):
         """Run a prompt synchronously. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
 
-    # ---- the seams, for mixins to override; the seventh is `record` in run.py
+    # ---- the seams, for mixins to override; the seventh is `record` in history.py
 
     async def context(self) -> list[Message]:
         """Return the messages of the next request.

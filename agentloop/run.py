@@ -1,7 +1,6 @@
 """The run lifecycle: start, interruption and end of a run, and the base class of agents.
 
-Copy with: content.py, errors.py, events.py, log.py, messages.py, settings.py, transcript.py,
-waiting.py.
+Copy with: content.py, errors.py, history.py and their imports.
 
 `Loop.run` contains the run itself. After any kind of end, the log is consistent and another run can
 follow.
@@ -10,50 +9,37 @@ follow.
 from __future__ import annotations
 
 import asyncio
-import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self, cast
 
 from pydantic import NonNegativeFloat
 
 from .content import describe_error
 from .errors import AgentBusy
-from .events import Event, EventQueue, Listener, events_of
-from .log import AnyFold, Log
+from .events import Event, EventQueue
+from .history import History
 from .messages import (
     AssistantMessage,
     Extra,
-    Fork,
     Message,
     Part,
-    Record,
-    Reset,
     Result,
     RunEnd,
     RunStart,
-    Stop,
-    SystemMessage,
-    ToolCall,
-    ToolMessage,
-    ToolStart,
-    Usage,
     UserMessage,
-    UserOrigin,
 )
-from .settings import Settings, check_settings, settings_of
-from .transcript import CallState, Conversation, placeholder_result, usage_of
-from .waiting import logger
+from .transcript import placeholder_result, usage_of
 
 Prompt = str | Sequence[Part] | None
 
 ANSWERED = ("completed", "done", "max_iterations")  # stop reasons of runs with an answer
-MAX_NUDGES = 3
 INTERRUPTED = "The user interrupted you here."
 
 
+@dataclass(eq=False, repr=False)
 class Run:
     """One run of an agent: `async with Run(agent, prompt) as run: ... return run.end(result)`.
 
@@ -66,18 +52,14 @@ class Run:
     events: the queue of the stream's reader, if there is a reader.
     """
 
-    task: asyncio.Task[object]
-
-    def __init__(
-        self, agent: BaseAgent, prompt: Prompt, extra: Extra, events: EventQueue | None
-    ) -> None:
-        self.agent = agent
-        self.prompt = prompt
-        self.extra = extra
-        self.events = events
-        self.system_text = ""
-        self.state: Literal["running", "stopping", "interrupted"] = "running"
-        self._note = ""  # sent to the model after an interruption
+    agent: BaseAgent
+    prompt: Prompt
+    extra: Extra
+    events: EventQueue | None
+    task: asyncio.Task[object] = field(init=False)
+    system_text: str = ""
+    state: Literal["running", "stopping", "interrupted"] = "running"
+    _note: str = ""  # sent to the model after an interruption
 
     async def __aenter__(self) -> Self:
         agent = self.agent
@@ -181,152 +163,27 @@ def can_continue(messages: Sequence[Message]) -> bool:
     return not isinstance(last, AssistantMessage) or last.stop_reason == "pause"
 
 
-class BaseAgent(Settings):
-    """The base of agents, without the loop: settings, log, events, and one run at a time.
+class BaseAgent(History):
+    """The base of agents, without the loop: one run at a time.
 
-    listeners: functions that are called with all events.
     cancel_timeout: maximum seconds to wait for a cancelled tool.
     """
 
-    __slots__ = ("_log", "active_run")  # in addition to __dict__, so that a fork stays below 1 KB
+    __slots__ = ("active_run",)  # in addition to __dict__, so that a fork stays below 1 KB
 
     renamed_settings = MappingProxyType({"cancel_grace": "cancel_timeout"})
 
-    listeners: Sequence[Listener] = ()
     cancel_timeout: NonNegativeFloat = 5.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.active_run: Run | None = None
-        self._log = Log(self, self.load_records())
-
-    # ---- the log
+        super().__post_init__()
 
     @property
-    def log(self) -> Log:
-        """Return the records, in order. `agent.log.replace(records)` changes history."""
-        return self._log
-
-    @log.setter
-    def log(self, records: object) -> None:
-        raise AttributeError("agent.log cannot be assigned: use agent.log.replace(records)")
-
-    def load_records(self) -> Iterable[Record]:
-        """Return the initial records of a new agent, which `Session` reads from its file."""
-        return ()
-
-    def record(self, record: Record) -> None:
-        """Append to the log without emitting events. Synchronous, and therefore not cancellable."""
-        self.log.append(record)
-
-    def save_history(self, records: Sequence[Record]) -> None:
-        """Save records before they replace the log. `Session` rewrites its file."""
-
-    @property
-    def conversation(self) -> Conversation:
-        """Return the fold with the rendered messages, the states of calls and the requests."""
-        return self.fold(Conversation)
-
-    def fold(self, kind: Callable[..., AnyFold], *settings: Hashable) -> AnyFold:
-        """Return the fold `kind(log, *settings)`, updated with all records: see `Log.fold`."""
-        return self.log.fold(kind, *settings)
-
-    @property
-    def messages(self) -> list[Message]:
-        """Return the messages sent to the model, without the system prompt. Thread-safe.
-
-        Every call has a result.
-        """
-        with self.log.lock:
-            return self.conversation.messages
-
-    @property
-    def usage(self) -> Usage:
-        """Return the tokens of all requests, including summaries and other side requests.
-
-        A fork counts only its own requests.
-        """
-        return usage_of(self.conversation.requests)
-
-    @property
-    def pending(self) -> tuple[ToolCall, ...]:
-        """Return the calls that await approval or, after "needs_answer", a result or an answer.
-
-        Pending calls survive a restart. A prompt closes them without executing them.
-        """
-        states = ["awaiting_approval"]
-        if self.conversation.stop_reason == "needs_answer":
-            states.append("pending")
-        calls = [call for call in self.conversation.states.values() if call.state in states]
-        return tuple(call.presented for call in calls if not (call.answer or call.result))
-
-    def waiting_call(self, call_id: str) -> CallState:
-        """Return the state of a call that awaits approval, an external result, or `run()`.
-
-        Raises ValueError for any other call, and AgentBusy during a run.
-        """
-        self.refuse_if_busy()
-        state = self.conversation.states.get(call_id)
-        if state is None:
-            raise ValueError(f"unknown call {call_id!r}: agent.pending lists the pending calls")
-        if not state.waits:
-            raise ValueError(f"the call {call_id!r} is not pending: it is {state.state}")
-        return state
-
-    # ---- other histories
-
-    def load_history(self, messages: Sequence[Message]) -> None:
-        """Replace the current history with these messages.
-
-        A call without a result receives a placeholder result with an unknown outcome, because
-        another program may have executed the call. System messages are omitted: the system prompt
-        is a setting. The file of a session preserves the lines of the previous log.
-        Raises AgentBusy during a run, TypeError for a value that is not a message, and OSError if
-        the session cannot be written, in which case the log contains the written records.
-        """
-        self.refuse_if_busy()
-        for message in messages:
-            if not isinstance(cast(object, message), Message):
-                raise TypeError(
-                    f"history is messages, such as UserMessage('hi'), not {message!r:.80}; "
-                    "from_openai() converts dicts of Chat Completions"
-                )
-        history = Conversation(messages).catch_up()
-        for state in history.open_calls:
-            state.note(ToolStart(state.call.id))
-        self.record(Reset())
-        for message in history.messages:
-            if not isinstance(message, SystemMessage):
-                self.record(message)
-
-    def clear_history(self) -> None:
-        """Start a new history. Old lines of a session remain: `log.replace([])` deletes them."""
-        self.load_history([])
-
-    def fork(
-        self, at: int | None = None, *, cls: type[Self] | None = None, **settings: Any
-    ) -> Self:
-        """Return an independent copy with the records before index `at`, by default all.
-
-        Settings are copied unless overridden by arguments; other attributes have their initial
-        values. An agent with an empty log is a template: fork the agent once per request.
-
-        cls: a subclass of this agent's class for the copy.
-        """
-        same = settings_of(self) | settings
-        cls = cls or type(self)
-        twin = cls(**same)
-        # restores settings that __post_init__ may have changed
-        vars(twin).update(check_settings(cls, same))
-        records = self.log[:at]
-        if records:
-            is_whole = len(records) == len(self.log)  # then its calls are known already
-            conversation = self.conversation if is_whole else Conversation(records).catch_up()
-            closing = map(placeholder_result, conversation.open_calls)
-            twin.log.replace([*records, *closing, Fork()])
-        return twin
-
-    # ---- events and messages
+    def running(self) -> bool:
+        """Return whether a run is in progress. A run ends with its event loop."""
+        run = self.active_run
+        return run is not None and not run.task.get_loop().is_closed()
 
     @property
     def listened(self) -> bool:
@@ -334,56 +191,9 @@ class BaseAgent(Settings):
         return bool(self.listeners or (self.active_run and self.active_run.events))
 
     def emit(self, event: Event) -> None:
-        """Call the listeners with an event. A listener's exception is logged."""
-        for listener in [*self.listeners]:  # a copy, because listeners may remove themselves
-            try:
-                listener(event)
-            except Exception:
-                logger.exception("a listener failed on %s", type(event).__name__)
+        super().emit(event)
         if self.active_run and self.active_run.events:
             self.active_run.events.put_nowait(event)
-
-    def add(self, record: Record) -> None:
-        """Append a record, and emit its events."""
-        self.record(record)
-        for event in events_of(record):
-            self.emit(event)
-
-    def add_note(self, text: str, origin: UserOrigin = "note") -> None:
-        """Add a hidden user message to the conversation."""
-        self.add(UserMessage(text, origin))
-
-    def tell(self, text: str, origin: UserOrigin = "note") -> None:
-        """Add a note: the deprecated name of `add_note`."""
-        warnings.warn("agent.tell is now agent.add_note", DeprecationWarning, stacklevel=2)
-        self.add_note(text, origin)
-
-    def nudge(self, text: str) -> None:
-        """Add a hidden user message that instructs the model to continue.
-
-        Raises Stop("no_progress") after `MAX_NUDGES` consecutive nudges without a tool result or
-        another user message.
-        """
-        nudges = 0
-        newest_text = ""
-        for record in reversed(self.log):
-            if isinstance(record, AssistantMessage):
-                newest_text = newest_text or record.text
-            elif isinstance(record, UserMessage) and record.origin == "nudge":
-                nudges += 1
-            elif isinstance(record, UserMessage | ToolMessage):
-                break
-        if nudges >= MAX_NUDGES:
-            raise Stop("no_progress", newest_text)
-        self.add_note(text, "nudge")
-
-    # ---- runs
-
-    @property
-    def running(self) -> bool:
-        """Return whether a run is in progress. A run ends with its event loop."""
-        run = self.active_run
-        return run is not None and not run.task.get_loop().is_closed()
 
     def refuse_if_busy(self) -> None:
         """Raise AgentBusy during a run."""
