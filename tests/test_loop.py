@@ -1,4 +1,4 @@
-"""The loop's contract. The tests of every mixin inherit this class: a mixin has to keep it."""
+"""The contract of the loop: the tests of every mixin inherit the class TestLoop."""
 
 import asyncio
 import gc
@@ -78,26 +78,26 @@ def finish(text: str) -> None:
 
 
 def shown(request):
-    """What a request showed the model, a line a message."""
+    """Return the text of each message of a request."""
     return [message.text for message in request.messages]
 
 
-async def cancelled(agent, begun):
-    """The task of a run that was cancelled once `begun` was set, at its end."""
+async def cancelled(agent, started):
+    """Run an agent, cancel the run once `started` is set, and return the ended task."""
     task = asyncio.create_task(agent.run("x"))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     await asyncio.wait([task])
     return task
 
 
 def tool_threads():
-    """The threads that plain tools run in just now."""
+    """Return the threads in which synchronous tools are running."""
     return [each for each in threading.enumerate() if each.name == "tool thread"]
 
 
 def ids_in(agent):
-    """The ids of the calls in an agent's log."""
+    """Return the ids of the calls in an agent's log."""
     replies = (record for record in agent.log if isinstance(record, AssistantMessage))
     return [call.id for reply in replies for call in reply.tool_calls]
 
@@ -107,7 +107,7 @@ class TestLoop:
     largest_fork = 1024  # bytes
 
     def make(self, *script, **settings):
-        """An agent of the class under test, its plain answers final, and its scripted model."""
+        """Return an agent of the tested class, whose answers end a run, and its scripted model."""
         llm = ScriptedModel(*script)
         if hasattr(self.agent_class, "require_done_tool"):
             settings.setdefault("require_done_tool", False)
@@ -115,7 +115,7 @@ class TestLoop:
 
     # ---- the loop
 
-    async def test_it_calls_tools_until_there_is_an_answer(self):
+    async def test_the_loop_calls_tools_until_the_model_answers(self):
         agent, llm = self.make(call("add", a=2, b=3), "It is 5.", tools=[add], system_prompt="Be.")
         result = await agent.run("2 + 3?")
         assert (result.text, result.stop_reason) == ("It is 5.", "completed")
@@ -126,7 +126,7 @@ class TestLoop:
         assert agent.messages[1].tool_calls[0].id == agent.messages[2].tool_call_id != ""
 
     @pytest.mark.parametrize(("settings", "together"), [({}, 16), ({"max_parallel": 7}, 7)])
-    async def test_calls_run_side_by_side_up_to_max_parallel_answered_in_order(
+    async def test_calls_run_concurrently_up_to_max_parallel_with_results_in_order(
         self, settings, together
     ):
         running = most = 0
@@ -147,7 +147,7 @@ class TestLoop:
         assert most == together
         assert shown(llm.requests[1])[2:] == [str(i) for i in range(50)]
 
-    async def test_a_tool_that_is_not_parallel_runs_alone(self):
+    async def test_a_tool_without_parallel_calls_runs_alone(self):
         running, beside = [], []
 
         async def step(name: str) -> None:
@@ -164,12 +164,12 @@ class TestLoop:
         assert ["alone 1"] in beside
         assert ["alone 2"] in beside
 
-    # ---- limits and odd replies
+    # ---- limits and unusual replies
 
-    async def test_at_the_limit_the_model_says_what_was_done_and_no_call_beside_it_runs(self):
+    async def test_at_max_iterations_the_model_summarizes_and_no_call_of_this_reply_runs(self):
         def again(messages, tools):
-            said = "half done" if messages[-1].text == OUT_OF_TURNS else ""
-            return AssistantMessage(said, tool_calls=(call("add", a=1, b=1),), raw={"x": 1})
+            text = "half done" if messages[-1].text == OUT_OF_TURNS else ""
+            return AssistantMessage(text, tool_calls=(call("add", a=1, b=1),), raw={"x": 1})
 
         agent, llm = self.make(again, tools=[add], max_iterations=3, tool_choice="add")
         result = await agent.run("x")
@@ -180,13 +180,13 @@ class TestLoop:
         assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
         assert validate(agent.messages[:-1]) == []
 
-    async def test_an_empty_reply_is_nudged_three_times_and_then_given_up(self):
+    async def test_the_run_ends_after_three_nudges_about_empty_replies(self):
         agent, llm = self.make("", "", call("add", a=1, b=1), "", "", " ", "", tools=[add])
         assert (await agent.run("x")).stop_reason == "no_progress"
-        assert len(llm.requests) == 7, "a call is progress"
+        assert len(llm.requests) == 7, "a call resets the count"
         assert shown(llm.requests[-1])[-3:] == 3 * [EMPTY_REPLY]
 
-    async def test_what_is_recorded_between_two_nudges_is_no_progress(self):
+    async def test_log_entries_between_nudges_do_not_reset_the_count(self):
         def empty(messages, tools):
             agent.record(SideRequest(Usage(1)))
             return ""
@@ -196,7 +196,7 @@ class TestLoop:
         assert len(llm.requests) == 4
 
     @pytest.mark.parametrize("prompt", [None, "again"])
-    async def test_calls_that_are_cut_off_five_times_in_a_row_end_the_run(self, prompt):
+    async def test_five_consecutive_truncated_replies_end_the_run(self, prompt):
         cut = AssistantMessage("So: ", tool_calls=(call("fail"),), stop_reason="length")
         agent, llm = self.make(*9 * [cut], "short", tools=[fail])
         result = await agent.run("x")
@@ -205,19 +205,19 @@ class TestLoop:
         assert not any(isinstance(record, ToolStart) for record in agent.log)
         results = [m for m in agent.messages if isinstance(m, ToolMessage)]
         assert [(m.text, m.is_error) for m in results] == 5 * [(CUT_OFF, True)]
-        assert (await agent.run(prompt)).text == "short", "the next run gives it five again"
+        assert (await agent.run(prompt)).text == "short", "the next run starts a new count"
 
     @pytest.mark.parametrize(
         ("word", "reason"),
         [(word, word) for word in ("refused", "context_overflow")]
         + [("length", "limit:length"), ("zzz", "unknown:zzz")],
     )
-    async def test_a_reply_that_ended_badly_is_never_success(self, word, reason):
+    async def test_an_incomplete_reply_is_never_a_success(self, word, reason):
         agent, _ = self.make(AssistantMessage("no", stop_reason=word))
         assert (await agent.run("x")).stop_reason == reason
 
     @pytest.mark.parametrize("text", ["wait", ""])
-    async def test_a_paused_model_gets_its_own_turn_back_and_nothing_behind_it(self, text):
+    async def test_the_request_after_a_pause_ends_with_the_paused_reply(self, text):
         paused = AssistantMessage(text, stop_reason="pause", raw=[{"type": "server_tool_use"}])
         agent, llm = self.make(paused, RuntimeError("down"), "done")
         with pytest.raises(RuntimeError):
@@ -226,12 +226,12 @@ class TestLoop:
         for request in llm.requests[1:]:
             assert request.messages[-1].raw == paused.raw
 
-    async def test_a_model_cannot_pause_for_ever(self):
+    async def test_endless_pauses_end_the_run(self):
         agent, llm = self.make(lambda m, t: AssistantMessage("wait", stop_reason="pause", raw=[1]))
         assert (await agent.run("x")).stop_reason == "no_progress"
         assert len(llm.requests) < 20
 
-    async def test_an_id_that_the_library_makes_is_in_no_other_log(self):
+    async def test_generated_call_ids_are_unique_across_logs(self):
         asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),) * 3)
         template, _ = self.make(*(asks, "ok") * 6, tools=[add])
         made = []
@@ -242,14 +242,14 @@ class TestLoop:
             made += ids_in(agent)
         assert len(set(made)) == len(made) == 3 * 6
 
-    async def test_the_id_that_is_recorded_is_the_one_that_everybody_is_told(self):
+    async def test_events_results_and_records_contain_the_same_generated_id(self):
         asks = AssistantMessage(tool_calls=(ToolCall("", "add", '{"a":1,"b":1}'),))
         agent, llm = self.make(asks, asks, "ok", tools=[add])
         events = [event async for event in agent.query_stream("x")]
         ids = ids_in(agent)
         assert len(set(ids)) == 2
-        for told in (ToolCallEvent, ToolResultEvent):
-            assert [e.tool_call_id for e in events if isinstance(e, told)] == ids
+        for kind in (ToolCallEvent, ToolResultEvent):
+            assert [e.tool_call_id for e in events if isinstance(e, kind)] == ids
         assert [r.call_id for r in agent.log if isinstance(r, ToolStart)] == ids
         results = [m for m in llm.requests[-1].messages if isinstance(m, ToolMessage)]
         assert [m.tool_call_id for m in results] == ids
@@ -257,14 +257,14 @@ class TestLoop:
 
     # ---- failures of tools
 
-    async def test_on_tool_error_raise_ends_the_run_and_answers_the_call(self):
+    async def test_on_tool_error_raise_ends_the_run_and_records_a_result(self):
         agent, _ = self.make(call("fail", how="x"), tools=[fail], on_tool_error="raise")
         with pytest.raises(LookupError):
             await agent.query("x")
         assert validate(agent.messages) == []
         assert agent.messages[-1].text == "LookupError: x"
 
-    async def test_a_cancel_that_a_tool_raises_itself_is_a_result_also_with_raise(self):
+    async def test_a_cancelled_error_raised_by_a_tool_is_an_error_result_even_with_raise(self):
         @tool("Look")
         async def look() -> str:
             raise asyncio.CancelledError
@@ -274,7 +274,7 @@ class TestLoop:
         assert await agent.query("x") == "ok"
         assert shown(llm.requests[-1])[-2:] == ["CancelledError", "2"]
 
-    async def test_one_failure_of_many_stops_no_other(self):
+    async def test_a_failed_call_does_not_affect_other_calls(self):
         @tool("Look")
         async def look() -> str:
             raise ToolError("Try Paris.")
@@ -287,7 +287,7 @@ class TestLoop:
         assert [m.is_error for m in llm.requests[1].messages[2:]] == [False, True, True, False]
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt(), Stop("limit:money")])
-    async def test_after_a_crash_or_a_stop_no_further_call_starts(self, error):
+    async def test_no_call_starts_after_an_exit_or_a_stop(self, error):
         @tool("Boom", parallel=False)
         async def boom() -> None:
             raise error
@@ -301,7 +301,7 @@ class TestLoop:
         assert await agent.query("go on") == "ok"
 
     @pytest.mark.parametrize("answer", ["", 42])
-    async def test_task_complete_hands_over_a_text_and_a_value(self, answer):
+    async def test_task_complete_sets_the_text_and_the_value_of_the_result(self, answer):
         @tool("Finish")
         async def finish_up() -> None:
             raise TaskComplete(answer, {"a": 1})
@@ -315,7 +315,7 @@ class TestLoop:
         "error", [*EXITS, asyncio.CancelledError, GeneratorExit, StopIteration]
     )
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_exits_of_the_interpreter_end_the_run_and_no_other_exception(self, error, sync):
+    async def test_only_exits_of_the_interpreter_end_the_run(self, error, sync):
         def odd_sync() -> None:
             raise error("odd")
 
@@ -334,14 +334,14 @@ class TestLoop:
 
     # ---- done and stop
 
-    async def test_siblings_of_a_done_call_are_answered_too(self):
+    async def test_calls_next_to_a_done_call_receive_results(self):
         calls = [call("finish", text="1"), call("add", a=1, b=1), call("finish", text="2")]
         agent, _ = self.make(calls, "next", tools=[finish, add])
         assert (await agent.run("x")).text == "1"
         assert [m.text for m in agent.messages[2:]] == ["1", "2", "2"]
         assert await agent.query("more") == "next"
 
-    async def test_another_stop_outranks_done(self):
+    async def test_another_stop_takes_precedence_over_done(self):
         @tool("Spend")
         async def spend() -> str:
             raise Stop("limit:cost", "too much")
@@ -354,7 +354,7 @@ class TestLoop:
 
     # ---- dependencies
 
-    async def test_a_tool_gets_its_agent_its_call_and_overrides(self):
+    async def test_a_tool_receives_its_agent_its_call_and_overrides(self):
         def place() -> str:
             return "production"
 
@@ -369,9 +369,9 @@ class TestLoop:
         await given.query("x")
         assert shown(llm.requests[1])[-1] == "test True where"
 
-    # ---- one at a time, and copies
+    # ---- one run at a time, and copies
 
-    async def test_a_second_query_at_the_same_time_is_refused_at_once(self):
+    async def test_a_concurrent_query_raises_agent_busy(self):
         gate = asyncio.Event()
 
         async def slow(messages, tools):
@@ -389,21 +389,21 @@ class TestLoop:
         assert await first == "ok"
         assert [shown(r) for r in llm.requests] == [["a"]]
 
-    async def test_forks_share_the_settings_and_nothing_else(self):
+    async def test_forks_share_only_the_settings(self):
         template, llm = self.make(lambda messages, tools: messages[-1].text + "!", tools=[add])
         answers = await asyncio.gather(*(template.fork().query(f"{i}") for i in range(20)))
         assert answers == [f"{i}!" for i in range(20)]
         assert template.log == []
         assert all(len(request.messages) == 1 for request in llm.requests)
 
-    async def test_a_fork_has_lists_dicts_and_sets_of_its_own(self):
+    async def test_a_fork_has_separate_lists_dicts_and_sets(self):
         class Listing(self.agent_class):
             seen: set = {"shared"}
             table: dict = {}
 
-        self.agent_class, heard, inner = Listing, [], []
+        self.agent_class, received, inner = Listing, [], []
         template, _ = self.make("ok", "ok", tools=[add], table={"inner": inner})
-        template.listeners = [heard.append]
+        template.listeners = [received.append]
         twin = template.fork()
         twin.seen.add("mine")
         twin.table["mine"] = 1
@@ -416,24 +416,24 @@ class TestLoop:
         )
         assert twin.table["inner"] is inner, "a copy is shallow"
         await twin.query("x")
-        assert heard == []
+        assert received == []
         await template.query("x")
-        assert heard
+        assert received
 
     @pytest.mark.parametrize("count", [1, 20])
     def test_a_fork_of_an_empty_agent_is_small(self, count):
-        # A class of its own: attributes that other tests set would make its instances larger.
+        # A new class: attributes set by other tests would enlarge the instances.
         self.agent_class = type("Fresh", (self.agent_class,), {})
         tools = [tool("Add two numbers", name=f"add_{n}")(add.function) for n in range(count)]
         template, _ = self.make(tools=tools)
         sizes = []
-        gc.freeze()  # so that a collection looks at new objects only
+        gc.freeze()  # so that a collection processes only new objects
         try:
-            while len(sizes) < 3:  # the smallest counts: other allocations are noise
+            while len(sizes) < 3:  # the minimum excludes other allocations
                 tracemalloc.start()
                 before = tracemalloc.get_traced_memory()[0]
                 forks = [template.fork() for _ in range(100)]
-                gc.collect()  # empties Python's free lists, too, which are no part of a fork
+                gc.collect()  # also empties Python's free lists, which are not part of a fork
                 sizes.append((tracemalloc.get_traced_memory()[0] - before) / len(forks))
                 tracemalloc.stop()
         finally:
@@ -441,7 +441,7 @@ class TestLoop:
         assert min(sizes) < self.largest_fork + (count > 1) * 1024
         assert all(len(twin.toolset()) >= count for twin in forks)
 
-    async def test_a_fork_in_the_past_takes_no_open_call_with_it(self):
+    async def test_a_fork_before_a_result_closes_the_open_call(self):
         agent, llm = self.make(call("add", a=1, b=1), "2", "other", tools=[add])
         await agent.query("x")
         before = list(agent.log)
@@ -451,7 +451,7 @@ class TestLoop:
         assert agent.log == before
         assert shown(llm.requests[-1])[2].startswith("Not run")
 
-    async def test_a_call_of_a_history_without_a_result_may_have_had_effects(self):
+    async def test_a_call_without_result_in_a_loaded_history_has_an_unknown_outcome(self):
         asked = AssistantMessage("", (ToolCall("c1", "add", "{}"), ToolCall("c2", "add", "{}")))
         agent, llm = self.make("ok")
         agent.load_history([UserMessage("a"), asked, ToolMessage("c2", "add", "3")])
@@ -459,11 +459,11 @@ class TestLoop:
         assert shown(llm.requests[0])[2:4] == [OUTCOME_UNKNOWN, "3"]
 
     @pytest.mark.parametrize("junk", ["hi", 7])
-    async def test_history_that_is_no_messages_is_refused(self, junk):
+    async def test_load_history_rejects_values_that_are_not_messages(self, junk):
         with pytest.raises(TypeError, match="UserMessage"):
             self.make("ok")[0].load_history([junk])
 
-    async def test_what_a_caller_does_to_the_messages_does_nothing_to_the_agent(self):
+    async def test_changes_of_a_callers_list_do_not_affect_the_agent(self):
         history = [UserMessage("a"), AssistantMessage("b")]
         one, two = self.make("1")[0], self.make("2")[0]
         for agent in (one, two):
@@ -474,7 +474,7 @@ class TestLoop:
         assert [m.text for m in one.messages] == ["a", "b", "c", "1"]
         assert [m.text for m in two.messages] == ["a", "b", "c", "2"]
 
-    async def test_calls_are_resolved_against_the_tools_that_were_offered(self):
+    async def test_calls_are_resolved_against_the_offered_tools(self):
         def swap(messages, tools):
             agent.tools = [fail]
             return call("add", a=1, b=1)
@@ -484,16 +484,16 @@ class TestLoop:
         assert shown(llm.requests[1])[-1] == "2"
         assert {t.name for t in llm.requests[1].tools} & {"fail", "add"} == {"fail"}
 
-    # ---- going on
+    # ---- continuing
 
-    async def test_a_model_that_calls_what_is_not_there_is_told_what_there_is(self):
+    async def test_the_error_about_an_unknown_tool_lists_the_available_tools(self):
         agent, _ = self.make(call("subtract"), "ok", tools=[add, fail])
         await agent.run("x")
         assert agent.messages[2].is_error
-        told = agent.messages[2].text
-        assert told.startswith("There is no tool named 'subtract'. Available tools: add, fail")
+        text = agent.messages[2].text
+        assert text.startswith("There is no tool named 'subtract'. Available tools: add, fail")
 
-    async def test_asking_the_same_again_after_a_failure_does_not_repeat_it(self):
+    async def test_repeating_a_prompt_after_a_failure_does_not_duplicate_the_message(self):
         agent, llm = self.make(RuntimeError("down"), "ok", RuntimeError("down"), "ok again")
         for _ in range(2):
             with pytest.raises(RuntimeError):
@@ -502,7 +502,7 @@ class TestLoop:
         assert shown(llm.requests[1]) == ["x"]
         assert shown(llm.requests[3]) == ["x", "ok", "x"]
 
-    async def test_with_nothing_to_go_on_with_run_says_so(self):
+    async def test_run_without_a_prompt_raises_if_there_is_nothing_to_continue(self):
         agent, _ = self.make("ok")
         with pytest.raises(ValueError, match="nothing to continue"):
             await agent.run()
@@ -511,15 +511,15 @@ class TestLoop:
             await agent.run()
 
     @pytest.mark.parametrize("empty", ["", "  ", []])
-    async def test_an_empty_prompt_is_refused(self, empty):
+    async def test_an_empty_prompt_raises_value_error(self, empty):
         with pytest.raises(ValueError, match="prompt is empty"):
             await self.make("ok")[0].run(empty)
 
-    def test_before_its_first_run_an_agent_waits_for_nobody(self):
+    def test_a_new_agent_has_no_pending_calls_and_no_messages(self):
         agent, _ = self.make()
         assert (agent.pending, agent.running, agent.messages) == ((), False, [])
 
-    async def test_open_calls_run_when_they_never_started_and_not_when_they_may_have(self):
+    async def test_open_calls_run_only_if_never_started_or_idempotent(self):
         ran = []
 
         def note(name: str) -> None:
@@ -542,20 +542,20 @@ class TestLoop:
         assert (await agent.run()).text == "ok"
         assert sorted(ran) == ["idempotent", "waiting"]
         answered = [r.tool_call_id for r in agent.log if isinstance(r, ToolMessage)]
-        assert sorted(answered) == ["1", "2", "3"], "also the one that may not run again"
+        assert sorted(answered) == ["1", "2", "3"], "including the call that may not run again"
         assert "may have had effects" in shown(llm.requests[0])[3]
 
-    async def test_a_new_prompt_closes_open_calls_for_good(self):
+    async def test_a_new_prompt_closes_open_calls_permanently(self):
         agent, llm = self.make("ok", tools=[add])
         agent.log.replace([UserMessage("x"), AssistantMessage(tool_calls=(ToolCall("1", "add"),))])
         await agent.run("never mind")
         assert shown(llm.requests[0])[2].startswith("Not run")
         assert any(isinstance(r, ToolMessage) for r in agent.log)
 
-    # ---- cancelling
+    # ---- cancellation
 
     @pytest.mark.parametrize("from_thread", [False, True])
-    async def test_interrupt_ends_the_run_with_a_result_and_the_model_is_told(self, from_thread):
+    async def test_interrupt_ends_the_run_with_a_result_and_informs_the_model(self, from_thread):
         @tool("Wait")
         async def wait(agent: Loop = Depends(current_agent)) -> None:
             interrupt = partial(agent.interrupt, "look at the other file")
@@ -567,14 +567,14 @@ class TestLoop:
         assert asyncio.current_task().cancelling() == 0
         assert await agent.query("go on") == "ok"
         assert any("look at the other file" in text for text in shown(llm.requests[1]))
-        agent.interrupt()  # nothing runs: nothing happens
+        agent.interrupt()  # no effect between runs
 
     @pytest.mark.parametrize("timeout", [None, 30])
     @pytest.mark.parametrize("sync", [True, False])
-    async def test_a_result_that_a_cancel_meets_on_its_way_is_kept(
+    async def test_a_result_that_coincides_with_a_cancellation_is_recorded(
         self, sync, timeout, monkeypatch
     ):
-        returned, told = threading.Event(), threading.Event()
+        returned, notified = threading.Event(), threading.Event()
 
         def pay_sync() -> str:
             returned.set()
@@ -583,58 +583,60 @@ class TestLoop:
         async def pay() -> str:
             return pay_sync()
 
-        def tell(*args):
+        def notify(*args):
             call_soon(*args)
-            told.set()
+            notified.set()
 
         loop = asyncio.get_running_loop()
         call_soon = loop.call_soon_threadsafe
-        monkeypatch.setattr(loop, "call_soon_threadsafe", tell)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", notify)
         made = tool("Pay", name="pay", timeout=timeout)(pay_sync if sync else pay)
         for turns in range(12):
             returned.clear()
-            told.clear()
+            notified.clear()
             agent, _ = self.make(call("pay"), "ok", tools=[made])
             task = asyncio.create_task(agent.run("x"))
             for _ in range(turns):
                 await asyncio.sleep(0)
             if tool_threads():
-                told.wait(5)  # the tool's thread has told the event loop, which does not know yet
+                notified.wait(
+                    5
+                )  # the tool's thread has notified the event loop, which has not reacted yet
             ended = returned.is_set()
             task.cancel()
             await asyncio.wait([task])
-            ended = ended or (returned.is_set() and not sync)  # a thread may have gone on alone
+            ended = ended or (returned.is_set() and not sync)  # a thread may have continued alone
             texts = [m.text for m in agent.messages if isinstance(m, ToolMessage)]
             assert not ended or texts == ["paid"], turns
             for thread in tool_threads():
                 thread.join(5)
 
-    async def test_of_two_calls_that_end_a_run_an_error_comes_before_an_answer(self):
+    async def test_an_error_takes_precedence_over_a_done_call(self):
         script = [call("finish", text="fine"), call("fail", how="no")]
         agent, _ = self.make(script, tools=[finish, fail], on_tool_error="raise")
         with pytest.raises(LookupError, match="no"):
             await agent.run("x")
         assert validate(agent.messages) == []
 
-    async def test_a_call_that_was_cancelled_is_open_and_its_effects_are_unknown(self):
-        begun = asyncio.Event()
+    async def test_a_cancelled_call_stays_open_with_an_unknown_outcome(self):
+        started = asyncio.Event()
 
         @tool("Slow")
         async def slow() -> None:
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
 
         agent, _ = self.make(call("slow"), call("slow"), tools=[slow])
-        await cancelled(agent, begun)
+        await cancelled(agent, started)
         assert agent.messages[-1].text == OUTCOME_UNKNOWN
-        begun.clear()
+        started.clear()
         run = asyncio.create_task(agent.run("again"))
-        await begun.wait()
+        await started.wait()
         agent.interrupt()
         [pending] = (await run).pending
         assert pending.id == ids_in(agent)[-1]
 
-    async def test_what_work_with_a_timeout_leaves_in_its_context_is_there_as_without_one(self):
+    async def test_context_variables_set_by_work_with_a_timeout_apply_to_the_caller(self):
         mark = ContextVar("mark", default="")
 
         async def work():
@@ -643,9 +645,11 @@ class TestLoop:
         await wait_for(30, work(), grace=1)
         assert mark.get() == "left"
 
-    async def test_a_cancel_that_meets_a_result_comes_at_the_next_wait_and_once(self):
+    async def test_a_cancellation_that_coincides_with_a_result_is_delivered_once_at_the_next_await(
+        self,
+    ):
         async def save():
-            begun.set()
+            started.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             return "saved"
@@ -657,15 +661,15 @@ class TestLoop:
             finally:
                 seen.append(asyncio.current_task().cancelling())
 
-        seen, begun = [], asyncio.Event()
+        seen, started = [], asyncio.Event()
         task = asyncio.create_task(use())
-        await begun.wait()
+        await started.wait()
         task.cancel()
         await asyncio.wait([task], timeout=5)
         assert task.cancelled()
         assert seen == ["saved", 1]
 
-    async def test_a_tool_with_a_timeout_fails_and_ends_a_run_as_one_without(self):
+    async def test_tools_with_a_timeout_fail_and_end_a_run_like_other_tools(self):
         lost = tool("Look", name="look", timeout=30)(fail.function)
         end = tool("Finish", name="end", timeout=30)(finish.function)
         script = call("look", how="not there"), call("end", text="fine"), "never"
@@ -676,21 +680,21 @@ class TestLoop:
         assert (failed.text, failed.is_error) == ("LookupError: not there", True)
 
     @pytest.mark.parametrize("timeout", [None, 30])
-    async def test_what_a_tool_returns_when_it_is_cancelled_is_kept(self, timeout):
-        begun = asyncio.Event()
+    async def test_the_value_returned_by_a_cancelled_tool_is_recorded(self, timeout):
+        started = asyncio.Event()
 
         @tool("Save", timeout=timeout)
         async def save() -> str:
-            begun.set()
+            started.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             return "saved a part"
 
         agent, _ = self.make(call("save"), "ok", tools=[save])
-        assert (await cancelled(agent, begun)).cancelled()
+        assert (await cancelled(agent, started)).cancelled()
         assert agent.messages[-1].text == "saved a part"
 
-    async def test_an_interrupt_keeps_a_call_from_running_and_does_not_reach_the_next_run(self):
+    async def test_an_interrupt_prevents_the_call_and_does_not_affect_the_next_run(self):
         def interrupt(event):
             if isinstance(event, ToolCallEvent | FinalResponseEvent):
                 agent.interrupt()
@@ -700,20 +704,20 @@ class TestLoop:
         agent, _ = self.make(call("note"), "one", "two", tools=[note], listeners=[interrupt])
         assert (await agent.run("x")).stop_reason == "interrupted"
         assert ran == []
-        assert await agent.query("a") == "one"  # interrupted as it ended
+        assert await agent.query("a") == "one"  # interrupted at its end
         assert await agent.query("b") == "two"
 
     @pytest.mark.parametrize("order", ["cancel, interrupt", "interrupt, cancel"])
-    async def test_a_cancel_beside_an_interrupt_is_not_swallowed(self, order):
-        begun = asyncio.Event()
+    async def test_a_cancellation_together_with_an_interrupt_is_not_lost(self, order):
+        started = asyncio.Event()
 
         async def wait(messages, tools):
-            begun.set()
+            started.set()
             await asyncio.Event().wait()
 
         agent, _ = self.make(wait, "ok")
         task = asyncio.ensure_future(agent.run("x"))
-        await begun.wait()
+        await started.wait()
         if order == "cancel, interrupt":
             task.cancel()
             agent.interrupt()
@@ -724,12 +728,12 @@ class TestLoop:
         assert task.cancelled()
         assert await agent.query("go on") == "ok"
 
-    async def test_a_cancel_while_a_stream_closes_is_not_swallowed(self):
-        begun, cleaning, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    async def test_a_cancellation_while_a_stream_closes_is_not_lost(self):
+        started, cleaning, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         @tool("Slow to stop")
         async def slow() -> None:
-            begun.set()
+            started.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -742,7 +746,7 @@ class TestLoop:
         agent, _ = self.make(call("slow"), "ok", tools=[slow])
         stream = agent.query_stream("x")
         reading = asyncio.create_task(read())
-        await begun.wait()
+        await started.wait()
         closing = asyncio.create_task(stream.aclose())
         await cleaning.wait()
         closing.cancel()
@@ -751,7 +755,7 @@ class TestLoop:
         await asyncio.wait([closing, reading])
         assert closing.cancelled()
 
-    async def test_a_model_that_swallows_the_cancel_does_not_keep_the_run_going(self):
+    async def test_a_model_that_suppresses_the_cancellation_does_not_continue_the_run(self):
         asked = asyncio.Event()
 
         async def stubborn(messages, tools):
@@ -766,7 +770,7 @@ class TestLoop:
 
     # ---- events
 
-    async def test_the_events_of_a_run_in_their_order(self):
+    async def test_the_events_of_a_run_in_order(self):
         reply = AssistantMessage(tool_calls=(call("add", a=1, b=1),), usage=Usage(9, 1))
         agent, _ = self.make(reply, "2", tools=[add])
         events = [event async for event in agent.query_stream("x")]
@@ -783,7 +787,7 @@ class TestLoop:
             FinalResponseEvent("2"),
         ]
 
-    async def test_thinking_is_told_as_it_comes_and_whole_and_is_no_text(self):
+    async def test_thinking_is_emitted_in_deltas_and_as_a_whole_separately_from_text(self):
         agent, _ = self.make(AssistantMessage("2", thinking="1 + 1?"))
         events = [event async for event in agent.query_stream("x")]
         thoughts = [event.content for event in events if isinstance(event, ThinkingDeltaEvent)]
@@ -791,14 +795,14 @@ class TestLoop:
         assert ThinkingEvent("1 + 1?") in events
         assert [event for event in events if isinstance(event, TextEvent)] == [TextEvent("2")]
 
-    async def test_what_the_library_tells_the_model_is_an_event_and_a_prompt_is_none(self):
-        heard = []
-        agent, _ = self.make("", "ok", listeners=[heard.append])
+    async def test_hidden_messages_emit_an_event_and_prompts_do_not(self):
+        received = []
+        agent, _ = self.make("", "ok", listeners=[received.append])
         await agent.run("x")
-        told = [event.content for event in heard if isinstance(event, HiddenUserMessageEvent)]
-        assert told == [EMPTY_REPLY]
+        texts = [event.content for event in received if isinstance(event, HiddenUserMessageEvent)]
+        assert texts == [EMPTY_REPLY]
 
-    async def test_the_stream_has_the_result_and_the_same_transcript_as_run(self):
+    async def test_a_stream_has_the_result_and_the_messages_of_run(self):
         script = [call("add", a=1, b=1), "It is two."]
         agent, _ = self.make(*script, tools=[add])
         stream = agent.query_stream("x")
@@ -808,7 +812,7 @@ class TestLoop:
         await other.run("x")
         assert other.messages == agent.messages
 
-    async def test_leaving_the_stream_at_a_call_prevents_it(self):
+    async def test_leaving_the_stream_at_a_call_prevents_the_call(self):
         ran = []
         note = tool("Note", name="note")(lambda: ran.append(1))
         agent, llm = self.make([call("note"), call("note")], "ok", tools=[note])
@@ -820,12 +824,12 @@ class TestLoop:
         assert ran == []
         assert shown(llm.requests[1])[2].startswith("Not run")
 
-    async def test_a_reader_that_is_cancelled_leaves_when_the_run_has_closed_its_log(self):
-        begun = asyncio.Event()
+    async def test_a_cancelled_reader_ends_after_the_end_of_the_run_is_recorded(self):
+        started = asyncio.Event()
 
         @tool("Slow")
         async def slow() -> None:
-            begun.set()
+            started.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -838,7 +842,7 @@ class TestLoop:
         agent, _ = self.make(call("slow"), "ok", tools=[slow])
         stream = agent.query_stream("x")
         reading = asyncio.create_task(read())
-        await begun.wait()
+        await started.wait()
         reading.cancel()
         await asyncio.wait([reading])
         assert reading.cancelled()
@@ -846,7 +850,7 @@ class TestLoop:
         [end] = [record for record in agent.log if isinstance(record, RunEnd)]
         assert end.stop_reason == "cancelled"
 
-    async def test_a_stream_that_was_closed_has_no_further_event(self):
+    async def test_a_closed_or_finished_stream_has_no_more_events(self):
         agent, _ = self.make("a b c", "ok", tools=[add])
         stream = agent.query_stream("x")
         await anext(stream)
@@ -854,9 +858,9 @@ class TestLoop:
         assert [event async for event in stream] == []
         whole = agent.query_stream("y")
         assert [event async for event in whole]
-        assert [event async for event in whole] == [], "nor one that has come to its end"
+        assert [event async for event in whole] == [], "a finished stream has no more events"
 
-    async def test_an_error_in_the_readers_loop_and_leaving_its_block_end_the_run_too(self):
+    async def test_an_error_in_the_reader_and_leaving_its_block_end_the_run(self):
         adding = call("add", a=1, b=1)
         agent, _ = self.make("a b c", adding, RuntimeError("down"), "fine", tools=[add])
         with pytest.raises(ZeroDivisionError):
@@ -870,14 +874,14 @@ class TestLoop:
             [event async for event in agent.query_stream("x")]
         assert await agent.query("z") == "fine"
 
-    async def test_a_listener_that_raises_kills_no_run(self, caplog):
+    async def test_an_exception_of_a_listener_does_not_affect_the_run(self, caplog):
         def bad(event):
             raise ValueError("oops")
 
-        heard = []
-        agent, _ = self.make("hi", listeners=[bad, heard.append])
+        received = []
+        agent, _ = self.make("hi", listeners=[bad, received.append])
         assert await agent.query("x") == "hi"
-        assert FinalResponseEvent("hi") in heard
+        assert FinalResponseEvent("hi") in received
         assert "a listener failed" in caplog.text
 
     @pytest.mark.parametrize(
@@ -887,18 +891,18 @@ class TestLoop:
             ([tool("Another", name="add")(add.function)], ["add"]),
         ],
     )
-    async def test_a_change_of_the_tools_is_an_event(self, tools, names):
-        def change(heard):
-            agent.tools = tools if isinstance(heard, ToolResultEvent) else agent.tools
+    async def test_a_change_of_the_tools_emits_an_event(self, tools, names):
+        def change(received):
+            agent.tools = tools if isinstance(received, ToolResultEvent) else agent.tools
 
         agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add], listeners=[change])
         events = [event async for event in agent.query_stream("x")]
         [changed] = [each for each in events if isinstance(each, ToolsChangedEvent)]
         assert changed.tools[: len(names)] == names
 
-    # ---- usage, and the settings
+    # ---- usage and settings
 
-    async def test_usage_adds_up_over_runs_and_a_result_and_a_fork_have_their_own(self):
+    async def test_usage_is_summed_per_agent_and_separate_for_results_and_forks(self):
         agent, _ = self.make(*(AssistantMessage("ok", usage=Usage(10, i)) for i in (1, 2, 3)))
         assert (await agent.run("a")).usage == Usage(10, 1)
         assert (await agent.run("b")).usage == Usage(10, 2)
@@ -907,7 +911,7 @@ class TestLoop:
         assert (agent.usage, fork.usage) == (Usage(20, 3), Usage(10, 3))
 
     @pytest.mark.parametrize(
-        ("settings", "told"),
+        ("settings", "message"),
         [
             ({"llm": "gpt-5"}, r"llm: .*ChatOpenAI"),
             ({"llm": ScriptedModel}, "ChatOpenAI"),
@@ -923,10 +927,10 @@ class TestLoop:
             ({"nonsense": 3}, "nonsense.*mixin"),
         ],
     )
-    def test_settings_are_checked_when_an_agent_is_made_or_forked(self, settings, told):
-        with pytest.raises((TypeError, ValueError), match=told):
+    def test_settings_are_validated_by_the_constructor_and_by_fork(self, settings, message):
+        with pytest.raises((TypeError, ValueError), match=message):
             self.agent_class(**{"llm": ScriptedModel()} | settings)
-        with pytest.raises((TypeError, ValueError), match=told):
+        with pytest.raises((TypeError, ValueError), match=message):
             self.make()[0].fork(**settings).run_sync("x")
 
     def test_renamed_settings_and_methods_keep_their_old_names_with_a_deprecation_warning(self):
@@ -943,7 +947,7 @@ class TestLoop:
             agent.tell("a note")
         assert agent.messages == [UserMessage("a note", "note")]
 
-    def test_what_a_class_adds_to_its_settings_is_added_once(self):
+    def test_additions_of_post_init_to_settings_are_not_repeated_in_forks(self):
         class Adding(self.agent_class):
             def __post_init__(self):
                 super().__post_init__()
@@ -953,7 +957,7 @@ class TestLoop:
         fork = Adding(llm=ScriptedModel(), system_prompt="Hi").fork().fork(max_iterations=5)
         assert ([*fork.tools], fork.system_prompt, fork.max_iterations) == ([add], "Hi!", 5)
 
-    async def test_a_fork_takes_settings_of_its_own(self):
+    async def test_fork_accepts_different_settings(self):
         agent, llm = self.make("one", call("add", a=1, b=1), "two", tools=[])
         await agent.run("x")
         twin = agent.fork(tools=[add], max_iterations=1)
@@ -961,13 +965,13 @@ class TestLoop:
         assert (agent.tools, agent.max_iterations) == ([], 200)
         assert shown(llm.requests[1]) == ["x", "one", "y"]
 
-    async def test_what_a_run_is_given_as_extra_stands_in_its_start(self):
+    async def test_extra_data_of_a_run_is_recorded_in_run_start(self):
         agent, _ = self.make("ok")
         await agent.run("x", extra={"trace": "1"})
         [start] = [record for record in agent.log if isinstance(record, RunStart)]
         assert load_record(dump_record(start)).extra["trace"] == "1"
 
-    def test_a_class_body_changes_defaults(self):
+    def test_a_subclass_may_change_defaults(self):
         class Mine(self.agent_class):
             max_iterations = 3
             tools = [add]
@@ -975,14 +979,14 @@ class TestLoop:
 
         one, two = Mine(llm=ScriptedModel()), Mine(llm=ScriptedModel(), tools=[])
         assert (one.max_iterations, one.tools, two.tools) == (3, [add], [])
-        assert one.seen is not two.seen, "each agent has lists of its own"
+        assert one.seen is not two.seen, "each agent has separate lists"
         with pytest.raises(ValueError, match="max_iterations"):
             type("Wrong", (Mine,), {"max_iterations": 0})(llm=ScriptedModel())
         with pytest.raises(TypeError, match="max_iteration.*max_iterations"):
             type("Wrong", (Mine,), {"max_iteration": 4})
 
-    async def test_an_agent_is_hashable_and_its_repr_says_what_it_is_without_texts_and_keys(self):
-        class Mine:  # its own repr shows a key
+    async def test_an_agent_is_hashable_and_its_repr_contains_neither_texts_nor_keys(self):
+        class Mine:  # the repr contains a key
             model = "mine-1"
 
             def __init__(self):
@@ -998,21 +1002,21 @@ class TestLoop:
         name = type(agent).__name__
         assert repr(agent) == f"{name}(Mine('mine-1'), 1 tools, {len(agent.messages)} messages)"
 
-    def test_help_and_the_signature_show_the_settings_and_their_defaults(self):
+    def test_the_signature_contains_the_settings_and_their_defaults(self):
         parameters = inspect.signature(self.agent_class).parameters
         assert parameters["max_iterations"].default == 200
         assert parameters["llm"].default is inspect.Parameter.empty
         assert parameters.keys() == settings_of(self.make()[0]).keys()
         assert all(each.kind is each.KEYWORD_ONLY for each in parameters.values())
 
-    async def test_private_state_is_fresh_for_each_agent_and_in_a_fork(self):
+    async def test_each_agent_and_each_fork_has_separate_private_state(self):
         class Counting(self.agent_class):
             _turns: int = 0
             _seen: list[str] = []
             _shared: ClassVar[list[str]] = []
             _later: str
-            _tools: dict[str, int] = {}  # no mistyped `tools`
-            turns = 5  # no mistyped `_turns`
+            _tools: dict[str, int] = {}  # not a mistyped `tools`
+            turns = 5  # not a mistyped `_turns`
 
             async def finish(self, result):
                 self._turns += 1
@@ -1033,9 +1037,9 @@ class TestLoop:
         with pytest.raises(ValueError, match="_turns"):
             self.make(_turns=3)
 
-    # ---- a system prompt by a function
+    # ---- a function as system prompt
 
-    async def test_a_system_prompt_may_be_a_function_that_is_called_once_a_run(self):
+    async def test_a_system_prompt_function_is_called_once_per_run(self):
         made = []
 
         def prompt(agent):
@@ -1047,7 +1051,7 @@ class TestLoop:
         await agent.run("x")
         await agent.run("y")
         firsts = [request.messages[0].text for request in llm.requests]
-        assert firsts[0] == firsts[1] == "You have had 0 messages.", "the prefix stays"
+        assert firsts[0] == firsts[1] == "You have had 0 messages.", "the prefix is unchanged"
         assert firsts[2] != firsts[1]
         assert made == [agent, agent]
         twin = agent.fork()
@@ -1066,7 +1070,7 @@ class TestLoop:
         await agent.run("y")
         assert [shown(request)[0] for request in llm.requests] == ["x", "Speak."]
 
-    async def test_a_system_prompt_function_that_returns_no_text_ends_the_run_with_an_error(self):
+    async def test_a_system_prompt_function_that_returns_none_raises_type_error(self):
         agent, llm = self.make("ok", system_prompt=lambda agent: None)
         with pytest.raises(TypeError, match="system_prompt: the function .* not None"):
             await agent.run("x")
@@ -1074,14 +1078,14 @@ class TestLoop:
         agent.system_prompt = "Hi."
         assert (await agent.run("x")).text == "ok"
 
-    # ---- time
+    # ---- timeouts
 
-    async def test_tool_timeout_is_the_timeout_of_each_tool_without_one_of_its_own(self):
+    async def test_tool_timeout_applies_to_tools_without_a_timeout(self):
         @tool("Hang")
         async def hang():
             await asyncio.Event().wait()
 
-        @tool("Hang, at length", timeout=math.inf)
+        @tool("Take longer", timeout=math.inf)
         async def slow():
             await asyncio.sleep(0.1)
             return "done"
@@ -1093,12 +1097,12 @@ class TestLoop:
         assert "not finished within 0.02 seconds" in hung
         assert ended == "done"
 
-    # ---- without an event loop
+    # ---- synchronous code
 
     def test_run_sync_is_for_scripts(self):
         agent, _ = self.make("hi", "ho")
         assert agent.run_sync("x").text == "hi"
-        assert agent.run_sync("y").text == "ho"  # a second event loop
+        assert agent.run_sync("y").text == "ho"  # in a second event loop
 
         async def inside():
             agent.run_sync("x")
@@ -1107,10 +1111,10 @@ class TestLoop:
             asyncio.run(inside())
         with pytest.raises(ValueError, match="empty") as caught:
             agent.run_sync("")
-        assert caught.value.__context__ is None, "nothing stands above what went wrong"
+        assert caught.value.__context__ is None, "the traceback has no second exception"
 
 
-def test_run_sync_ends_what_a_tool_has_left_open_and_leaves_no_event_loop():
+def test_run_sync_ends_open_tasks_and_generators_and_closes_the_event_loop():
     closed, left = [], []
 
     async def lines():
@@ -1138,7 +1142,7 @@ def test_run_sync_ends_what_a_tool_has_left_open_and_leaves_no_event_loop():
 
 
 @pytest.mark.parametrize("reason", ["refused", "limit:length", "no_progress", "needs_approval"])
-async def test_query_raises_a_bad_end(reason):
+async def test_query_raises_run_stopped_without_an_answer(reason):
     def end(messages, tools):
         raise Stop(reason, "Half of it.")
 
@@ -1148,7 +1152,7 @@ async def test_query_raises_a_bad_end(reason):
     assert str(caught.value) == f"{reason}: Half of it."
 
 
-async def test_a_disk_that_is_full_at_a_tool_start_ends_the_run_before_the_tool():
+async def test_a_full_disk_at_a_tool_start_ends_the_run_before_the_tool():
     class FullDisk(Loop):
         def record(self, record):
             super().record(record)
@@ -1163,7 +1167,7 @@ async def test_a_disk_that_is_full_at_a_tool_start_ends_the_run_before_the_tool(
 
 
 @pytest.mark.parametrize("script", [[call("stop")], [call("add", a=1, b=1), "hunter2"]])
-async def test_finish_sees_every_text_that_leaves_a_run(script):
+async def test_finish_receives_the_result_of_every_run(script):
     @tool("Stop")
     def stop() -> None:
         raise Stop("needs_approval", "hunter2")
@@ -1177,7 +1181,7 @@ async def test_finish_sees_every_text_that_leaves_a_run(script):
     assert (await agent.run("go")).text == "***"
 
 
-def test_a_base_beside_the_loop_hears_of_its_subclasses():
+def test_init_subclass_of_another_base_class_is_called():
     class Registry:
         names: ClassVar[list[str]] = []
 
@@ -1191,7 +1195,7 @@ def test_a_base_beside_the_loop_hears_of_its_subclasses():
     assert Mine.names == ["mine"]
 
 
-async def test_an_error_outranks_a_stop_of_a_sibling():
+async def test_an_error_takes_precedence_over_a_stop_of_another_call():
     crashed = asyncio.Event()
 
     @tool("Stop")
@@ -1210,7 +1214,7 @@ async def test_an_error_outranks_a_stop_of_a_sibling():
         await agent.run("x")
 
 
-async def test_a_stop_of_finish_ends_the_run_also_if_it_comes_while_a_stop_is_shown():
+async def test_a_stop_raised_by_finish_ends_the_run_even_during_another_stop():
     class Checking(Loop):
         async def finish(self, result):
             raise Stop("no_progress", f"{result.text}?")
@@ -1221,7 +1225,7 @@ async def test_a_stop_of_finish_ends_the_run_also_if_it_comes_while_a_stop_is_sh
     assert agent.log[-1] == RunEnd("no_progress", at=agent.log[-1].at)
 
 
-async def test_a_run_that_was_nudged_in_vain_ends_with_the_models_newest_words():
+async def test_after_unsuccessful_nudges_the_result_has_the_newest_text_of_the_model():
     class Insisting(Loop):
         async def finish(self, result):
             self.nudge("Go on.")
@@ -1230,10 +1234,10 @@ async def test_a_run_that_was_nudged_in_vain_ends_with_the_models_newest_words()
     assert (result.stop_reason, result.text) == ("no_progress", "c")
 
 
-# ---- stops, timeouts, and what a model tells beside its reply
+# ---- stops, timeouts, and failed attempts
 
 
-async def test_a_stop_before_a_tool_begins_keeps_its_call_for_the_next_run():
+async def test_a_call_prevented_by_a_stop_runs_in_the_next_run():
     class Asking(Loop):
         allowed = False
 
@@ -1253,19 +1257,19 @@ async def test_a_stop_before_a_tool_begins_keeps_its_call_for_the_next_run():
     assert shown(llm.requests[1])[-1] == "2"
 
 
-async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
+async def test_an_external_call_awaits_and_accepts_one_answer():
     @tool("Sign", external=True)
     async def sign() -> None: ...
 
-    heard = []
+    received = []
     llm = ScriptedModel(call("sign"), "signed")
-    agent = Loop(llm=llm, tools=[sign], listeners=[heard.append])
+    agent = Loop(llm=llm, tools=[sign], listeners=[received.append])
     assert (await agent.run("x")).stop_reason == "needs_answer"
     [waiting] = agent.pending
     with pytest.raises(ValueError, match=r"call_9"):
         agent.answer("call_9", "no")
     agent.answer(waiting.id, {"by": "Ada"})
-    assert heard[-1] == StepCompleteEvent(waiting.id, "completed", 0), "nobody knows how long"
+    assert received[-1] == StepCompleteEvent(waiting.id, "completed", 0), "the duration is unknown"
     assert agent.pending == ()
     with pytest.raises(ValueError, match="is not pending: it is completed"):
         agent.answer(waiting.id, "twice")
@@ -1273,17 +1277,17 @@ async def test_a_call_of_an_external_tool_waits_for_its_answer_and_takes_one():
     assert shown(llm.requests[1]) == ["x", "", '{"by":"Ada"}']
 
 
-def test_a_call_that_waits_for_approval_is_decided_and_not_answered():
+def test_answer_rejects_a_call_that_awaits_approval():
     agent = Loop(llm=ScriptedModel())
     agent.record(AssistantMessage(tool_calls=(ToolCall("1", "pay"),)))
-    assert agent.pending == (), "nobody was asked"
+    assert agent.pending == (), "no approval was requested"
     agent.record(Ask("1"))
     assert agent.pending == (agent.waiting_call("1").call,)
     with pytest.raises(ValueError, match="requires approval"):
         agent.answer("1", "no")
 
 
-async def test_a_stop_of_a_tool_that_has_begun_is_its_result():
+async def test_a_stop_raised_by_a_started_tool_is_the_result_of_the_call():
     @tool("Spend")
     async def spend() -> None:
         raise Stop("limit:cost", "too much")
@@ -1303,7 +1307,7 @@ async def test_a_stop_of_a_tool_that_has_begun_is_its_result():
         ("raise", "LookupError: not saved", True),
     ],
 )
-async def test_a_tool_that_takes_too_long_fails_unless_it_says_more(then, text, is_error):
+async def test_a_timed_out_tool_fails_unless_it_returns_or_raises(then, text, is_error):
     @tool("Save", timeout=0.01)
     async def save() -> str:
         try:
@@ -1334,7 +1338,7 @@ async def test_a_tool_with_a_timeout_may_cancel_itself(how):
     assert agent.messages[2].text == "CancelledError"
 
 
-async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
+async def test_a_timed_out_synchronous_tool_is_abandoned_immediately():
     release = threading.Event()
     work = tool("Work", name="work", timeout=0.01)(lambda: release.wait(60))
     agent = Loop(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_timeout=60)
@@ -1347,7 +1351,7 @@ async def test_a_plain_tool_that_takes_too_long_is_left_behind_at_once():
     ("purpose", "listeners", "streams"),
     [("step", [], False), ("step", [print], True), ("compaction", [print], False)],
 )
-async def test_a_step_streams_if_somebody_listens(purpose, listeners, streams):
+async def test_a_turn_is_streamed_if_there_is_a_listener(purpose, listeners, streams):
     class Model:
         model = "own"
 
@@ -1361,7 +1365,7 @@ async def test_a_step_streams_if_somebody_listens(purpose, listeners, streams):
     assert seen == [streams]
 
 
-async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():
+async def test_failed_attempts_after_a_run_are_not_counted_for_the_agent():
     def fails_once(messages, tools):
         report_failed_attempt.get()(SideRequest(Usage(5)))
         return "ok"
@@ -1373,22 +1377,22 @@ async def test_an_attempt_that_failed_after_a_run_is_no_cost_of_its_agent():
     assert agent.usage == Usage(5)
 
 
-# ---- what tools, mixins and models do wrong
+# ---- errors of tools, mixins and models
 
 
-async def test_a_call_that_the_model_was_told_did_not_run_does_not_run_later():
+async def test_a_call_reported_as_not_run_never_runs_later():
     class Stubborn(Loop):
         async def call_tool(self, call):
             while not release.is_set():
-                begun.set()
+                started.set()
                 with suppress(asyncio.CancelledError):
                     await release.wait()
             return await super().call_tool(call)
 
-    ran, begun, release = [], asyncio.Event(), asyncio.Event()
+    ran, started, release = [], asyncio.Event(), asyncio.Event()
     work = tool("Work", name="work")(lambda: ran.append(1))
     agent = Stubborn(llm=ScriptedModel(call("work"), "ok"), tools=[work], cancel_timeout=0.01)
-    await cancelled(agent, begun)
+    await cancelled(agent, started)
     assert agent.messages[-1].text == NEVER_STARTED
     [behind] = asyncio.all_tasks() - {asyncio.current_task()}
     release.set()
@@ -1398,7 +1402,7 @@ async def test_a_call_that_the_model_was_told_did_not_run_does_not_run_later():
     assert await agent.query("go on") == "ok"
 
 
-async def test_a_mixin_that_returns_the_result_of_another_call_is_told_so():
+async def test_a_mixin_that_returns_the_result_of_another_call_raises_an_error():
     class Mixing(Loop):
         async def call_tool(self, call):
             await super().call_tool(call)
@@ -1410,7 +1414,7 @@ async def test_a_mixin_that_returns_the_result_of_another_call_is_told_so():
     assert "a result of 'another'" in agent.messages[-1].text
 
 
-async def test_a_done_tool_that_a_mixin_calls_by_itself_ends_the_run():
+async def test_a_done_call_added_by_a_mixin_ends_the_run():
     @tool("Finish")
     async def finish_up() -> None:
         raise TaskComplete("fine")
@@ -1424,7 +1428,7 @@ async def test_a_done_tool_that_a_mixin_calls_by_itself_ends_the_run():
     assert (result.stop_reason, result.text) == ("done", "fine")
 
 
-async def test_the_end_of_a_task_may_come_out_of_a_task_group():
+async def test_task_complete_may_be_raised_in_a_task_group():
     ended = []
 
     def get_db():
@@ -1449,7 +1453,7 @@ async def test_the_end_of_a_task_may_come_out_of_a_task_group():
     assert ended == ["committed"]
 
 
-async def test_a_tool_error_without_a_text_is_named():
+async def test_a_tool_error_without_text_yields_the_name_of_its_class():
     class Odd(ToolError):
         def __str__(self):
             raise ValueError("no text")
@@ -1463,7 +1467,7 @@ async def test_a_tool_error_without_a_text_is_named():
     assert shown(llm.requests[1])[-1] == "<Odd>"
 
 
-async def test_a_bug_in_a_tool_is_logged_with_its_traceback_and_a_tool_error_is_not(caplog):
+async def test_exceptions_of_tools_are_logged_with_traceback_except_tool_errors(caplog):
     @tool("Look")
     async def look() -> str:
         raise ToolError("Try Paris.")
@@ -1476,7 +1480,7 @@ async def test_a_bug_in_a_tool_is_logged_with_its_traceback_and_a_tool_error_is_
     assert "LookupError: a bug" in caplog.text
 
 
-async def test_a_run_has_an_end_whatever_its_model_raises():
+async def test_the_end_of_a_run_is_recorded_for_any_exception_of_the_model():
     class Odd(BaseException):
         pass
 
@@ -1487,7 +1491,7 @@ async def test_a_run_has_an_end_whatever_its_model_raises():
     assert await agent.query("x") == "ok"
 
 
-async def test_an_open_call_of_a_done_tool_ends_the_run_that_takes_it_up():
+async def test_an_open_done_call_ends_the_run_that_continues():
     agent = Loop(llm=ScriptedModel(), tools=[finish])
     agent.record(UserMessage("x"))
     agent.record(AssistantMessage(tool_calls=(ToolCall("1", "finish", '{"text":"It is 5."}'),)))
@@ -1495,30 +1499,30 @@ async def test_an_open_call_of_a_done_tool_ends_the_run_that_takes_it_up():
     assert (result.text, result.stop_reason) == ("It is 5.", "done")
 
 
-def test_a_step_takes_as_many_milliseconds_as_its_result_says():
-    heard = []
-    agent = Loop(llm=ScriptedModel(), listeners=[heard.append])
+def test_the_duration_of_a_step_is_that_of_its_result():
+    received = []
+    agent = Loop(llm=ScriptedModel(), listeners=[received.append])
     agent.add(ToolMessage("1", "add", "5", seconds=1.5))
-    assert heard[-1] == StepCompleteEvent("1", "completed", 1500)
+    assert received[-1] == StepCompleteEvent("1", "completed", 1500)
 
 
-async def test_of_several_interrupts_the_first_counts():
-    begun = asyncio.Event()
+async def test_only_the_first_of_several_interrupts_has_an_effect():
+    started = asyncio.Event()
 
     async def wait(messages, tools):
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     agent = Loop(llm=ScriptedModel(wait))
     task = asyncio.create_task(agent.run("x"))
-    await begun.wait()
+    await started.wait()
     agent.interrupt("Wait.")
     agent.interrupt("Stop.")
     assert (await task).stop_reason == "interrupted"
     assert agent.messages[-1].text.endswith("Wait.")
 
 
-async def test_a_run_whose_end_cannot_be_saved_has_one_end():
+async def test_a_run_end_that_cannot_be_saved_is_recorded_once():
     class FullDisk(Loop):
         def record(self, record):
             super().record(record)
@@ -1532,11 +1536,13 @@ async def test_a_run_whose_end_cannot_be_saved_has_one_end():
 
 
 @pytest.mark.parametrize("interrupts", [True, False])
-async def test_an_error_that_a_model_makes_of_an_interrupt_is_an_interrupt(interrupts):
-    begun = asyncio.Event()
+async def test_an_error_raised_by_a_model_due_to_an_interrupt_ends_the_run_as_interrupted(
+    interrupts,
+):
+    started = asyncio.Event()
 
     async def aborts(messages, tools):
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -1544,7 +1550,7 @@ async def test_an_error_that_a_model_makes_of_an_interrupt_is_an_interrupt(inter
 
     agent = Loop(llm=ScriptedModel(aborts, "ok"))
     task = asyncio.create_task(agent.run("x"))
-    await begun.wait()
+    await started.wait()
     agent.interrupt("stop") if interrupts else task.cancel()
     await asyncio.wait([task])
     if interrupts:
@@ -1555,10 +1561,10 @@ async def test_an_error_that_a_model_makes_of_an_interrupt_is_an_interrupt(inter
     assert await agent.query("go on") == "ok"
 
 
-async def test_a_reader_whose_stream_another_task_closes_comes_to_its_end():
+async def test_a_reader_ends_if_another_task_closes_its_stream():
     async def stubborn(messages, tools):
         while not release.is_set():
-            begun.set()
+            started.set()
             with suppress(asyncio.CancelledError):
                 await release.wait()
         return "late"
@@ -1566,28 +1572,28 @@ async def test_a_reader_whose_stream_another_task_closes_comes_to_its_end():
     async def read():
         return [event async for event in stream]
 
-    begun, release = asyncio.Event(), asyncio.Event()
+    started, release = asyncio.Event(), asyncio.Event()
     stream = Loop(llm=ScriptedModel(stubborn), cancel_timeout=0.01).query_stream("x")
     reading = asyncio.create_task(read())
-    await begun.wait()
+    await started.wait()
     await stream.aclose()
     assert await asyncio.wait_for(reading, 5) == []
     release.set()
 
 
-async def test_a_listener_that_removes_itself_takes_no_event_from_others():
+async def test_a_listener_may_remove_itself_without_effect_on_other_listeners():
     def once(event):
-        heard.append("once")
+        received.append("once")
         agent.listeners.remove(once)
 
-    heard, all_heard = [], []
-    agent = Loop(llm=ScriptedModel("ok"), listeners=[once, all_heard.append])
+    received, all_received = [], []
+    agent = Loop(llm=ScriptedModel("ok"), listeners=[once, all_received.append])
     events = [event async for event in agent.query_stream("x")]
-    assert heard == ["once"]
-    assert all_heard == events
+    assert received == ["once"]
+    assert all_received == events
 
 
-async def test_a_cancel_that_a_mixin_makes_up_ends_the_run_and_cripples_none():
+async def test_a_cancelled_error_raised_by_a_mixin_ends_only_the_current_run():
     class Broken(Loop):
         async def call_tool(self, call):
             await super().call_tool(call)
