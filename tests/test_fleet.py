@@ -328,7 +328,7 @@ def kill_a_worker_during_a_run(folder, database):
         assert 'fleet_workers{state="alive"} 1\nfleet_workers{state="lost"} 1\n' in page
         assert 'fleet_runs{model="small",status="outcome_unknown"} 1\n' in page
         assert f'fleet_heartbeat_age_seconds{{worker="{worker}"}}' in page
-    assert f"worker {worker} is lost: others continue its 1 runs" in (folder / "said").read_text()
+    assert f"worker {worker} is lost: others continue its runs (1)" in (folder / "said").read_text()
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="there is no /proc")

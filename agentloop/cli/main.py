@@ -48,6 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a command with the arguments, by default those of the process; return the exit status."""
     if words is None:
         words = sys.argv[1:]
+    if [*words] == ["help"]:
+        words = ["--help"]
     name = words[0] if words and words[0] in COMMANDS else ""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

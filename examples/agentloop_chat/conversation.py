@@ -138,6 +138,8 @@ class Chat:
         for server in servers:
             if server.error:
                 self.terminal.say(str(server.error), RED)
+            else:
+                self.note(f"MCP server {server.name} started, tools: {len(server.tools)}")
 
     async def greet(self) -> None:
         """Print the name of the session, its last exchange, and interrupted calls."""

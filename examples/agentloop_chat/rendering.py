@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from difflib import unified_diff
 from itertools import cycle
+from pathlib import Path
 from pydoc import pager
 from typing import Any
 
 from prompt_toolkit.application import run_in_terminal
+from rich.cells import chop_cells
 from rich.console import Console
 from rich.containers import Lines
 from rich.markdown import Markdown
@@ -25,6 +27,9 @@ from .standing_approvals import EDITS, MODES, Always, always_for
 
 FOLDED = 6  # maximum number of displayed lines of a result
 LIVE_WIDTH = 200  # average number of characters of a line in the live area, at most
+BOX_WIDTH = 4  # columns of the borders of a box
+GUTTER = " " * 7  # the line number and the sign before the text of a changed line
+COLOURS = {"-": "red", "+": "green", " ": "dim"}  # by sign
 BLOCK_START = re.compile(r"(?<=\n\n)\S")  # of Markdown
 MOST_OUTPUT = 10_000  # maximum number of characters of a command's recent output
 
@@ -33,21 +38,22 @@ class RenderedChat(Chat):
     """A chat with formatted output.
 
     text: the incomplete Markdown of a reply.
-    output: the recent output of a running command.
-    calls: a line for every running call, and its file changes, by call id.
+    output: the recent output of a running command, or the recent thinking.
+    drafted: number of characters of the calls that the model is writing.
+    calls: a line for every running call, and the file that the call changes, by call id.
     previewed: ids of the calls whose changes were displayed in an approval request.
+    ended: ids of the background commands whose end was displayed.
     folded: texts that were displayed only in part, with titles.
     mode: a key of MODES, or "" before the user has selected a mode.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        self.text = ""
-        self.output = ""
-        self.calls: dict[str, tuple[str, Text | None]] = {}
+        self.text = self.output = self.mode = ""
+        self.drafted = 0
+        self.calls: dict[str, tuple[str, File | None]] = {}
         self.previewed = set[str]()
+        self.ended = set[str]()
         self.folded = list[tuple[str, str]]()
-        self.mode = self.live_end = ""
-        self.live: object = None  # the text and the screen size that `live_end` was rendered for
         self.modes = cycle(MODES)
         self.console = Console(highlight=False)
         super().__init__(*args, **settings)
@@ -66,8 +72,22 @@ class RenderedChat(Chat):
     def show(self, event: events.Event) -> None:
         """Display an event."""
         match event:
-            case events.TextDeltaEvent():
+            case events.ThinkingDeltaEvent():
+                self.append_output(event.content)
+            case events.ToolCallDeltaEvent():
+                self.drafted += len(event.content)
+                self.output = f"writing a call of {event.tool}: {self.drafted:,} characters"
+            case events.HiddenUserMessageEvent() | events.FinalResponseEvent():
+                pass  # after an interruption, `show_incomplete` displays the output
+            case _:
                 self.output = ""
+                self.drafted = 0
+                self.show_reply(event)
+
+    def show_reply(self, event: events.Event) -> None:
+        """Display text, a complete call, or a result."""
+        match event:
+            case events.TextDeltaEvent():
                 self.text += event.content
                 if BLOCK_START.search(self.text, len(self.text) - len(event.content)):
                     complete, self.text = split_blocks(self.text)
@@ -75,29 +95,22 @@ class RenderedChat(Chat):
             case events.TextEvent():
                 self.markdown(self.text or event.content)  # some servers do not support streaming
                 self.text = ""
-            case events.ThinkingDeltaEvent() | events.ToolCallDeltaEvent():
-                self.append_output(event.content)
             case events.ThinkingEvent():
-                self.output = ""
                 self.fold(event.content, "thinking")
             case events.ToolCallEvent("ask_user"):
-                self.output = ""
                 self.markdown(question_text(event.args))
             case events.ToolCallEvent():
-                self.output = ""
-                what = arguments_of(event.args)
+                what, file = arguments_of(event.args), None
                 if event.tool in EDITS:
                     what = str(event.args.get("path"))
-                diff = None
-                if event.tool_call_id not in self.previewed:
-                    diff = self.diff(event.tool, event.args)
-                self.calls[event.tool_call_id] = f"{event.tool} {what}", diff
+                    if event.tool_call_id not in self.previewed:
+                        file = File(self.root / what)
+                self.calls[event.tool_call_id] = f"{event.tool} {what}", file
             case events.ToolResultEvent():
-                self.output = ""
-                line, diff = self.calls.pop(event.tool_call_id, (event.tool, None))
+                line, file = self.calls.pop(event.tool_call_id, (event.tool, None))
                 self.terminal.line(f"* {line}", RED if event.is_error else CYAN)
-                if diff and not event.is_error:
-                    self.console.print(self.fold_lines(diff, line))
+                if file and not event.is_error:
+                    self.console.print(self.fold_lines(self.diff(file.text, file.read()), line))
                 else:
                     self.fold(event.result, line)
             case events.CompactionEvent():
@@ -115,6 +128,13 @@ class RenderedChat(Chat):
             if not task.done():
                 lines.append(f"background command {id}: {task.get_name()}")
         return lines
+
+    def report_ended(self) -> None:
+        """Tell the user about background commands that have ended."""
+        for id, (task, _) in self.shell.background.items():
+            if task.done() and id not in self.ended:
+                self.ended.add(id)
+                self.terminal.line(f"(Background command {id} has ended: {task.get_name()})", DIM)
 
     def append_output(self, piece: str) -> None:
         """Append to the recent output of a command."""
@@ -136,14 +156,6 @@ class RenderedChat(Chat):
         with self.console.capture() as capture:
             self.console.print(Markdown(safe(text), hyperlinks=False))
         return capture.get().strip("\n")
-
-    def rendered_end(self) -> str:
-        """Return the rendered end of the incomplete text, computed once per change."""
-        size = self.console.size
-        if (self.text, size) != self.live:
-            self.live = self.text, size
-            self.live_end = self.rendered(last_lines(self.text, size.height))
-        return self.live_end
 
     def markdown(self, text: str) -> None:
         """Print Markdown."""
@@ -173,7 +185,7 @@ class RenderedChat(Chat):
 
     def wrap(self, text: Text) -> Lines:
         """Return the lines of a text in a box."""
-        return text.wrap(self.console, self.console.width - 4, overflow="fold")
+        return text.wrap(self.console, self.console.width - BOX_WIDTH, overflow="fold")
 
     def unfold(self, _: object) -> None:
         """Display the most recently folded text, in a pager if longer than the screen."""
@@ -185,63 +197,74 @@ class RenderedChat(Chat):
         else:
             run_in_terminal(lambda: pager(safe(text)), in_executor=True)
 
-    def diff(self, tool: str, args: dict[str, Any]) -> Text | None:
-        """Return the changes of a write or an edit, or None for other tools.
-
-        Line numbers refer to the changed file.
-        """
-        if tool not in EDITS:
-            return None
-        file = self.root / str(args.get("path"))
-        before = file.read_text("utf-8", "replace") if file.is_file() else ""
-        if tool == "write":
-            after = str(args.get("content"))
-        else:
-            after = before
-            match args.get("edits", [args]):
-                case [*edits]:
-                    pass
-                case _:  # the arguments are not validated
-                    edits = []
-            for edit in edits:
-                match edit:
-                    case {"old_text": old, "new_text": new}:
-                        after = after.replace(str(old), str(new))
-                    case _:
-                        pass
+    def diff(self, before: str, after: str) -> Text:
+        """Return the differences of two texts, with the line numbers of the second text."""
+        width = self.console.width - BOX_WIDTH - len(GUTTER)
         number, diff = 0, Text()
         lines = unified_diff(before.splitlines(), after.splitlines(), n=2, lineterm="")
         for line in [*lines][2:]:
             if start := re.match(r"@@ .*\+(\d+)", line):
                 number = int(start[1])
-            elif line[0] == "-":
-                diff.append(f"      {exact(line)}\n", "red")
-            else:
-                diff.append(f"{number:5} {exact(line)}\n", "green" if line[0] == "+" else "dim")
+                continue
+            first = f"{'':5} -"
+            if line[0] != "-":
+                first = f"{number:5} {line[0]}"
                 number += 1
+            pieces = chop_cells(exact(line[1:]).expandtabs(4), width)
+            wrapped = f"\n{GUTTER}".join(pieces)
+            diff.append(f"{first}{wrapped}\n", COLOURS[line[0]])
         diff.rstrip()
         return diff
+
+    def preview(self, tool: str, args: dict[str, Any]) -> Text:
+        """Return the changes that a write or an edit with validated arguments will make."""
+        before = after = File(self.root / args["path"]).text
+        if tool == "write":
+            after = args["content"]
+        else:
+            for edit in args.get("edits", [args]):
+                after = after.replace(edit["old_text"], edit["new_text"])
+        return self.diff(before, after)
 
     def draw_question(self, call: ToolCall) -> Always:
         """Display a call that requires approval, and return the standing approval to offer."""
         args, name = call.parsed or {}, call.name
         self.previewed.add(call.id)
-        diff = self.diff(name, args)
-        shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
-        title = name
-        if diff:
-            shown, title = diff, f"{name} {args['path']}"
+        if name in EDITS:
+            shown, title = self.preview(name, args), f"{name} {args['path']}"
         elif name == "bash":
             where = "the background, in " if args.get("background") else ""
             shown = Text(exact(str(args["command"])))
             title = f"bash in {where}{self.shell.cwd}"
-        self.box(self.fold_lines(shown, title), title)
+        else:
+            shown = Text(exact("\n".join(f"{key}: {args[key]}" for key in args)))
+            title = name
+        self.box(self.fold_lines(shown, title), title, self.place_in_turn(call))
         return always_for(call)
 
-    def box(self, content: str | Text, title: str) -> None:
+    def place_in_turn(self, call: ToolCall) -> str:
+        """Return the position of a call that is not the only call of its turn, otherwise ""."""
+        ids = [state.call.id for state in self.agent.conversation.open_calls]
+        if call.id not in ids or len(ids) == 1:
+            return ""
+        return f"call {ids.index(call.id) + 1} of {len(ids)}; none starts before the last answer"
+
+    def box(self, content: str | Text, title: str, subtitle: str = "") -> None:
         """Print text in a box."""
         text = Text(exact(content)) if isinstance(content, str) else content
-        self.console.print(Panel(text, title=Text(one_line(title))))
+        self.console.print(Panel(text, title=Text(one_line(title)), subtitle=subtitle or None))
+
+
+class File:
+    """A file, and its text before a change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = self.read()
+
+    def read(self) -> str:
+        """Return the current text, which is empty for a missing file."""
+        return self.path.read_text("utf-8", "replace") if self.path.is_file() else ""
 
 
 def split_blocks(text: str) -> tuple[str, str]:

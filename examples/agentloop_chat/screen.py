@@ -23,6 +23,7 @@ from prompt_toolkit.formatted_text import (
 )
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
@@ -33,7 +34,7 @@ from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
 from .prompt_input import Pastes, is_image, named_files
-from .rendering import RenderedChat
+from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always
 
@@ -42,6 +43,7 @@ INTERRUPTED = "The run was interrupted. Press Enter to continue."
 YES = ("y", "yes", "yes please", "yep", "ok", "okay", "sure")
 ALWAYS = ("a", "always")
 NO = ("n", "no")
+EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
 REDRAW_PAUSE = 25  # pause between redraws, in multiples of a redraw's duration
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
@@ -83,8 +85,6 @@ class Screen(RenderedChat):
         self.status = ""
         self.label = ""  # the label of the open question
         self.is_empty = True
-        self.area = ""  # text of the live area; parsed: `fragments`
-        self.fragments: StyleAndTextTuples = []
         self.render_began = self.render_seconds = 0.0
         # times of the question's display, and of the first key of the text in the prompt
         self.asked_at = self.typed_at = 0.0
@@ -97,7 +97,7 @@ class Screen(RenderedChat):
             path.touch(0o600)
             history = FileHistory(path)
         self.session = PromptSession[str](
-            self.below,
+            lambda: self.prompt,
             history=history,
             completer=FuzzyWordCompleter(self.words, WORD=True),
             complete_while_typing=False,
@@ -107,9 +107,11 @@ class Screen(RenderedChat):
             enable_suspend=True,
             enable_open_in_editor=True,
         )
+        area = Window(FormattedTextControl(self.below), dont_extend_height=True)
+        layout = HSplit([area, self.session.layout.container])
+        self.session.app.layout = Layout(layout, self.session.layout.current_window)
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
-        self.session.app.before_render += self.begin_render
         self.session.app.after_render += self.end_render
 
     async def talk(self, first: str) -> None:
@@ -119,6 +121,7 @@ class Screen(RenderedChat):
         # lines
         vars(output)["disable_bracketed_paste"] = output.flush
         self.terminal.stream = None  # print to sys.stdout, which patch_stdout replaces
+        await self.greet()
         with patch_stdout(raw=True):
             self.begin(self.open(first))
             ticks = asyncio.ensure_future(self.tick())
@@ -136,12 +139,11 @@ class Screen(RenderedChat):
                 output.flush()
 
     async def open(self, first: str) -> None:
-        """Greet the user, and answer the first message.
+        """Answer the first message, unless empty.
 
         The first message is never interpreted as a command, because a shell may have inserted
         external text.
         """
-        await self.greet()
         if first:
             self.terminal.say(f"\n> {first}", BOLD)
             await self.reply(first, first)
@@ -157,6 +159,7 @@ class Screen(RenderedChat):
         """Update the live area, with pauses proportional to the duration of a redraw."""
         rendered: object = None
         while True:
+            self.report_ended()
             live = self.text, self.output, self.prompt, int(monotonic())
             if not self.status or (self.work and live != rendered):
                 rendered = live
@@ -165,23 +168,15 @@ class Screen(RenderedChat):
             pause = REDRAW_PAUSE * self.render_seconds
             await asyncio.sleep(min(max(pause, MIN_PAUSE), MAX_PAUSE))
 
-    def begin_render(self, _: object) -> None:
-        """Record the time when a redraw begins."""
-        self.render_began = monotonic()
-
     def end_render(self, _: object) -> None:
         """Record the duration of a redraw."""
         self.render_seconds = monotonic() - self.render_began
 
     def below(self) -> StyleAndTextTuples:
-        """Return the live area, parsed once per change: a redraw calls this several times."""
-        text = self.live_area()
-        if text != self.area:
-            self.area, self.fragments = text, []
-            # ANSI creates a fragment per character
-            for style, run in groupby(to_formatted_text(ANSI(text)), itemgetter(0)):
-                self.fragments.append((style, fragment_list_to_text([*run])))
-        return self.fragments
+        """Return the live area in few fragments. ANSI creates a fragment per character."""
+        self.render_began = monotonic()
+        runs = groupby(to_formatted_text(ANSI(self.live_area())), itemgetter(0))
+        return [(style, fragment_list_to_text([*run])) for style, run in runs]
 
     def live_area(self) -> str:
         """Render the live area: incomplete text, running calls, queue, status line, prompt."""
@@ -194,9 +189,10 @@ class Screen(RenderedChat):
         lines += [f"next: {text}" for text in self.queue]
         lines += [f"{self.mode}  {self.status}  {self.agent.llm.model}".strip()]
         lines = [f"\x1b[2m{cut(one_line(line), self.terminal.width)}\x1b[0m" for line in lines]
+        newest = last_lines(self.text, self.console.height)
         # only the last lines, which fit on the screen
-        lines = ["", *self.rendered_end().splitlines(), *lines][6 - self.console.height :]
-        return "\n".join([*lines, self.prompt])
+        lines = ["", *self.rendered(newest).splitlines(), *lines][6 - self.console.height :]
+        return "\n".join(lines)
 
     async def ask(self, call: ToolCall, reason: str) -> bool | str:
         """Display a complete call and request approval. Return True, or the reason of a denial."""
@@ -246,6 +242,7 @@ class Screen(RenderedChat):
                     self.note(f"{answer}? {help}")
                 self.question = asyncio.get_running_loop().create_future()
                 answer = await self.question
+                self.terminal.say(f"> {answer}", BOLD)
             return answer
         finally:
             self.question = None
@@ -294,7 +291,10 @@ class Screen(RenderedChat):
     def enter(self, _: object = None) -> None:
         """Process the typed text."""
         text = self.buffer.text.strip()
-        if not text:
+        if text in EXITS:
+            self.clear(append_to_history=True)
+            self.leave()
+        elif not text:
             if not self.work and is_cut_off(self.agent):
                 self.begin(self.reply(None))
         elif text.endswith("\\"):
@@ -338,10 +338,15 @@ class Screen(RenderedChat):
         elif self.buffer.text:
             self.clear()
         elif self.leaves:
-            self.prompting.cancel()
+            self.leave()
         else:
             self.leaves = True
             self.note("Press Ctrl-C again to exit.")
+
+    def leave(self) -> None:
+        """End the chat, which stops the current work."""
+        self.queue.clear()
+        self.prompting.cancel()
 
     def paste(self, event: KeyPressEvent) -> None:
         """Insert pasted text. The path of an image becomes @path."""
@@ -367,8 +372,6 @@ class Screen(RenderedChat):
         self.terminal.say(f"\n> {text}", BOLD)
         typed, text = text, self.pastes.unfold(text)
         self.drafts[text] = typed
-        if text in ("exit", "quit"):
-            text = "/exit"
         name, _, rest = text[1:].partition(" ")
         if text.startswith("!"):
             work: Awaitable[object] = self.run_command(text[1:])
@@ -433,8 +436,7 @@ class Screen(RenderedChat):
 
     async def do_exit(self, rest: str) -> None:
         """exit"""
-        self.queue.clear()
-        self.prompting.cancel()
+        self.leave()
 
     do_quit = do_exit
     do_clear = RenderedChat.do_new

@@ -186,7 +186,7 @@ class Heartbeat(threading.Thread):
         if self.change(CLAIM, claim=claim, name=name, process=process, beats=beats):
             runs = take_over(client, name)
             self.change(CLAIM, claim="", name=name, process=claim, beats=beats)
-            log.warning("worker %s is lost: others continue its %d runs", name, len(runs))
+            log.warning("worker %s is lost: others continue its runs (%d)", name, len(runs))
 
 
 def work(name: str, heartbeat: Heartbeat | None = None) -> None:

@@ -144,10 +144,11 @@ def test_what_cannot_be_is_said_and_nothing_is_written(here, capsys, row):
     assert err.count("\n") == 1 or err.startswith(("usage: ", "No model", "m at "))
 
 
-def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, monkeypatch):
+@pytest.mark.parametrize("word", ["--help", "help"])
+def test_help_names_the_exit_statuses_and_the_commands_in_80_columns(capsys, monkeypatch, word):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="^0$"):
-        main(["--help"])
+        main([word])
     shown = capsys.readouterr().out
     assert "130 interrupted" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -354,6 +355,7 @@ def test_mcp_servers_and_skills_of_the_options_or_the_config_file(tmp_path):
     for done in (named, configured):
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         assert "Starting the MCP servers" in done.stderr
+        assert "MCP server good started, tools: 1" in done.stderr
         assert "MCP server 'bad':" in done.stderr
     for request in server.requests[1::2]:
         shouted, skill = said(request, "tool")

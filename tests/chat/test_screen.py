@@ -43,7 +43,7 @@ def chat(tmp_path):
             screen.server = server
             if wait:
                 screen.expect("Ctrl-D exits")
-                screen.expect("\ncontext ")
+                screen.expect("\n>" if more.get("term") == "dumb" else "\ncontext ")
             return screen
 
         yield start
@@ -580,6 +580,7 @@ def test_a_terminal_without_cursor_movement(chat, project):
     answer(screen, "yes", "two")
     assert lines_of(project / "ledger") == ["ran"]
     assert not re.search(r"\x1b\[[\d;]*m", screen.raw.read_text()), "no colours"
+    assert "\n(Session " in screen.screen(), "the prompt comes after the greeting"
     screen.enter("/exit")
     assert screen.status() == 0
 
@@ -1196,3 +1197,58 @@ def test_a_pasted_path_attaches_nothing_and_a_typed_path_outside_the_folder_is_c
     refused, attached = (str(said(request)[-1]) for request in screen.server.requests[1:])
     assert "outside = 2" not in refused
     assert "outside = 2" in attached
+
+
+def test_the_questions_of_a_turn_say_which_call_they_are_about_and_what_waits(chat, project):
+    other = ("bash", {"command": "echo other >> ledger"})
+    screen = chat([LEDGER, other], [LEDGER], "done", columns=80, rows=24)
+    screen.enter("go", "│ echo ran >> ledger")
+    screen.expect("─ call 1 of 2; none starts before the last answer ─")
+    answer(screen, "yes", "\n> yes\n")
+    screen.expect("─ call 2 of 2; none starts before the last answer ─")
+    assert not (project / "ledger").exists()
+    answer(screen, "no", "│ echo ran >> ledger", 2)
+    assert lines_of(project / "ledger") == ["ran"]
+    assert screen.screen().count("; none starts") == 2, "not for the only call of a turn"
+    answer(screen, "no", "done")
+
+
+def test_the_user_is_told_when_a_command_in_the_background_has_ended(chat, project):
+    os.mkfifo(project / "pipe")
+    command = {"command": "cat pipe", "background": True}
+    screen = chat([("bash", command)], "done", options=["--yes"])
+    screen.enter("go", "done")
+    id = re.search(r"background command (\w+): cat pipe", screen.expect("background command "))[1]
+    assert "has ended" not in screen.screen()
+    (project / "pipe").write_text("")
+    shown = screen.expect(f"\n(Background command {id} has ended: cat pipe)\n")
+    assert f"background command {id}: cat" not in shown.partition("has ended")[2]
+
+
+def test_long_lines_of_a_change_continue_after_the_line_number_also_with_tabs(chat, project):
+    old, new = "x" * 100, "\t" + "y" * 100
+    (project / "a.py").write_text(f"{old}\n")
+    edit = ("edit", {"path": "a.py", "old_text": old, "new_text": new})
+    screen = chat([edit], "done", columns=60)
+    screen.enter("go", QUESTION)
+    assert f"│       -{'x' * 49} │\n│        {'x' * 49} │\n" in screen.screen()
+    wrapped = f"    1 +    {'y' * 45} │\n│        {'y' * 49} │\n│        {'y' * 6} "
+    assert wrapped in screen.screen()
+    answer(screen, "no", "done")
+
+
+def test_exit_ends_the_chat_also_during_an_answer(chat):
+    screen = chat(["half of it", threading.Event()])
+    screen.enter("go", "half of it")
+    screen.enter("/exit")
+    assert screen.status() == 0
+    assert "next: /exit" not in screen.screen()
+
+
+def test_a_call_that_is_being_written_is_named_without_its_json(chat):
+    hold = threading.Event()
+    screen = chat([WRITE, hold], "done", options=["--yes"])
+    screen.enter("go", "writing a call of write: ")
+    assert '"content"' not in screen.screen()
+    hold.set()
+    screen.expect("done")
