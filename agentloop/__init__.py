@@ -106,9 +106,9 @@ from .mixins.instruction_files import InstructionFiles
 from .mixins.limits import Limits
 from .mixins.message_queue import MessageQueue, every
 from .mixins.offload import Offload
-from .mixins.session import Session, sessions
+from .mixins.session import Session, list_sessions
 from .models.fallback import Fallback
-from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate
+from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
 from .transcript import newest_prompt, view
 
@@ -203,24 +203,26 @@ __all__ = [
     "dump_record",
     "every",
     "from_openai",
+    "list_sessions",
     "load_encoding",
     "load_record",
     "message_tokens",
     "newest_prompt",
     "read_log",
     "session_path",
-    "sessions",
     "to_openai",
     "tool",
     "tool_tokens",
-    "validate",
+    "validate_messages",
     "view",
 ]
 
 
-RENAMED = {  # deprecated names, until 0.8
+RENAMED = {  # deprecated names, until 1.1
     "Inbox": "MessageQueue",
     "Memory": "InstructionFiles",
+    "sessions": "list_sessions",
+    "validate": "validate_messages",
 }
 
 RECIPES = {  # mixins that are recipes now
@@ -246,7 +248,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         """Load a name of `LAZY`, or return the replacement of a deprecated name."""
         if name in RENAMED:
             successor = RENAMED[name]
-            warn(f"{name} is deprecated: use {successor}", DeprecationWarning, stacklevel=2)
+            message = f"{name} is deprecated and will be removed in 1.1: use {successor}"
+            warn(message, DeprecationWarning, stacklevel=2)
             return globals()[successor]
         if name in RECIPES:
             raise ImportError(f"{name} is a recipe now: copy examples/recipes/{RECIPES[name]}.py")

@@ -198,7 +198,11 @@ class History(Settings):
 
     def tell(self, text: str, origin: UserOrigin = "note") -> None:
         """Add a note: the deprecated name of `add_note`."""
-        warnings.warn("agent.tell is now agent.add_note", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "agent.tell is deprecated and will be removed in 1.1: use add_note",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         self.add_note(text, origin)
 
     def nudge(self, text: str) -> None:

@@ -109,13 +109,14 @@ def check_settings(cls: type, settings: dict[str, object]) -> dict[str, object]:
 
 def current_name(cls: type, name: str) -> str | None:
     """Return the new name of a renamed setting, with a DeprecationWarning, or None."""
-    renamed: Mapping[str, str] = getattr(cls, "renamed_settings", {})
-    if name not in renamed:
-        return None
-    successor = renamed[name]
-    message = f"{cls.__name__}: the setting {name} is deprecated: use {successor}"
-    warnings.warn(message, DeprecationWarning, stacklevel=4)
-    return successor
+    for base in cls.__mro__:
+        renamed: Mapping[str, str] = vars(base).get("renamed_settings", {})
+        if name in renamed:
+            remedy = f"deprecated and will be removed in 1.1: use {renamed[name]}"
+            message = f"{cls.__name__}: the setting {name} is {remedy}"
+            warnings.warn(message, DeprecationWarning, stacklevel=4)
+            return renamed[name]
+    return None
 
 
 def settings_of(made: Settings) -> dict[str, Any]:

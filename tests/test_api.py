@@ -33,6 +33,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
         *("Delta", "Event", "OnDelta", "OverBudgetEvent", "PruneEvent", "SubAgentEvent"),
         *("ToolsChangedEvent", "events_of"),
     ],
+    "agentloop.history": ["History"],
     "agentloop.log": ["Log"],
     "agentloop.loop": [],
     "agentloop.messages": [

@@ -32,7 +32,7 @@ async def test_an_agent_and_the_list_of_sessions_agree_after_clear_history(tmp_p
     with Kept(llm=ScriptedModel(used), session="s", session_dir=tmp_path) as agent:
         await agent.run("go")
         agent.clear_history()
-        [info] = al.sessions(tmp_path)
+        [info] = al.list_sessions(tmp_path)
         assert agent.usage == info.usage
 
 

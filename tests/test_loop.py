@@ -48,7 +48,7 @@ from agentloop import (
     dump_record,
     load_record,
     tool,
-    validate,
+    validate_messages,
 )
 from agentloop.errors import report_failed_attempt
 from agentloop.events import HiddenUserMessageEvent, ToolsChangedEvent
@@ -178,7 +178,7 @@ class TestLoop:
         assert_prefix_stable(llm.requests[1:])
         last = agent.messages[-1]
         assert (last.text, last.tool_calls, last.raw) == ("half done", (), None)
-        assert validate(agent.messages[:-1]) == []
+        assert validate_messages(agent.messages[:-1]) == []
 
     async def test_the_run_ends_after_three_nudges_about_empty_replies(self):
         agent, llm = self.make("", "", call("add", a=1, b=1), "", "", " ", "", tools=[add])
@@ -261,7 +261,7 @@ class TestLoop:
         agent, _ = self.make(call("fail", how="x"), tools=[fail], on_tool_error="raise")
         with pytest.raises(LookupError):
             await agent.query("x")
-        assert validate(agent.messages) == []
+        assert validate_messages(agent.messages) == []
         assert agent.messages[-1].text == "LookupError: x"
 
     async def test_a_cancelled_error_raised_by_a_tool_is_an_error_result_even_with_raise(self):
@@ -616,7 +616,7 @@ class TestLoop:
         agent, _ = self.make(script, tools=[finish, fail], on_tool_error="raise")
         with pytest.raises(LookupError, match="no"):
             await agent.run("x")
-        assert validate(agent.messages) == []
+        assert validate_messages(agent.messages) == []
 
     async def test_a_cancelled_call_stays_open_with_an_unknown_outcome(self):
         started = asyncio.Event()
@@ -819,7 +819,7 @@ class TestLoop:
         async for event in agent.query_stream("x"):
             if isinstance(event, ToolCallEvent):
                 break
-        assert validate(agent.messages) == []
+        assert validate_messages(agent.messages) == []
         assert await agent.query("go on") == "ok"
         assert ran == []
         assert shown(llm.requests[1])[2].startswith("Not run")

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Agent, ScriptedModel, ToolCall, ToolMessage, UserMessage, tool, validate
+from agentloop import (
+    Agent,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    tool,
+    validate_messages,
+)
 from agentloop.models.scripted import call
 
 from . import test_loop
@@ -56,7 +64,7 @@ class TestLoopDetection(test_loop.TestLoop):
             assert all(f'look({{"at": "{at}"}})' in text for at in range(length))
         assert ran(agent) == 4 * length - 1
         assert [one.name for one in result.pending] == ["look"]
-        assert validate([*agent.messages, UserMessage("y")]) == []
+        assert validate_messages([*agent.messages, UserMessage("y")]) == []
         _, three_times, _ = await play(cycle * 3)
         assert warnings(three_times) != []
         _, not_quite, _ = await play([*cycle, *cycle, *cycle[:-1]])
@@ -79,7 +87,7 @@ class TestLoopDetection(test_loop.TestLoop):
             calls = [[ToolCall("", "add", text)] for text in spellings]
             result, agent, _ = await play(calls, [add])
             assert result.stop_reason == "no_progress"
-            assert validate([*agent.messages, UserMessage("y")]) == []
+            assert validate_messages([*agent.messages, UserMessage("y")]) == []
 
     async def test_many_calls_side_by_side_are_one_turn_in_any_order(self):
         turn = [call("look", at=str(n)) for n in range(6)]

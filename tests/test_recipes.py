@@ -972,7 +972,7 @@ async def test_a_program_learns_what_the_context_holds_and_what_is_hidden(tmp_pa
     context_info = load("context_info").context_info
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     kind = type("Told", (InstructionFiles, Agent), {})
-    settings = {"system_prompt": "Be good.", "memory_dir": tmp_path}
+    settings = {"system_prompt": "Be good.", "instruction_dir": tmp_path}
     reads = [call("read", n=n) for n in range(12)]
     llm = ScriptedModel(*reads, "It is all read.")
     agent = kind(llm=llm, tools=[read], context_budget=1_500, **settings)

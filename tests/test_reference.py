@@ -27,7 +27,16 @@ SHARED = {  # code that other parts share
 GIVEN = {  # names that the examples do not define
     *("llm", "agent", "tools", "read", "write", "search", "small", "hundreds", "where_it_is"),
     *("how_many_are_open", "url", "client_metadata", "token_storage", "open_browser"),
-    *("await_callback", "OAuthClientProvider", "DBOS", "connect", "Annotated", "Db"),
+    *(
+        "await_callback",
+        "OAuthClientProvider",
+        "DBOS",
+        "connect",
+        "Annotated",
+        "Db",
+        "text",
+        "messages",
+    ),
 }
 
 

@@ -24,7 +24,7 @@ from agentloop.messages import (
     Usage,
     UserMessage,
 )
-from agentloop.models.scripted import validate
+from agentloop.models.scripted import validate_messages
 from agentloop.transcript import (
     CUT_OFF,
     DENIED,
@@ -74,7 +74,7 @@ logs = st.lists(records, max_size=12)
 
 @given(logs)
 def test_whatever_the_log_the_view_is_valid_once_the_user_speaks(log):
-    assert validate([*view(log), UserMessage("next")]) == []
+    assert validate_messages([*view(log), UserMessage("next")]) == []
 
 
 @given(logs, st.randoms())
@@ -151,7 +151,7 @@ def test_what_was_asked_for_is_the_call_as_a_gate_has_changed_it():
 def test_empty_and_repeated_call_ids_become_unique_and_keep_their_results():
     empty = ToolCall("", "add")
     log = [TASK, asks(A, A), answers("a", "1"), answers("a", "2"), asks(A, empty, empty), TASK]
-    assert validate(view(log)) == []
+    assert validate_messages(view(log)) == []
     assert [m.text for m in view(log)[2:4]] == ["1", "2"]
 
 
@@ -242,7 +242,7 @@ def test_the_log_says_how_the_newest_run_has_ended():
 
 def test_validate_says_what_a_provider_would_refuse():
     bad = [AssistantMessage(), asks(A), UserMessage("x"), answers("a"), SystemMessage("s"), asks(A)]
-    problems = "\n".join(validate(bad))
+    problems = "\n".join(validate_messages(bad))
     for words in (
         "neither text nor calls",
         "calls without a result",
@@ -266,7 +266,7 @@ def test_a_summary_after_a_denied_call_is_a_valid_view(kept_from, with_marks):
     log = [TASK, asks(A, B), *marks, denied(CallState(A), "A rule says so."), answers("b")]
     log += [AssistantMessage("fine"), Summary("in short", kept_from), UserMessage("next")]
     messages = view(log)
-    assert validate(messages) == []
+    assert validate_messages(messages) == []
     assert messages[0] == TASK
     assert messages[1].text == SUMMARY_INTRO + "in short"
     assert messages[-1] == UserMessage("next")

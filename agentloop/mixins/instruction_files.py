@@ -3,12 +3,13 @@
 Copy with: the core, common/tokens.py.
 
     class MyAgent(InstructionFiles, Agent):
-        memory = ("AGENTS.md", "~/notes.md")
+        instruction_files = ("AGENTS.md", "~/notes.md")
 
 The files are read when the agent is created, and the content remains constant during the agent's
 lifetime, because a change would invalidate the cached prefix: the provider would bill the complete
-conversation at the full price. A fork reads the files again, as does `read_memory()` between runs.
-The content is part of all requests but not of the log, so summaries neither contain nor replace it.
+conversation at the full price. A fork reads the files again, as does `read_instructions()` between
+runs. The content is part of all requests but not of the log, so summaries neither contain nor
+replace it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
+from warnings import warn
 
 from pydantic import PositiveInt
 
@@ -24,53 +27,75 @@ from ..content import clip
 from ..loop import Loop
 from ..messages import Message, UserMessage
 
-MEMORY_INTRO = "Keep the content of these files in mind:"
+INTRO = "Keep the content of these files in mind:"
+RENAMED = "{} is deprecated and will be removed in 1.1: use {}"
 
 
 class InstructionFiles(Loop):
     """Inserts the content of files at the beginning of all requests.
 
-    memory: file names, in order. Missing files are omitted, and identical content of several files
-        is included only once.
-    memory_dir: the directory for relative names.
-    memory_tokens: maximum total length in tokens of four characters. In longer content, a note
+    instruction_files: file names, in order. Missing files are omitted, and identical content of
+        several files is included only once.
+    instruction_dir: the directory for relative names.
+    instruction_tokens: maximum total length in tokens of four characters. In longer content, a note
         replaces the middle.
     """
 
-    memory: Sequence[str | Path] = ("AGENTS.md",)
-    memory_dir: str | Path = "."
-    memory_tokens: PositiveInt = 8_000
+    renamed_settings = MappingProxyType(
+        {
+            "memory": "instruction_files",
+            "memory_dir": "instruction_dir",
+            "memory_tokens": "instruction_tokens",
+        }
+    )
+
+    instruction_files: Sequence[str | Path] = ("AGENTS.md",)
+    instruction_dir: str | Path = "."
+    instruction_tokens: PositiveInt = 8_000
 
     def __post_init__(self) -> None:
-        self._memory = self._read_files()  # before super(), which may open a session file
+        self._instructions = self._read_files()  # before super(), which may open a session file
         super().__post_init__()
 
     @property
-    def memory_texts(self) -> list[str]:
+    def instruction_texts(self) -> list[str]:
         """Return the texts that are part of all requests."""
-        return [message.text for message in self._memory]
+        return [message.text for message in self._instructions]
 
-    def read_memory(self) -> None:
+    def read_instructions(self) -> None:
         """Read the files again.
 
         Raises ValueError if a file cannot be read, and AgentBusy during a run.
         """
         self.refuse_if_busy()
-        self._memory = self._read_files()
+        self._instructions = self._read_files()
+
+    @property
+    def memory_texts(self) -> list[str]:
+        """Return the texts: the deprecated name of `instruction_texts`."""
+        warn(RENAMED.format("memory_texts", "instruction_texts"), DeprecationWarning, stacklevel=2)
+        return self.instruction_texts
+
+    def read_memory(self) -> None:
+        """Read the files again: the deprecated name of `read_instructions`."""
+        warn(RENAMED.format("read_memory", "read_instructions"), DeprecationWarning, stacklevel=2)
+        self.read_instructions()
 
     async def context(self) -> list[Message]:
         messages = await super().context()
         after_system = 1 if self.system_text() else 0
-        return [*messages[:after_system], *self._memory, *messages[after_system:]]
+        return [*messages[:after_system], *self._instructions, *messages[after_system:]]
 
     def _read_files(self) -> list[UserMessage]:
         """Return a message with the content of the files, or an empty list without content."""
-        folder = Path(self.memory_dir)
-        texts = {read_text(name, folder): name for name in self.memory}  # without duplicates
+        folder = Path(self.instruction_dir)
+        texts = {
+            read_text(name, folder): name for name in self.instruction_files
+        }  # without duplicates
         blocks = [f"## {name}\n\n{text}" for text, name in texts.items() if text]
         if not blocks:
             return []
-        shown = clip("\n\n".join([MEMORY_INTRO, *blocks]), self.memory_tokens * BYTES_PER_TOKEN)
+        shown = clip("\n\n".join([INTRO, *blocks]), self.instruction_tokens * BYTES_PER_TOKEN)
         return [UserMessage(shown, "memory")]
 
 
@@ -90,4 +115,6 @@ def read_text(name: str | Path, folder: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read the memory file {path} as UTF-8 text: {error}") from error
+        raise ValueError(
+            f"cannot read the instruction file {path} as UTF-8 text: {error}"
+        ) from error

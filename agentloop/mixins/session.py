@@ -61,7 +61,7 @@ class Session(Loop):
         self.saved = len(records)
         return records
 
-    def open_session(self, name: str, new: bool = False) -> Iterable[bytes]:
+    def open_session(self, name: str, *, new: bool = False) -> Iterable[bytes]:
         """Open a session, and return its lines.
 
         Raises SessionLocked if another agent or process has opened the session, FileExistsError if
@@ -179,7 +179,7 @@ class SessionInfo(NamedTuple):
         return usage_of(Conversation(log).catch_up().requests)
 
 
-def sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
+def list_sessions(session_dir: str | Path = SESSION_DIR, names: str = "*") -> list[SessionInfo]:
     """List the sessions of a directory, newest first. The title of invalid sessions is the error.
 
     names: a glob for the names of the sessions to read, such as "desk-*".

@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..common.model_info import CacheRules
 from ..errors import ModelError
@@ -89,7 +89,7 @@ class ChatOpenAI(HTTPModel):
     parallel_tool_calls: bool | None = None
     strict: bool = False
     compact_threshold: int | None = None
-    api: str | None = None
+    api: Literal["responses", "chat"] | None = None
 
     key_variables = ("OPENAI_API_KEY",)
     url_variable = "OPENAI_BASE_URL"
@@ -97,10 +97,8 @@ class ChatOpenAI(HTTPModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        default = "chat"
-        if "api.openai.com/" in f"{self.base_url}/":  # also eu.api.openai.com
-            default = "responses"
-        self.api = self.api or default
+        is_openai = "api.openai.com/" in f"{self.base_url}/"  # also eu.api.openai.com
+        self.api = self.api or ("responses" if is_openai else "chat")
         if self.api not in APIS:
             raise ValueError(f"{self!r}: api is 'responses' or 'chat', not {self.api!r}")
         if self.compact_threshold and self.api == "chat":

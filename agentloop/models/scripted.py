@@ -72,7 +72,7 @@ class ScriptedModel:
     ) -> AssistantMessage:
         number = len(self.requests)
         self.requests.append(Request(tuple(messages), tuple(tools), tool_choice))
-        problems = validate(messages)
+        problems = validate_messages(messages)
         if problems:
             raise BadRequest("; ".join(problems), status=400)
         step = next(self._script, None)
@@ -114,7 +114,7 @@ def _message(reply: Any, number: int) -> AssistantMessage:
     return AssistantMessage(tool_calls=tuple(named))
 
 
-def validate(messages: Sequence[Message]) -> list[str]:
+def validate_messages(messages: Sequence[Message]) -> list[str]:
     """Return the errors that a provider would report for these messages, one per line."""
     problems = list[str]()
     seen: set[str] = set()

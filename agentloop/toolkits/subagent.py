@@ -14,7 +14,7 @@ own class includes the mixins. Only the sub-agent's own `approval_callback` can 
 requests of a sub-agent.
 
     class Boss(SubAgents, Agent):      # defaults without `SubAgents`: 4 at a time, 3 levels
-        sub_agents_at_once = 8
+        max_sub_agents = 8
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, cast
 from weakref import WeakValueDictionary
 
@@ -54,19 +55,23 @@ def as_tool(agent: Loop, name: str, description: str) -> Tool:
 class SubAgents(Loop):
     """Limits the number of sub-agents. The defaults also apply to agents without this mixin.
 
-    sub_agents_at_once: maximum number of sub-agents of this agent that run concurrently.
-    sub_agents_deep: maximum number of levels of sub-agents, counted from the root agent. Only the
-        root agent's setting applies.
+    max_sub_agents: maximum number of sub-agents of this agent that run concurrently.
+    max_sub_agent_depth: maximum number of levels of sub-agents, counted from the root agent. Only
+        the root agent's setting applies.
     """
 
-    sub_agents_at_once: PositiveInt = 4
-    sub_agents_deep: PositiveInt = 3
+    renamed_settings = MappingProxyType(
+        {"sub_agents_at_once": "max_sub_agents", "sub_agents_deep": "max_sub_agent_depth"}
+    )
+
+    max_sub_agents: PositiveInt = 4
+    max_sub_agent_depth: PositiveInt = 3
 
 
 async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call: ToolCall) -> str:
     """Run a fork of `agent` on a prompt; return the answer. Raises ToolError without an answer."""
     caps = parent if isinstance(parent, SubAgents) else SubAgents
-    depth, deepest = 1, caps.sub_agents_deep
+    depth, deepest = 1, caps.max_sub_agent_depth
     if isinstance(parent, SubAgent):
         depth, deepest = parent.depth + 1, parent.deepest
     if depth > deepest:
@@ -93,7 +98,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
         listeners=listeners,
     )
     hooks = parent if isinstance(parent, FiresHooks) else None
-    async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.sub_agents_at_once)):
+    async with _slots.setdefault(id(parent), asyncio.Semaphore(caps.max_sub_agents)):
         if hooks:
             await hooks.fire_hooks("SubagentStart", {"agent_type": name, "prompt": prompt})
         try:
@@ -106,7 +111,7 @@ async def run_sub_agent(agent: Loop, prompt: str, name: str, parent: Loop, call:
     raise ToolError(f"{name} ended without an answer: {result.stop_reason}. {result.text}")
 
 
-# Enforces `sub_agents_at_once`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
+# Enforces `max_sub_agents`, by `id(parent)`. Entries exist while a sub-agent runs or waits.
 _slots = WeakValueDictionary[int, asyncio.Semaphore]()
 
 

@@ -115,7 +115,7 @@ class Chat:
             "approval_rules": self.rules,
             "approval_callback": self.ask,
             "approval_timeout": 86_400.0,  # a day
-            "memory": memory_files(root, config_folder()),
+            "instruction_files": memory_files(root, config_folder()),
             "workspace": self.workspace,
             "compaction": CompactionConfig(context_window=self.window),
             "listeners": [self.show],

@@ -19,7 +19,7 @@ class Remembering(InstructionFiles):
     def record(self, record: Record) -> None:
         super().record(record)
         if isinstance(record, RunStart):
-            for text in self.memory_texts:
+            for text in self.instruction_texts:
                 super().record(Remembered(text))
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
-from agentloop import Agent, session_path, sessions
+from agentloop import Agent, list_sessions, session_path
 from agentloop.mixins.session import SessionInfo
 
 
@@ -34,7 +34,7 @@ def free_names(folder: Path) -> Iterator[str]:
 
 def sessions_of(folder: Path) -> list[SessionInfo]:
     """Return the sessions of a directory that contain messages, newest first."""
-    return [each for each in sessions(names=f"{stem(folder)}-*") if each.title]
+    return [each for each in list_sessions(names=f"{stem(folder)}-*") if each.title]
 
 
 def described(session: SessionInfo) -> str:

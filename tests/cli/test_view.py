@@ -223,7 +223,12 @@ def long_session_with_failures():
 def remembered(folder):
     """Return the log of a chat's agent in a folder with a memory file."""
     (folder / "AGENTS.md").write_text("Use tabs.")
-    known = {"session": "m", "session_dir": folder, "session_fsync": False, "memory_dir": folder}
+    known = {
+        "session": "m",
+        "session_dir": folder,
+        "session_fsync": False,
+        "instruction_dir": folder,
+    }
     model = ScriptedModel("Hello.")
     with CodingAgent(llm=model, **known) as agent:
         agent.run_sync("Hi.")

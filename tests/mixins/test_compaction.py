@@ -14,7 +14,7 @@ from agentloop import (
     MessageQueue,
     ScriptedModel,
     tool,
-    validate,
+    validate_messages,
 )
 from agentloop.common.model_info import CacheRules
 from agentloop.common.tokens import message_tokens, tool_tokens
@@ -353,7 +353,7 @@ class TestCompaction(test_loop.TestLoop):
         assert result.stop_reason == "context_overflow"
         assert "prompt is too long" in result.text
         assert len(agent.llm.requests) == 1
-        assert validate([*agent.messages, UserMessage("go on")]) == []
+        assert validate_messages([*agent.messages, UserMessage("go on")]) == []
 
     async def test_of_a_refused_request_all_older_turns_go_if_fewer_do_not_suffice(self):
         class Small(ScriptedModel):

@@ -8,7 +8,7 @@ import pytest
 from agentloop import Agent, CompactionConfig, ScriptedModel
 from agentloop.content import clip
 from agentloop.messages import Summary, UserMessage
-from agentloop.mixins.instruction_files import MEMORY_INTRO, InstructionFiles
+from agentloop.mixins.instruction_files import INTRO, InstructionFiles
 from agentloop.models.scripted import call
 
 from .. import test_loop
@@ -29,19 +29,21 @@ class TestInstructionFiles(test_loop.TestLoop):
     async def test_a_system_prompt_by_a_function_comes_first_if_there_is_one(self, folder):
         llm = ScriptedModel("one", "two")
         texts = iter(["", "Be good."])
-        settings = {"system_prompt": lambda agent: next(texts), "memory_dir": folder}
+        settings = {"system_prompt": lambda agent: next(texts), "instruction_dir": folder}
         agent = InstructionFiles(llm=llm, **settings)
         await agent.query("x")
         await agent.query("y")
         firsts = [[text[:8] for text in shown(request)[:2]] for request in llm.requests]
-        assert firsts == [[MEMORY_INTRO[:8], "x"], ["Be good.", MEMORY_INTRO[:8]]]
+        assert firsts == [[INTRO[:8], "x"], ["Be good.", INTRO[:8]]]
 
     async def test_it_stands_right_after_the_system_prompt_in_every_request(self, folder):
         llm = ScriptedModel(call("add", a=1, b=2), "3", "again")
-        agent = InstructionFiles(llm=llm, tools=[add], system_prompt="Be good.", memory_dir=folder)
+        agent = InstructionFiles(
+            llm=llm, tools=[add], system_prompt="Be good.", instruction_dir=folder
+        )
         await agent.query("x")
         await agent.query("y")
-        text = f"{MEMORY_INTRO}\n\n## AGENTS.md\n\nUse tabs."
+        text = f"{INTRO}\n\n## AGENTS.md\n\nUse tabs."
         for request in llm.requests:
             assert shown(request)[:3] == ["Be good.", text, "x"]
             assert request.messages[1] == UserMessage(text, "memory")
@@ -52,7 +54,7 @@ class TestInstructionFiles(test_loop.TestLoop):
     async def test_with_nothing_to_show_there_is_no_message(self, files, folder):
         (folder / "empty.md").write_bytes(b"\xef\xbb\xbf \r\n")
         llm = ScriptedModel("ok")
-        await InstructionFiles(llm=llm, memory=files, memory_dir=folder).query("x")
+        await InstructionFiles(llm=llm, instruction_files=files, instruction_dir=folder).query("x")
         assert shown(llm.requests[0]) == ["x"]
 
     async def test_several_files_stand_under_their_names_in_the_order_asked_for(self, folder):
@@ -61,13 +63,15 @@ class TestInstructionFiles(test_loop.TestLoop):
         (other := folder / "other.md").write_text("Other", encoding="utf-8")
         (folder / "CLAUDE.md").write_text("Use tabs.", encoding="utf-8")
         names = ["docs/rules.md", other, "CLAUDE.md", "AGENTS.md"]
-        agent = InstructionFiles(llm=ScriptedModel(), memory=names, memory_dir=folder)
+        agent = InstructionFiles(
+            llm=ScriptedModel(), instruction_files=names, instruction_dir=folder
+        )
         whole = (
-            f"{MEMORY_INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other}\n\nOther"
+            f"{INTRO}\n\n## docs/rules.md\n\nCafé rules 😀\n\n## {other}\n\nOther"
             "\n\n## AGENTS.md\n\nUse tabs."
         )
         assert (await agent.context())[0].text == whole, "and no text twice"
-        short = (await agent.fork(memory_tokens=10).context())[0].text
+        short = (await agent.fork(instruction_tokens=10).context())[0].text
         assert short == clip(whole, 40), "without its middle, and it says so"
 
     async def test_what_cannot_be_read_as_text_is_an_error_that_names_it(self, folder):
@@ -75,17 +79,19 @@ class TestInstructionFiles(test_loop.TestLoop):
         (folder / "notes").mkdir()
         for name in ("bad.md", "notes"):
             with pytest.raises(ValueError, match=rf"{name} as UTF-8"):
-                InstructionFiles(llm=ScriptedModel(), memory=[name], memory_dir=folder)
+                InstructionFiles(
+                    llm=ScriptedModel(), instruction_files=[name], instruction_dir=folder
+                )
 
     async def test_a_change_of_the_file_shows_when_it_is_read_again_and_in_forks(self, folder):
         llm = ScriptedModel("one", "two", "three")
-        agent = InstructionFiles(llm=llm, memory_dir=folder)
+        agent = InstructionFiles(llm=llm, instruction_dir=folder)
         await agent.query("x")
         (folder / "AGENTS.md").write_text("Use spaces.", encoding="utf-8")
         await agent.query("y")
         assert all("Use tabs." in shown(request)[0] for request in llm.requests)
         await agent.fork().query("z")
-        agent.read_memory()
+        agent.read_instructions()
         for again in (llm.requests[-1].messages, await agent.context()):
             assert "Use spaces." in again[0].text
 
@@ -95,7 +101,7 @@ class TestInstructionFiles(test_loop.TestLoop):
             llm=summarizing(*(call("read", n=n) for n in range(6)), "done"),
             tools=[read],
             system_prompt="Be good.",
-            memory_dir=folder,
+            instruction_dir=folder,
             compaction=CompactionConfig(context_window=1200),
         )
         assert await agent.query("The task") == "done"
@@ -114,7 +120,9 @@ class TestInstructionFiles(test_loop.TestLoop):
         monkeypatch.setenv("HOME", str(folder))
         monkeypatch.setenv("USERPROFILE", str(folder))
         here = tmp_path_factory.mktemp("here")
-        agent = InstructionFiles(llm=ScriptedModel("ok"), memory=["~/AGENTS.md"], memory_dir=here)
+        agent = InstructionFiles(
+            llm=ScriptedModel("ok"), instruction_files=["~/AGENTS.md"], instruction_dir=here
+        )
         await agent.query("x")
         assert "Use tabs." in shown(agent.llm.requests[0])[0]
 
@@ -124,5 +132,5 @@ class TestInstructionFiles(test_loop.TestLoop):
         (folder := tmp_path / "project").mkdir()
         (folder / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
         with suppress(ValueError):  # a clear refusal is as good
-            agent = InstructionFiles(llm=ScriptedModel(), memory_dir=folder)
+            agent = InstructionFiles(llm=ScriptedModel(), instruction_dir=folder)
             assert "the secret" not in repr(await agent.context())

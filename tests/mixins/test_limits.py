@@ -19,7 +19,7 @@ from agentloop import (
 from agentloop.messages import AssistantMessage, SideRequest, Summary, ToolStart, Usage, UserMessage
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.mixins.limits import NOT_RUN, Limits, RunUsage
-from agentloop.models.scripted import call, validate
+from agentloop.models.scripted import call, validate_messages
 from agentloop.transcript import OUTCOME_UNKNOWN
 
 from .. import test_loop
@@ -54,7 +54,7 @@ def limited(*script, tools=(add,), **settings):
 
 
 def is_closed(agent):
-    return validate([*agent.messages, UserMessage("next")]) == []
+    return validate_messages([*agent.messages, UserMessage("next")]) == []
 
 
 ADD, DONE = call("add", a=1, b=1), call("done", message="fine")

@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 
 import agentloop
-from agentloop import Agent, MessageQueue, ScriptedModel, Session
+from agentloop import Agent, InstructionFiles, MessageQueue, ScriptedModel, Session
+from agentloop.toolkits.subagent import SubAgents
 
 RENAMED = {
     "inbox.Inbox": "message_queue.MessageQueue",
@@ -38,6 +39,36 @@ def test_a_deprecated_name_is_its_successor_and_warns_once_per_import(old, new):
         module = import_module(f"agentloop.mixins.{old_module}")
     assert getattr(module, old_name) is successor
     assert old_name not in agentloop.__all__
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("sessions", "list_sessions"), ("validate", "validate_messages")]
+)
+def test_a_renamed_function_warns_and_names_the_version_of_its_removal(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"{old} .* 1\.1: use {new}"):
+        assert getattr(agentloop, old) is getattr(agentloop, new)
+
+
+def test_renamed_settings_of_several_mixins_work_in_one_class(tmp_path):
+    class Boss(SubAgents, InstructionFiles, Agent): ...
+
+    old = {"memory": ["a.md"], "memory_dir": tmp_path, "memory_tokens": 9, "sub_agents_deep": 2}
+    old |= {"sub_agents_at_once": 1, "cancel_grace": 3}
+    with pytest.warns(DeprecationWarning, match="setting") as warnings:
+        boss = Boss(llm=ScriptedModel(), **old)
+    assert len(warnings) == len(old)
+    new = boss.instruction_files, boss.instruction_dir, boss.instruction_tokens
+    assert new == (["a.md"], tmp_path, 9)
+    assert (boss.max_sub_agent_depth, boss.max_sub_agents, boss.cancel_timeout) == (2, 1, 3)
+
+
+def test_renamed_methods_of_instruction_files_warn(tmp_path):
+    agent = InstructionFiles(llm=ScriptedModel(), instruction_dir=tmp_path)
+    (tmp_path / "AGENTS.md").write_text("Use tabs.", "utf-8")
+    with pytest.warns(DeprecationWarning, match="read_instructions"):
+        agent.read_memory()
+    with pytest.warns(DeprecationWarning, match="instruction_texts"):
+        assert agent.memory_texts == agent.instruction_texts != []
 
 
 @pytest.mark.parametrize(

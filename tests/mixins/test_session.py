@@ -18,7 +18,7 @@ import pytest
 
 import agentloop.common.store as store_module
 import agentloop.mixins.session as session_module
-from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate
+from agentloop import Agent, FilePart, ImagePart, ScriptedModel, TextPart, tool, validate_messages
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER, read_log, session_path
 from agentloop.errors import SessionLocked
@@ -35,7 +35,7 @@ from agentloop.messages import (
     frozen,
 )
 from agentloop.mixins.approval import Approval, Deferred
-from agentloop.mixins.session import Session, sessions
+from agentloop.mixins.session import Session, list_sessions
 from agentloop.models.scripted import call
 
 from .. import SLOW, test_loop
@@ -276,14 +276,14 @@ class TestSession(test_loop.TestLoop):
         write(tmp_path, name="newer", header=b'{"type":"session","schema":3}')
         os.utime(tmp_path / "newer.jsonl", (1, 1))
         (tmp_path / "notes.txt").write_text("x")
-        long, empty, newer = sessions(tmp_path)
+        long, empty, newer = list_sessions(tmp_path)
         assert (long.name, long.modified, long.usage) == ("long", 2e9, Usage(200, 20))
         assert long.title == "Write a story about a very long train about a very long trai"
         assert long.latest == "More"
         assert (empty.name, empty.title, empty.usage) == ("empty", "", Usage())
         assert (newer.name, newer.usage) == ("newer", Usage())
         assert "Newer versions" in newer.title
-        assert sessions(tmp_path, "[en]*") == [empty, newer]
+        assert list_sessions(tmp_path, "[en]*") == [empty, newer]
 
     async def test_a_session_is_listed_by_the_prompts_of_its_user_after_the_last_reset(
         self, tmp_path
@@ -291,12 +291,14 @@ class TestSession(test_loop.TestLoop):
         agent, _ = open_session(tmp_path, *["ok"] * 3)
         await agent.query("Before")
         agent.clear_history()
-        assert [(each.title, each.latest) for each in sessions(tmp_path)] == [("", "")]
+        assert [(each.title, each.latest) for each in list_sessions(tmp_path)] == [("", "")]
         agent.add_note("A note of the program")
         await agent.query("First")
         await agent.query("Second")
         agent.add_note("Another note")
-        assert [(each.title, each.latest) for each in sessions(tmp_path)] == [("First", "Second")]
+        assert [(each.title, each.latest) for each in list_sessions(tmp_path)] == [
+            ("First", "Second")
+        ]
 
     @pytest.mark.timeout(900)
     def test_cut_at_a_byte_nothing_else_is_lost_and_nothing_fuses(self, tmp_path):
@@ -309,7 +311,7 @@ class TestSession(test_loop.TestLoop):
             agent, llm = open_session(tmp_path, "go on", tools=[add])
             assert agent.log == kept, cut
             agent.run_sync("and now?")
-            assert validate(llm.requests[0].messages) == []
+            assert validate_messages(llm.requests[0].messages) == []
             agent.close()
             assert path.read_bytes().startswith(whole[:end])
             assert saved(tmp_path) == agent.log
@@ -467,7 +469,7 @@ class TestSession(test_loop.TestLoop):
     def test_a_link_to_nothing_is_listed_with_its_error(self, tmp_path):
         write(tmp_path, UserMessage("hi"))
         (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nothing")
-        titles = {session.name: session.title for session in sessions(tmp_path)}
+        titles = {session.name: session.title for session in list_sessions(tmp_path)}
         assert titles["s"] == "hi"
         assert "No such file" in titles["gone"]
 
@@ -552,7 +554,7 @@ class TestSession(test_loop.TestLoop):
         unknown = [record.data["type"] for record in agent.log if isinstance(record, Unknown)]
         assert unknown == ["snapshot", "from_a_later_version"]
         assert [load_record(dump_record(record)) for record in agent.log] == agent.log
-        assert validate([*agent.messages]) == []
+        assert validate_messages([*agent.messages]) == []
         assert agent.messages[0].content == (
             TextPart("What is on this picture?"),
             ImagePart(data=b"\x89PNG", media_type="image/png"),
@@ -610,7 +612,7 @@ def test_a_path_that_is_no_file_is_refused_at_once_and_listed_with_its_error(kin
     if kind != "link":  # which may be read
         with pytest.raises(ValueError, match=kind):
             read_log(path)
-        [info] = sessions(tmp_path)
+        [info] = list_sessions(tmp_path)
         assert kind in info.title
     else:
         assert other.read_bytes() == Path(FROZEN).read_bytes()

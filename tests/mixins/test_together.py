@@ -62,7 +62,7 @@ def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
     def folders(name):
         (folder := tmp_path / name).mkdir()
         (folder / "AGENTS.md").write_text(f"This is {name}.")
-        return {"memory_dir": folder, "offload_dir": folder / "kept"}
+        return {"instruction_dir": folder, "offload_dir": folder / "kept"}
 
     llm = ScriptedModel(call("read", n=1), "done")
     template = Kept(llm=ScriptedModel(), tools=[read], **folders("one"))

@@ -27,7 +27,7 @@ from agentloop import (
     UserMessage,
     current_call,
     tool,
-    validate,
+    validate_messages,
 )
 from agentloop.common.store import read_log
 from agentloop.messages import Unknown
@@ -202,7 +202,7 @@ class Scene:
             agent.run_sync("and now?")
         assert sorted(ran) == sorted(waiting), "exactly the calls that never started run"
         request = llm.requests[0].messages
-        assert validate(request) == []
+        assert validate_messages(request) == []
         shown = [m.text for m in request if isinstance(m, UserMessage)]
         for report in self.acknowledged:
             assert "sent" not in report or shown.count(report["sent"]) == 1

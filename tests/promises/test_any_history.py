@@ -31,7 +31,7 @@ from agentloop import (
     current_call,
     dump_record,
     tool,
-    validate,
+    validate_messages,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.completions import write_openai_messages
@@ -199,7 +199,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_view_is_valid_and_the_context_is_idempotent(self):
-        assert validate([*self.agent.messages, UserMessage("next")]) == []
+        assert validate_messages([*self.agent.messages, UserMessage("next")]) == []
         shown = self.loop.run_until_complete(self.agent.context())
         assert shown == self.loop.run_until_complete(self.agent.context())
 

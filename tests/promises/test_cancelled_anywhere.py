@@ -21,7 +21,7 @@ from agentloop import (
     UserMessage,
     current_agent,
     tool,
-    validate,
+    validate_messages,
 )
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
@@ -108,7 +108,7 @@ class Scenario:
     def check(self):
         assert max(self.ledger.values(), default=0) <= 1, "at most once"
         assert self.opened == self.closed
-        assert validate([*self.agent.messages, UserMessage("x")]) == []
+        assert validate_messages([*self.agent.messages, UserMessage("x")]) == []
 
 
 def calls(tool, names):

@@ -42,7 +42,11 @@ class Limited(Limits, Agent): ...
 class Boss(SubAgents, Agent): ...
 
 
-DEPTHS = [(Agent, {}, 3), (Boss, {"sub_agents_deep": 1}, 1), (Boss, {"sub_agents_deep": 5}, 5)]
+DEPTHS = [
+    (Agent, {}, 3),
+    (Boss, {"max_sub_agent_depth": 1}, 1),
+    (Boss, {"max_sub_agent_depth": 5}, 5),
+]
 
 
 note = tool("Note something", name="note")(lambda: "noted")
@@ -166,10 +170,10 @@ class TestSubAgents:
         assert ends[0].parent.log[-1].stop_reason == "cancelled"
         assert "Interrupted" in results(boss)[0]
 
-    @pytest.mark.parametrize("settings", [{}, {"sub_agents_at_once": 2}])
+    @pytest.mark.parametrize("settings", [{}, {"max_sub_agents": 2}])
     async def test_a_few_run_at_a_time_and_nested_ones_never_wait_for_each_other(self, settings):
         running, most, together = 0, 0, asyncio.Event()
-        at_once = settings.get("sub_agents_at_once", SubAgents.sub_agents_at_once)
+        at_once = settings.get("max_sub_agents", SubAgents.max_sub_agents)
 
         async def reply(messages, tools):
             nonlocal running, most
@@ -196,7 +200,7 @@ class TestSubAgents:
 
     def test_sub_agents_run_in_one_event_loop_after_another(self):
         template = Agent(llm=ScriptedModel(lambda messages, tools: "ok"))
-        many = [call("ask", prompt=f"{n}") for n in range(2 * SubAgents.sub_agents_at_once)]
+        many = [call("ask", prompt=f"{n}") for n in range(2 * SubAgents.max_sub_agents)]
         llm = ScriptedModel(many, "one", many, "two")
         boss = Agent(llm=llm, tools=[as_tool(template, "ask", "Ask")])
         assert [boss.run_sync("x").text, boss.run_sync("y").text] == ["one", "two"]
@@ -218,16 +222,16 @@ class TestSubAgents:
         template = Agent(llm=ScriptedModel(reply))
         template.tools = [as_tool(template, "ask", "Ask yourself")]
         for deep in (1, 5):
-            loose = Boss(llm=ScriptedModel(reply), tools=template.tools, sub_agents_deep=4)
+            loose = Boss(llm=ScriptedModel(reply), tools=template.tools, max_sub_agent_depth=4)
             tools = [as_tool(loose, "ask", "Ask")]
-            first = Boss(llm=ScriptedModel(reply), tools=tools, sub_agents_deep=deep)
+            first = Boss(llm=ScriptedModel(reply), tools=tools, max_sub_agent_depth=deep)
             assert f"{deep} levels" in await first.query("go")
 
     async def test_the_default_depth_of_the_first_agent_holds_for_those_below_it_too(self):
         def reply(messages, tools):
             return call("ask", prompt="deeper") if len(messages) == 1 else messages[-1].text
 
-        below = Boss(llm=ScriptedModel(reply), sub_agents_deep=1)
+        below = Boss(llm=ScriptedModel(reply), max_sub_agent_depth=1)
         below.tools = [as_tool(below, "ask", "Ask yourself")]
         first = Agent(llm=ScriptedModel(reply), tools=below.tools)
         assert "3 levels" in await first.query("go")

@@ -7,7 +7,8 @@ from agentloop.mixins.message_queue import MessageQueue
 
 Inbox = MessageQueue
 warn(
-    "Inbox is deprecated: import MessageQueue from agentloop.mixins.message_queue",
+    "Inbox is deprecated and will be removed in 1.1: "
+    "import MessageQueue from agentloop.mixins.message_queue",
     DeprecationWarning,
     stacklevel=2,
 )

@@ -7,7 +7,8 @@ from agentloop.mixins.instruction_files import InstructionFiles
 
 Memory = InstructionFiles
 warn(
-    "Memory is deprecated: import InstructionFiles from agentloop.mixins.instruction_files",
+    "Memory is deprecated and will be removed in 1.1: "
+    "import InstructionFiles from agentloop.mixins.instruction_files",
     DeprecationWarning,
     stacklevel=2,
 )
