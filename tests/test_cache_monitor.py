@@ -26,7 +26,7 @@ async def play(agent):
 class TestCacheMonitor(test_loop.TestLoop):
     agent_class = CacheMonitor
 
-    async def test_the_events_of_a_run_in_their_order(self):
+    async def test_the_events_of_a_run_in_order(self):
         agent, _ = self.make(call("add", a=1, b=1), "2", tools=[add])
         events = [event async for event in agent.query_stream("x")]
         assert [at for at, event in enumerate(events) if isinstance(event, RequestEvent)] == [0, 5]

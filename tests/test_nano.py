@@ -108,10 +108,10 @@ class TestNano:
 
 
 for each in (
-    Contract.test_it_calls_tools_until_there_is_an_answer,
-    Contract.test_siblings_of_a_done_call_are_answered_too,
-    Contract.test_another_stop_outranks_done,
-    Contract.test_what_a_tool_returns_when_it_is_cancelled_is_kept,
+    Contract.test_the_loop_calls_tools_until_the_model_answers,
+    Contract.test_calls_next_to_a_done_call_receive_results,
+    Contract.test_another_stop_takes_precedence_over_done,
+    Contract.test_the_value_returned_by_a_cancelled_tool_is_recorded,
 ):
     setattr(TestNano, each.__name__, each)
 
