@@ -100,11 +100,11 @@ class TestNano:
         async def pay(amount: int) -> None:
             ledger.append(amount)
 
-        run = once.test_a_call_in_a_reply_that_ended_early_runs_neither_now_nor_later
+        run = once.test_a_call_in_an_incomplete_reply_never_runs
         await run(reason, False, tool("Pay")(pay), ledger)
 
     async def test_requests_are_valid_over_real_http(self):
-        await valid.test_over_real_http()
+        await valid.test_invalid_and_failing_calls_yield_valid_requests_over_http()
 
 
 for each in (
