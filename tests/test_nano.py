@@ -64,7 +64,7 @@ def test_it_is_seven_printed_pages():
 
 @pytest.fixture
 def borrowed(monkeypatch):
-    """Lets modules of tests mean nano.py's classes and functions by the package's names."""
+    """Replace the package's classes and functions in test modules by those of nano.py."""
     for module in (test_loop, once, cancelled, valid):
         for name in vars(module).keys() & NAMES.keys():
             monkeypatch.setattr(module, name, NAMES[name])
@@ -81,20 +81,20 @@ class TestNano:
         return Agent(llm=llm, **settings), llm
 
     @pytest.mark.parametrize("kind", list(cancelled.SCENARIOS)[:4])
-    async def test_cancelled_at_every_turn_of_the_event_loop(self, kind):
-        await cancelled.test_cancelled_at_every_turn_of_the_event_loop(kind, "a new prompt")
+    async def test_a_cancellation_at_every_iteration_of_the_event_loop(self, kind):
+        await cancelled.test_a_cancellation_at_every_iteration_of_the_event_loop(kind, "a new prompt")
 
     @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"amount": "x"}', "null", '"5"'])
-    async def test_an_invalid_call_runs_zero_times(self, arguments):
+    async def test_an_invalid_call_never_runs(self, arguments):
         ledger = []
 
         async def pay(amount: int) -> None:
             ledger.append(amount)
 
-        await once.test_an_invalid_call_runs_zero_times(arguments, tool("Pay")(pay), ledger)
+        await once.test_an_invalid_call_never_runs(arguments, tool("Pay")(pay), ledger)
 
     @pytest.mark.parametrize("reason", ["length", "refused"])
-    async def test_a_call_in_a_reply_that_ended_early_runs_neither_now_nor_later(self, reason):
+    async def test_a_call_in_an_incomplete_reply_never_runs(self, reason):
         ledger = []
 
         async def pay(amount: int) -> None:
