@@ -82,7 +82,9 @@ class TestNano:
 
     @pytest.mark.parametrize("kind", list(cancelled.SCENARIOS)[:4])
     async def test_a_cancellation_at_every_iteration_of_the_event_loop(self, kind):
-        await cancelled.test_a_cancellation_at_every_iteration_of_the_event_loop(kind, "a new prompt")
+        await cancelled.test_a_cancellation_at_every_iteration_of_the_event_loop(
+            kind, "a new prompt"
+        )
 
     @pytest.mark.parametrize("arguments", ["", "{", "[]", '{"amount": "x"}', "null", '"5"'])
     async def test_an_invalid_call_never_runs(self, arguments):
