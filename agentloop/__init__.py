@@ -15,7 +15,7 @@ This module exports the names that most programs need:
 - models: `ChatOpenAI`, `ChatAnthropic`, `ChatGoogle`, `Fallback`, `ScriptedModel`, `ChatModel`;
 - tools: `tool`, `Tool`, `ToolError`, `TaskComplete`, `Depends`, `current_agent`, `current_call`;
 - mixins: `Compaction`, `Cost`, `DoneTool`, `Ephemeral`, `InstructionFiles`, `Limits`,
-  `MessageQueue`, `Offload`, `Session`;
+  `MessageQueue`, `Session`;
 - messages, log records and events: `UserMessage`, `ToolCall`, `TextDeltaEvent`, and others.
 
 Other mixins are in `agentloop.mixins` (approval, durable, hooks, tracing), and capabilities in
@@ -105,7 +105,6 @@ from .mixins.ephemeral import Ephemeral
 from .mixins.instruction_files import InstructionFiles
 from .mixins.limits import Limits
 from .mixins.message_queue import MessageQueue, every
-from .mixins.offload import Offload
 from .mixins.session import Session, list_sessions
 from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
@@ -156,7 +155,6 @@ __all__ = [
     "Message",
     "MessageQueue",
     "ModelError",
-    "Offload",
     "Overloaded",
     "Part",
     "Price",
@@ -230,6 +228,7 @@ RECIPES = {  # mixins that are recipes now
     "Channels": "channels",
     "LoopDetection": "loop_detection",
     "Meter": "cache_monitor",
+    "Offload": "offload",
     "Repetition": "loop_detection",
     "RequestEvent": "cache_monitor",
 }

@@ -329,7 +329,6 @@ class ToolMessage(_Content):
     """The result of a call. `seconds` is the duration, `origin` the reason for the result.
 
     ephemeral: number of newest results of this tool that remain visible; 0 for all results.
-    offloaded: name of the file with the complete text, if `content` is an excerpt.
     is_json: whether `content` is the JSON text of a value that the tool returned.
     """
 
@@ -340,7 +339,6 @@ class ToolMessage(_Content):
     ephemeral: int = 0
     seconds: float | None = field(default=None, compare=False, repr=False)
     origin: ToolOrigin = "tool"
-    offloaded: str = ""
     is_json: bool = field(default=False, compare=False, repr=False)
 
 

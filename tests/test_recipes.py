@@ -50,7 +50,7 @@ FOLDER = ROOT / "examples" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.py"))
 LONGER = re.compile(
     "agents_f|approve_l|azure|background|cache|channels|claude|code_|context_w|event|fence|fleet|from_bu|"
-    "loop_d|many|mcp|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
+    "loop_d|many|mcp|offload|old_|openai|prune_by|record|session|skills|slash|sqlite|tools_from"
 )
 # With it and such a Python, DBOS cannot make its tables.
 OLD_SQLITE = sqlite3.sqlite_version_info < (3, 42) and sys.version_info >= (3, 12)
@@ -88,6 +88,7 @@ llm_levels: Division by zero | ['small', 'other', 'small']
 many_agents_at_once: 100
 one_run: I can only look. | Fixed. | Available tools: look.
 partial_output: Ada ' lines=[] | amount=0)] | Line(item='ink', amount=0)]
+offload: Step 700 failed.\n | Start and end of a result | [Characters 9,000 to 10,000 | True
 openai_messages: the same: True | You asked for Bern. | 'role': 'assistant'
 record_and_replay: It is 5.\nIt is 5. | request 1 differs | -2 + 3?\n+2 + 4?
 print_a_run: call: add {"a":1,"b":2} | result: add: 3 | scripted: It is 3. | end: completed

@@ -244,8 +244,6 @@ class Pruning(Fold):
 
 def placeholder(result: ToolMessage, sources: Sequence[str] = ()) -> ToolMessage:
     """Return the placeholder of a result. `sources` are ways to read the result again."""
-    if result.offloaded:
-        sources = [f'call read_offloaded(name="{result.offloaded}")', *sources]
     size = f"{len(result.text):,} characters"
     text = f"Older result of {result.tool_name} removed ({size}). See newer results below."
     if sources:

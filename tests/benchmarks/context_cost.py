@@ -30,9 +30,7 @@ from agentloop import (
     CompactionConfig,
     Ephemeral,
     Loop,
-    Offload,
     ScriptedModel,
-    ToolMessage,
     Usage,
 )
 from agentloop.common.model_info import CacheRules
@@ -40,11 +38,13 @@ from agentloop.common.tokens import message_tokens, tool_tokens
 from agentloop.mixins.compaction import SUMMARY_PROMPT
 from agentloop.models.scripted import call
 
+from ..test_recipes import load
 from .caches import CACHES, costs
 from .needs import lines, question, text_of, values, without_names
 from .recordings import recorded
 from .transcripts import TO_INSTALL, has_tau2, script, synthetic, tau2
 
+recipe = load("offload")
 SUMMARY = "What was done, what was found, and what is left to do. " * 36  # about 500 tokens
 OUTPUT = 5.0  # price of a token
 MOST_ASKED = 2  # questions for what one call needs
@@ -55,7 +55,7 @@ STRATEGIES = {
     "no pruning": Loop,
     "per turn": partial(Ephemeral, ephemeral_per_turn=True),
     "epochs": Ephemeral,
-    "offload": Offload,
+    "offload": recipe.Offload,
     "compaction 16k": partial(
         Compaction, compaction=CompactionConfig(context_window=WINDOW, threshold_ratio=1.0)
     ),
@@ -185,10 +185,9 @@ async def play(workload, conversation, agents, blind=False, rate=1.0):
 def offloaded(agent, results, value):
     """How to read a value again that is in a file."""
     for record in agent.log:
-        if isinstance(record, ToolMessage) and record.offloaded:
+        if name := recipe.file_of(record):
             place = results.get(record.tool_call_id, "").find(value)
             if place >= 0:
-                name = record.offloaded
                 return {"name": name, "offset": max(0, place - 500), "limit": 2_000}
     return None
 

@@ -146,7 +146,7 @@ async def test_a_message_that_an_old_session_left_waiting_is_delivered_once(tmp_
         ),
         (
             '{"type":"tool","tool_call_id":"a","tool_name":"t","content":"c","offloaded":"f"}',
-            ToolMessage("a", "t", "c", offloaded="f"),
+            ToolMessage("a", "t", "c", extra={"offloaded": "f"}),
         ),
         *(
             (

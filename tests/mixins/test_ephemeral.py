@@ -145,8 +145,9 @@ class TestEphemeral(test_loop.TestLoop):
         text = placeholder(ToolMessage("1", "look", "x" * 5000, ephemeral=1)).text
         assert "look" in text
         assert "5,000 characters" in text
-        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1, offloaded="ab12")
-        assert 'read_offloaded(name="ab12")' in placeholder(kept).text
+        sources = ["use recall", "call look again"]
+        kept = ToolMessage("1", "look", "x" * 50, ephemeral=1)
+        assert "use recall or call look again" in placeholder(kept, sources).text
 
     @pytest.mark.parametrize(("smallest", "left"), [(0, 1_500), (4_096, 3_500), (6_000, 5_500)])
     def test_a_cut_leaves_a_prefix_that_the_provider_caches(self, smallest, left):

@@ -76,6 +76,7 @@ def test_renamed_methods_of_instruction_files_warn(tmp_path):
     [
         ("channels", "Channels", "channels"),
         ("meter", "Meter", "cache_monitor"),
+        ("offload", "Offload", "offload"),
         ("repetition", "Repetition", "loop_detection"),
     ],
 )

@@ -2,13 +2,11 @@
 
 import pytest
 
-from agentloop import Agent, InstructionFiles, MessageQueue, Offload, ScriptedModel, Session, tool
+from agentloop import Agent, MessageQueue, ScriptedModel, Session, tool
 from agentloop.common.store import read_log
 from agentloop.mixins.done import parse_answer
 from agentloop.mixins.hooks import Hook, Hooks
 from agentloop.models.scripted import call
-
-from . import read
 
 
 def judge(data):
@@ -53,23 +51,6 @@ def test_what_a_gate_refused_is_in_no_list_of_names():
     seen = str([request.messages for request in llm.requests])
     assert "order_1" in seen
     assert "SECRET_1" not in seen
-
-
-def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
-    class Kept(InstructionFiles, Offload, Agent):
-        offload_tokens = 100
-
-    def folders(name):
-        (folder := tmp_path / name).mkdir()
-        (folder / "AGENTS.md").write_text(f"This is {name}.")
-        return {"instruction_dir": folder, "offload_dir": folder / "kept"}
-
-    llm = ScriptedModel(call("read", n=1), "done")
-    template = Kept(llm=ScriptedModel(), tools=[read], **folders("one"))
-    template.fork(llm=llm, **folders("two")).run_sync("go")
-    assert "This is two." in llm.requests[0].messages[0].text
-    assert [*(tmp_path / "two" / "kept").iterdir()]
-    assert not (tmp_path / "one" / "kept").exists()
 
 
 @pytest.mark.parametrize("text", ['5, "result": 6', '[1], "result": [2]'])

@@ -14,7 +14,6 @@ from agentloop import (
     ImagePart,
     Limits,
     Loop,
-    Offload,
     ScriptedModel,
     Session,
     Stop,
@@ -234,21 +233,6 @@ async def test_an_error_of_a_nested_call_ends_the_run_with_on_tool_error_raise()
     with pytest.raises(LookupError):
         await agent.run("go")
     assert (await agent.run()).text == "ok"
-
-
-async def test_long_results_of_nested_calls_are_not_moved_to_files():
-    @tool("Read")
-    async def read() -> list:
-        return [*range(10_000)]
-
-    @tool("Sum")
-    async def total(agent: Caller) -> int:
-        return sum(await agent.call(read))
-
-    kind = type("Offloading", (Offload, Agent), {})
-    agent = kind(llm=ScriptedModel(call("total"), "ok"), tools=[read, total])
-    await agent.run("go")
-    assert results(agent) == ["49995000"]
 
 
 async def test_a_nested_call_may_run_a_sub_agent():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentloop import Agent, Offload, Session, tool
+from agentloop import Agent, Session, tool
 from agentloop.events import ToolsChangedEvent
 from agentloop.models.scripted import ScriptedModel, call
 from agentloop.toolkits.search import ToolSearch, bm25
@@ -13,6 +13,9 @@ from tests.doubles.openai_double import Reply, calls
 from tests.doubles.wires import WIRES
 
 from .. import test_loop
+from ..test_recipes import load
+
+Offload = load("offload").Offload
 
 CATALOG = {
     "github__create_issue": "Open a new issue in a repository.",

@@ -20,7 +20,6 @@ from agentloop import (
     tool,
 )
 from agentloop.mixins.approval import Approval
-from agentloop.mixins.offload import Offload
 
 llm = ScriptedModel("hi")
 
@@ -52,7 +51,7 @@ class Kept(Session, MessageQueue, Agent):
     max_iterations = 20
 
 
-class Desk(Approval, Offload, Session, Agent):
+class Desk(Approval, MessageQueue, Session, Agent):
     """Overrides of `fork` and `close` fit together."""
 
 

@@ -1,18 +1,21 @@
-"""Moves long tool results to files: the model receives an excerpt, and a tool to read them.
+"""Long tool results in files: the model receives an excerpt, and a tool to read the rest.
 
-Copy with: the core, common/tokens.py.
+Use this mixin for tools that return logs, tables or pages of which the model needs parts. Without
+files, `context_budget` and the tool `recall` are often sufficient. Copy this file:
 
     class MyAgent(Offload, Agent):
         offload_tokens = 1_000                           # longer results are moved to files
 
-The name of a file is a checksum of its content, independent of text from the model or the provider.
-File permissions restrict access to the owner. `read_offloaded` reads only files whose names are in
-the agent's log. A result that cannot be written is truncated. Results from `agent.answer` remain
-complete, because they were not returned by a tool.
+The name of a file is a checksum of its content, independent of text from the model or the provider;
+`message.extra["offloaded"]` contains the name. File permissions restrict access to the owner.
+`read_offloaded` reads only files whose names are in the agent's log. A result that cannot be
+written is truncated. Results from `agent.answer` remain complete, because they were not returned by
+a tool. After a result has been pruned, `recall` finds the excerpt with the name of the file.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,14 +29,26 @@ from weakref import finalize
 
 from pydantic import Field
 
-from ..common.tokens import BYTES_PER_TOKEN, count_tokens
-from ..content import clip
-from ..depends import Depends, current_agent
-from ..errors import ToolError
-from ..loop import Loop
-from ..messages import Content, TextPart, ToolCall, ToolMessage
-from ..tools import Tool, tool
-from ..waiting import logger
+from agentloop import (
+    Agent,
+    Depends,
+    Loop,
+    Part,
+    ScriptedModel,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolError,
+    ToolMessage,
+    call,
+    count_tokens,
+    current_agent,
+    tool,
+)
+from agentloop.content import clip
+
+CHARACTERS_PER_TOKEN = 4  # of a result that cannot be written
+logger = logging.getLogger(__name__)
 
 
 class Temporary:
@@ -92,12 +107,14 @@ class Offload(Loop):
             logger.warning(
                 "a result of %s is truncated because it could not be written: %s", call.name, error
             )
-            cut = clip(text, self.offload_tokens * BYTES_PER_TOKEN)
-        content: Content = cut
+            cut = clip(text, self.offload_tokens * CHARACTERS_PER_TOKEN)
+        content: str | list[Part] = cut
         if not isinstance(message.content, str):  # images and files remain in the message
             content = [TextPart(cut)]
             content += [part for part in message.content if not isinstance(part, TextPart)]
-        return replace(message, content=content, offloaded=name)
+        if name:
+            message = replace(message, extra={**(message.extra or {}), "offloaded": name})
+        return replace(message, content=content)
 
 
 @tool(idempotent=True, read_only=True)
@@ -114,8 +131,7 @@ async def read_offloaded(
         offset: position of the first character to read.
         limit: maximum number of characters.
     """
-    results = [record for record in agent.log if isinstance(record, ToolMessage)]
-    names = [result.offloaded for result in results if result.offloaded]
+    names = [file for record in agent.log if (file := file_of(record))]
     if name not in names:
         raise ToolError(f"Unknown result {name!r:.80}. Available: {names[-5:]}.")
     text = load(agent.offload_folder, name)
@@ -123,6 +139,13 @@ async def read_offloaded(
         raise ToolError(f"The text of {name} was deleted or changed: call the tool again.")
     end = min(len(text), offset + limit)
     return f"[Characters {offset:,} to {end:,} of {len(text):,}.]\n{text[offset:end]}"
+
+
+def file_of(record: object) -> str:
+    """Return the name of the file with the complete text of a result, or ""."""
+    if not isinstance(record, ToolMessage):
+        return ""
+    return str((record.extra or {}).get("offloaded", ""))  # also the field of version 0.7
 
 
 def preview(text: str, name: str, limit: int) -> str:
@@ -161,3 +184,25 @@ def load(folder: Path, name: str) -> str | None:
 def name_for(data: bytes) -> str:
     """Return the first 16 hexadecimal digits of the data's SHA-256."""
     return sha256(data).hexdigest()[:16]
+
+
+@tool("Read the log of a build")
+def build_log(number: int) -> str:
+    return "\n".join(f"step {step}: {'failed' if step == 700 else 'ok'}" for step in range(1_000))
+
+
+class Builder(Offload, Agent):
+    offload_tokens = 500
+
+
+def read_on(messages: Sequence[Any], tools: Sequence[Tool]) -> ToolCall:
+    name = file_of(messages[-1])
+    return call("read_offloaded", name=name, offset=9_000, limit=1_000)
+
+
+if __name__ == "__main__":
+    llm = ScriptedModel(call("build_log", number=5), read_on, "Step 700 failed.")
+    builder = Builder(llm=llm, tools=[build_log])
+    print(builder.run_sync("Why did build 5 fail?").text)
+    excerpt, rest = [message.text for message in builder.messages if "step" in message.text]
+    print(len(excerpt), excerpt[:130], rest[:40], "failed" in rest, sep="\n")

@@ -7,20 +7,37 @@ import sys
 import tempfile
 from errno import ENOSPC
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop import Agent, CompactionConfig, ImagePart, ScriptedModel, TextPart, tool
+from agentloop import (
+    Agent,
+    CompactionConfig,
+    Depends,
+    ImagePart,
+    InstructionFiles,
+    Loop,
+    ScriptedModel,
+    Session,
+    TextPart,
+    current_agent,
+    tool,
+)
 from agentloop.common.tokens import count_tokens
 from agentloop.messages import Summary, ToolMessage
-from agentloop.mixins.offload import Offload, preview, store
 from agentloop.models.scripted import call
 
-from .. import test_loop
-from ..test_loop import shown
-from . import summarizing
+from . import test_loop
+from .mixins import read as read_a_lot
+from .mixins import results, summarizing
+from .test_loop import shown
+from .test_recipes import load
+
+recipe = load("offload")
+Offload, preview, store = recipe.Offload, recipe.preview, recipe.store
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
 LONG = "".join(f"line {n}: é\n" for n in range(2_000))
@@ -33,7 +50,7 @@ async def long(n: int = 0) -> str:
 
 def name_in(agent):
     """The name of the newest file that results in the log are kept in."""
-    return [m.offloaded for m in agent.messages if isinstance(m, ToolMessage) and m.offloaded][-1]
+    return [name for message in agent.messages if (name := recipe.file_of(message))][-1]
 
 
 async def kept(folder, **settings):
@@ -180,7 +197,7 @@ class TestOffload(test_loop.TestLoop):
         assert any(isinstance(record, Summary) for record in agent.log)
         first = next(record for record in agent.log if isinstance(record, ToolMessage))
         agent.compaction = None
-        text, is_error = await read(agent, first.offloaded)
+        text, is_error = await read(agent, recipe.file_of(first))
         assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
 
     @given(st.text(st.sampled_from("aé語😀\n"), min_size=500), st.integers(100, 500))
@@ -190,3 +207,74 @@ class TestOffload(test_loop.TestLoop):
         assert rest.startswith(text[:offset])
         assert rest.endswith(text[offset - limit :])
         assert len(rest) <= limit + 40
+
+
+def test_a_fork_with_another_folder_uses_that_folder(tmp_path):
+    class Kept(InstructionFiles, Offload, Agent):
+        offload_tokens = 100
+
+    def folders(name):
+        (folder := tmp_path / name).mkdir()
+        (folder / "AGENTS.md").write_text(f"This is {name}.")
+        return {"instruction_dir": folder, "offload_dir": folder / "kept"}
+
+    llm = ScriptedModel(call("read", n=1), "done")
+    template = Kept(llm=ScriptedModel(), tools=[read_a_lot], **folders("one"))
+    template.fork(llm=llm, **folders("two")).run_sync("go")
+    assert "This is two." in llm.requests[0].messages[0].text
+    assert [*(tmp_path / "two" / "kept").iterdir()]
+    assert not (tmp_path / "one" / "kept").exists()
+
+
+async def test_long_results_of_nested_calls_are_not_moved_to_files():
+    @tool("Read")
+    async def read() -> list:
+        return [*range(10_000)]
+
+    @tool("Sum")
+    async def total(agent: Annotated[Loop, Depends(current_agent)]) -> int:
+        return sum(await agent.call(read))
+
+    kind = type("Offloading", (Offload, Agent), {})
+    agent = kind(llm=ScriptedModel(call("total"), "ok"), tools=[read, total])
+    await agent.run("go")
+    assert results(agent) == ["49995000"]
+
+
+async def test_recall_finds_the_name_of_the_file_after_its_excerpt_was_pruned(tmp_path):
+    @tool("A long text", ephemeral=1)
+    async def page(n: int) -> str:
+        return f"page {n} {LONG}"
+
+    class Reader(Offload, Agent): ...
+
+    def find(messages, tools):
+        assert "recall" in messages[2].text
+        return call("recall", words="page 0")
+
+    def read(messages, tools):
+        name = re.search(r'read_offloaded\(name="(\w+)"', messages[-1].text)[1]
+        return call("read_offloaded", name=name)
+
+    pages = [call("page", n=n) for n in range(3)]
+    llm = ScriptedModel(*pages, find, read, "ok")
+    agent = Reader(llm=llm, tools=[page], offload_dir=tmp_path, ephemeral_per_turn=True)
+    assert await agent.query("x") == "ok"
+    assert "\npage 0 line 0" in results(agent)[-1]
+
+
+async def test_a_session_of_version_0_7_is_read_on(tmp_path):
+    class Kept(Offload, Session, Agent): ...
+
+    settings = {"session": "s", "session_dir": tmp_path, "offload_dir": tmp_path / "files"}
+    with Kept(llm=ScriptedModel(call("long"), "ok"), tools=[long], **settings) as agent:
+        await agent.query("x")
+        name = name_in(agent)
+    file = tmp_path / "s.jsonl"
+    new, old = f'"extra":{{"offloaded":"{name}"}}', f'"offloaded":"{name}"'
+    assert new in file.read_text("utf-8")
+    file.write_text(file.read_text("utf-8").replace(new, old), "utf-8")
+    with Kept(llm=ScriptedModel(), tools=[long], **settings) as agent:
+        assert name_in(agent) == name
+        text, is_error = await read(agent, name)
+        assert (text.split("]\n")[1][:6], is_error) == ("0 line", False)
