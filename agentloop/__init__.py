@@ -110,6 +110,7 @@ from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
 from .transcript import newest_prompt, view
+from .vocabulary import IMPORT_WORDS, advice
 
 if TYPE_CHECKING:
     from .models.anthropic import ChatAnthropic
@@ -244,7 +245,7 @@ LAZY = {  # names of modules that need httpx, or that few programs need
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a name of `LAZY`, or return the replacement of a deprecated name."""
+        """Load a name of `LAZY`, return a renamed class, or name the replacement."""
         if name in RENAMED:
             successor = RENAMED[name]
             message = f"{name} is deprecated and will be removed in 1.1: use {successor}"
@@ -254,4 +255,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             raise ImportError(f"{name} is a recipe now: copy examples/recipes/{RECIPES[name]}.py")
         if name in LAZY:
             return getattr(import_module(LAZY[name], __name__), name)
+        if remedy := advice(IMPORT_WORDS, name, (), ""):
+            raise ImportError(f"{__name__} does not export {name}: {remedy}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

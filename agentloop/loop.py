@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
 from pydantic_core import to_json
@@ -43,6 +43,7 @@ from .run import ANSWERED, BaseAgent, Prompt, Run
 from .stream import EventStream
 from .tools import Tool, by_name, find_tool
 from .transcript import CallState, is_complete, is_own, placeholder_result, with_unique_ids
+from .vocabulary import RUN_WORDS, explain_keywords
 from .waiting import gather_bounded, is_cancelled, logger, run_blocking, wait_for, was_cancelled
 
 OUT_OF_TURNS = (
@@ -138,6 +139,7 @@ class Loop(BaseAgent):
 
     # ---- the loop
 
+    @explain_keywords(RUN_WORDS)
     async def run(
         self, prompt: Prompt = None, *, extra: Extra = None, events: EventQueue | None = None
     ) -> Result:
@@ -177,6 +179,7 @@ class Loop(BaseAgent):
             except (Exception, asyncio.CancelledError) as error:
                 return run.end(run.result_if_interrupted(error))
 
+    @explain_keywords(RUN_WORDS)
     async def query(self, prompt: Prompt) -> str:
         """Return the answer to a prompt as text. Raises RunStopped without an answer."""
         result = await self.run(prompt)
@@ -184,6 +187,7 @@ class Loop(BaseAgent):
             raise RunStopped(result)
         return result.text
 
+    @explain_keywords(RUN_WORDS)
     def query_stream(self, prompt: Prompt = None) -> EventStream:
         """Return an asynchronous iterator over the events of a run, with the Result at the end.
 
@@ -212,6 +216,7 @@ class Loop(BaseAgent):
             return
         self.add(waiting.call.record_of(self._result(waiting.call, content)))
 
+    @explain_keywords(RUN_WORDS)
     def run_sync(self, prompt: Prompt = None) -> Result:
         """Run a prompt synchronously. Raises RuntimeError in async code: use `await run(...)`."""
         return run_blocking(lambda: self.run(prompt), self.cancel_timeout)
@@ -359,6 +364,8 @@ class Loop(BaseAgent):
 
     def tool(self, call: ToolCall) -> Tool:
         """Return a call's tool, from this turn's tools. Raises ToolError for an unknown name."""
+        if not isinstance(cast(object, call), ToolCall):
+            raise TypeError("agent.tool is not a decorator: use @tool, and Agent(tools=[search])")
         return find_tool(call.name, self._turn_tools)
 
     # ---- the steps of `run`

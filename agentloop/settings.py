@@ -24,11 +24,11 @@ from difflib import get_close_matches
 from functools import cache, partial
 from inspect import Parameter, Signature, get_annotations
 from types import MappingProxyType
-from typing import Any, ClassVar, dataclass_transform, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .vocabulary import AGENT_WORDS, VALUES, advice
+from .vocabulary import ATTRIBUTE_WORDS, AGENT_WORDS, VALUES, advice, explain_attribute
 
 
 class SettingError(TypeError, ValueError):
@@ -80,6 +80,11 @@ class Settings:
             if name[0] == "_" and hasattr(cls, name):
                 setattr(self, name, deepcopy(getattr(cls, name)))
         self.__post_init__()
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> object:
+            return explain_attribute(ATTRIBUTE_WORDS, self, name)
 
     def __post_init__(self) -> None:
         """Initialize an agent or a fork after its settings. Overrides call super() first.

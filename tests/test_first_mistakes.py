@@ -1,25 +1,31 @@
 """First mistakes of people who know another library: each error names what to write."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
+import agentloop
 from agentloop import (
     Agent,
     Limits,
     Loop,
+    Result,
     ScriptedModel,
     UserMessage,
     call,
     tool,
+    vocabulary,
 )
 from agentloop.messages import AssistantMessage
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.anthropic import ChatAnthropic
 from agentloop.models.google import ChatGoogle
 from agentloop.models.openai import ChatOpenAI
+
+from .test_api import MODULES
 
 openai = partial(ChatOpenAI, "m", api_key="k")
 anthropic = partial(ChatAnthropic, "m", api_key="k")
@@ -84,12 +90,74 @@ MODEL_PARAMETERS = {
     "system_prompt": "Agent(",
     "temprature": "temperature",
 }
+RUN_PARAMETERS = {
+    "message_history": "load_history",
+    "session": "Session",
+    "deps": "Depends",
+    "context": "Depends",
+    "max_turns": "Agent(max_iterations=",
+    "usage_limits": "Limits",
+    "output_type": "run_as",
+    "model": "fork(llm=",
+    "images": "ImagePart",
+    "stream": "query_stream",
+    "promt": "prompt",
+}
+AGENT_ATTRIBUTES = {
+    "invoke": "run_sync(prompt)",
+    "ainvoke": "await agent.run(prompt)",
+    "chat": "await agent.query(prompt)",
+    "stream": "query_stream",
+    "run_stream": "query_stream",
+    "iter": "query_stream",
+    "batch": "fork()",
+    "tool_plain": "@tool",
+    "add_tool": "tools=[",
+    "output_validator": "output_type=",
+    "override": "fork(",
+    "history": "agent.messages",
+    "reset": "clear_history",
+    "as_tool": "agentloop.toolkits.subagent",
+    "send": "MessageQueue",
+    "cost": "Cost",
+}
+RESULT_ATTRIBUTES = {
+    "output": "result.text",
+    "final_output": "result.value",
+    "content": "result.text",
+    "all_messages": "agent.messages",
+    "to_input_list": "agent.messages",
+    "interruptions": "result.pending",
+}
+IMPORTS = {
+    "Approval": "agentloop.mixins.approval",
+    "Workspace": "agentloop.toolkits.files",
+    "mcp_tools": "agentloop.toolkits.mcp",
+    "Runner": "run_sync(prompt)",
+    "AgentExecutor": "await agent.run(prompt)",
+    "create_agent": "Agent(llm=",
+    "CodeAgent": "code_mode.py",
+    "RunContext": "Depends",
+    "ModelRetry": "ToolError",
+    "function_tool": "@tool",
+    "HumanMessage": "UserMessage",
+    "AIMessage": "AssistantMessage",
+    "OpenAIModel": "ChatOpenAI(",
+    "LiteLLMModel": "base_url=",
+    "AnthropicModel": "ChatAnthropic(",
+    "TestModel": "ScriptedModel(",
+    "SQLiteSession": "Session",
+    "handoff": "as_tool",
+    "UsageLimits": "Limits",
+    "MCPServerStdio": "mcp_tools",
+}
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "no model": (lambda: Agent(**{}), "llm=ChatOpenAI("),
     "a name as model": (lambda: Agent(llm="gpt-5"), "llm=ChatOpenAI("),  # type: ignore
     "a model by position": (lambda: Agent(ScriptedModel()), "llm="),  # type: ignore
     "a tool instead of a list": (lambda: agent(tools=tool(undecorated)), "tools=["),
     "an undecorated tool": (lambda: agent(tools=[undecorated]), "@tool"),
+    "agent.tool as a decorator": (lambda: agent().tool(undecorated), "@tool"),  # type: ignore
     "a number as prompt": (lambda: agent().run_sync(5), "text"),  # type: ignore
     "a request's message as prompt": (
         lambda: agent().run_sync({"role": "user", "content": "Hi"}),  # type: ignore
@@ -158,6 +226,78 @@ def test_a_models_parameter_in_other_words_names_the_right_one(name):
         openai(**{name: 1})
     assert MODEL_PARAMETERS[name] in str(caught.value)
     assert f"ChatOpenAI: unknown parameter {name}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RUN_PARAMETERS)
+async def test_a_parameter_of_a_run_in_other_words_names_the_right_one(name):
+    anyone: Any = agent()
+    for method in (anyone.run_sync, anyone.query_stream):
+        with pytest.raises(TypeError, match=f"unknown parameter {name}: ") as caught:
+            method("Hi", **{name: 1})
+        assert RUN_PARAMETERS[name] in str(caught.value)
+    for method in (anyone.run, anyone.query):
+        with pytest.raises(TypeError, match=f"unknown parameter {name}: ") as caught:
+            await method("Hi", **{name: 1})
+        assert RUN_PARAMETERS[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", AGENT_ATTRIBUTES)
+def test_a_method_in_other_words_names_the_right_one(name):
+    with pytest.raises(AttributeError, match=f"Agent has no attribute {name}: ") as caught:
+        getattr(agent(), name)
+    assert AGENT_ATTRIBUTES[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", RESULT_ATTRIBUTES)
+def test_an_attribute_of_a_result_in_other_words_names_the_right_one(name):
+    with pytest.raises(AttributeError, match=f"Result has no attribute {name}: ") as caught:
+        getattr(agent().run_sync("Hi"), name)
+    assert RESULT_ATTRIBUTES[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_an_import_in_other_words_names_the_right_one(name):
+    with pytest.raises(ImportError, match=f"agentloop does not export {name}: ") as caught:
+        exec(f"from agentloop import {name}")
+    assert IMPORTS[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("module", [*MODULES][1:])
+def test_a_name_of_a_dotted_module_names_its_module(module):
+    for name in MODULES[module]:
+        with pytest.raises(ImportError, match=f"{name}: it is in {module}$"):
+            exec(f"from agentloop import {name}")
+
+
+def test_names_of_other_libraries_are_no_names_of_this_one():
+    for words, names in {
+        vocabulary.ATTRIBUTE_WORDS: set(dir(agent())),
+        vocabulary.RESULT_WORDS: set(dir(Result())),
+        vocabulary.IMPORT_WORDS: {*agentloop.__all__, *agentloop.RENAMED, *agentloop.RECIPES},
+        vocabulary.RUN_WORDS: {"prompt", "extra", "events"},
+    }.items():
+        other_names = " ".join(words.splitlines()[::2]).split()
+        assert not names & {*other_names}
+        assert len(other_names) == len({*other_names})
+
+
+def test_other_unknown_attributes_have_the_message_of_python():
+    class Broken(Agent):
+        @property
+        def broken(self) -> int:
+            return self.llm.missing  # type: ignore
+
+    with pytest.raises(AttributeError, match="'Agent' object has no attribute 'unheard_of'"):
+        _ = agent().unheard_of  # type: ignore
+    with pytest.raises(AttributeError, match="'ScriptedModel' object has no attribute 'missing'"):
+        _ = Broken(llm=ScriptedModel()).broken
+
+
+def test_the_methods_of_a_run_keep_their_signatures():
+    assert [*inspect.signature(Agent.run).parameters] == ["self", "prompt", "extra", "events"]
+    assert inspect.iscoroutinefunction(Agent.run)
+    assert inspect.iscoroutinefunction(Agent.query)
+    assert not inspect.iscoroutinefunction(Agent.run_sync)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
