@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from .vocabulary import ATTRIBUTE_WORDS, AGENT_WORDS, VALUES, advice, explain_attribute
+from .vocabulary import AGENT_WORDS, ATTRIBUTE_WORDS, VALUES, advice, explain_attribute
 
 
 class SettingError(TypeError, ValueError):

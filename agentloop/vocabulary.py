@@ -7,13 +7,12 @@ and LiteLLM, and names that `agentloop` does not export.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-Accepted = ParamSpec("Accepted")
-Returned = TypeVar("Returned")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # alternating lines: names, then the remedy
 
@@ -291,12 +290,10 @@ def advice(words: str, name: str, known: Iterable[str], default: str) -> str:
     return f"did you mean {near[0]}?" if near else default
 
 
-def explain_keywords(
-    words: str,
-) -> Callable[[Callable[Accepted, Returned]], Callable[Accepted, Returned]]:
+def explain_keywords(words: str) -> Callable[[Method], Method]:
     """Return a decorator: the TypeError for an unknown keyword names the remedy of a table."""
 
-    def decorate(function: Callable[Accepted, Returned]) -> Callable[Accepted, Returned]:
+    def decorate(function: Method) -> Method:
         known = inspect.signature(function).parameters
 
         def check(names: Iterable[str]) -> None:
@@ -306,17 +303,17 @@ def explain_keywords(
                     raise TypeError(f"{function.__name__}: unknown parameter {name}: {remedy}")
 
         @wraps(function)
-        def checked(*args: Accepted.args, **kwargs: Accepted.kwargs) -> Returned:
+        def checked(*args: Any, **kwargs: Any) -> Any:
             check(kwargs)
             return function(*args, **kwargs)
 
         @wraps(function)
-        async def checked_async(*args: Accepted.args, **kwargs: Accepted.kwargs) -> object:
+        async def checked_async(*args: Any, **kwargs: Any) -> Any:
             check(kwargs)
-            return await cast(Awaitable[object], function(*args, **kwargs))
+            return await function(*args, **kwargs)
 
-        wrapper: Any = checked_async if inspect.iscoroutinefunction(function) else checked
-        return cast(Callable[Accepted, Returned], wrapper)
+        wrapper = checked_async if inspect.iscoroutinefunction(function) else checked
+        return cast(Method, wrapper)
 
     return decorate
 
