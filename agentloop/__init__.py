@@ -19,7 +19,7 @@ This module exports the names that most programs need:
 - messages, log records and events: `UserMessage`, `ToolCall`, `TextDeltaEvent`, and others.
 
 Other mixins are in `agentloop.mixins` (approval, durable, hooks, tracing), and capabilities in
-`agentloop.toolkits` (files, shell, mcp, web, skills, subagent, todo, and others). `help(Limits)`
+`agentloop.toolkits` (files, shell, mcp, skills, subagent, todo, and others). `help(Limits)`
 documents the settings of a class. The README lists all parts; examples/howto, examples/recipes and
 examples/lessons contain complete programs.
 

@@ -67,10 +67,9 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.toolkits.skills": ["Skill", "Skills", "discover_skills", "read_folder"],
     "agentloop.toolkits.subagent": ["SubAgents", "as_tool", "run_sub_agent"],
     "agentloop.toolkits.todo": ["Todo", "TodoList"],
-    "agentloop.toolkits.web": ["send", "web_fetch"],
     "agentloop.tools": ["FunctionTool", "NO_OVERRIDES", "by_name", "find_tool"],
     "agentloop.transcript": ["CallState", "Conversation", "Fold", "Records", "with_unique_ids"],
-    "agentloop.waiting": ["cancel_and_wait", "wait_for"],
+    "agentloop.waiting": ["call_function", "cancel_and_wait", "wait_for"],
 }
 
 

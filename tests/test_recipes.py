@@ -109,6 +109,7 @@ sub_agent: research: read( | read: 9932 | received: 67 | billed: 2960 tokens
 todo_list: [open] clean up\nComplete them, | [dropped] clean up | Left: nothing
 tool_search: on their way. | 2 tools: today search_tools\n4 tools: today search_tools list_shipment
 tools_from_a_config: POST /contacts/shop%201 | Bearer *** | Tone: friendly
+web_fetch: 70 degrees. | 200 OK \nTea\nGreen tea: 70 | is not an http(s) address of 127.0.0.1
 """.strip().split("\n")
 )
 NEEDS = {  # packages that a recipe requires, which may be missing

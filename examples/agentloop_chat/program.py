@@ -17,12 +17,12 @@ from agentloop import Result, SessionLocked, Tool
 from agentloop.cli.terminal import BOLD, RED, Log, Terminal, print_json, safe
 from agentloop.models.http import HTTPModel
 from agentloop.toolkits.skills import discover_skills
-from agentloop.toolkits.web import web_fetch
 
 from .coding_agent import reader
 from .config import WAYS, Config, choose, configured, load_tools
 from .conversation import Chat
 from .sessions import described, free_names, sessions_of
+from .web_fetch import web_fetch
 
 EPILOG = f"""\
 the first variable that is set selects the provider; --provider overrides it:

@@ -36,13 +36,13 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
+from agentloop_chat.web_fetch import send
 from pydantic import Field
 
 from agentloop import Agent, ScriptedModel, Tool, ToolError, call
 from agentloop.content import as_text
 from agentloop.messages import JSON
 from agentloop.toolkits.environment import Secrets, StrictConfig, fill_in
-from agentloop.toolkits.web import send
 
 PLACE = re.compile(r"\{(=?[\w.-]+)\}")  # the model provides {x}, the system {=x}
 AUTOFILL = re.compile(r'"([\w.-]+)"\s*:\s*"todo_autofill_by_system"')  # replaced with "x": "{=x}"

@@ -87,6 +87,11 @@ def test_a_mixin_that_became_a_recipe_names_it(module, name, recipe):
         getattr(agentloop, name)
 
 
+def test_a_toolkit_that_became_a_recipe_names_it():
+    with pytest.raises(ImportError, match=r"agentloop_chat\.web_fetch.*recipes/web_fetch\.py"):
+        import_module("agentloop.toolkits.web")
+
+
 def test_the_warning_names_the_importing_line():
     code = "\nfrom agentloop.mixins.inbox import Inbox, Sent, every"
     program = [sys.executable, "-W", "always", "-c", code]

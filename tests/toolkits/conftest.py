@@ -3,8 +3,7 @@
 import socket
 
 import pytest
-
-from agentloop.toolkits import web
+from agentloop_chat import web_fetch as web
 
 from ..doubles.web_server import serving
 

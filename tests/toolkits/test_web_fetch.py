@@ -6,11 +6,11 @@ import subprocess
 
 import httpx
 import pytest
+from agentloop_chat import web_fetch as web
+from agentloop_chat.web_fetch import is_public, web_fetch
 
 from agentloop import Agent, ScriptedModel
 from agentloop.models.scripted import call
-from agentloop.toolkits import web
-from agentloop.toolkits.web import is_public, web_fetch
 
 from ..doubles.fault_server import FaultServer, stall
 from ..doubles.web_server import serving

@@ -1,7 +1,5 @@
 """A tool that reads web pages: web_fetch. `send` makes requests for other tools.
 
-Copy with: toolkits/environment.py, tools.py and their imports. Requires httpx.
-
     agent = Agent(llm=..., tools=[web_fetch(["docs.python.org"])])
 
 The model chooses among the listed hosts. Redirects are not followed, cookies are not stored, and
@@ -19,16 +17,13 @@ import re
 import socket
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
 
-from ..content import describe_error
-from ..errors import ToolError
-from ..tools import Tool, tool
-from ..waiting import call_function
-from .environment import mask
+import httpx
 
-if TYPE_CHECKING:
-    import httpx
+from agentloop import Tool, ToolError, tool
+from agentloop.content import describe_error
+from agentloop.toolkits.environment import mask
+from agentloop.waiting import call_function
 
 # Hosts that may have a private address: names without a dot or with a private suffix, and IP
 # addresses.
@@ -51,8 +46,6 @@ CHARSETS = re.compile(
 
 def web_fetch(allow: Sequence[str]) -> Tool:
     """Return a tool that fetches pages of the hosts: ["docs.python.org", "localhost:8000"]."""
-    import httpx
-
     hosts = [httpx.URL(f"http://{host}").netloc for host in allow]
 
     @tool(
@@ -76,8 +69,6 @@ async def send(request: httpx.Request, secrets: Iterable[str] = ()) -> str:
     Raises ToolError with the same text for an error status, or with the reason for a missing
     response. Redirects are not followed. Only the `timeout` of the tool limits the duration.
     """
-    import httpx
-
     host = request.url.raw_host.decode()
     try:
         await use_checked_address(request, host)
@@ -111,8 +102,6 @@ async def exchange(request: httpx.Request) -> tuple[httpx.Response, bytes]:
 
     Stops reading the body shortly after MAX_BYTES.
     """
-    import httpx
-
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("User-Agent", "agentloop")
     body = bytearray()
