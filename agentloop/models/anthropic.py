@@ -44,6 +44,7 @@ from .wire import (
     declare,
     drop_none,
     encode_exchanges,
+    first_text,
     from_user,
     grow,
     in_turns,
@@ -128,7 +129,7 @@ def _is_sendable(block: JSON) -> bool:
     The API produces these blocks, but rejects them in requests.
     """
     name = NOT_BLANK.get(block["type"])
-    return not name or bool(plain_text(block.get(name)).strip())
+    return not name or bool(first_text(block, name).strip())
 
 
 def _write_assistant(message: AssistantMessage) -> list[JSON]:
@@ -153,19 +154,19 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     Raises BadRequest for an unsupported part.
     """
     turns = in_turns(messages, _write_assistant, _write_result, _write_part)
-    # calls of the provider's own tools, which are executed when the turn continues
-    pending = set[str]()
+    answered = list[Any]()
     for _, written in turns:
-        for block in written:
-            if "_tool_use" in block["type"]:
-                pending.add(str(block["id"]))
-            elif "tool_use_id" in block:
-                pending.discard(str(block["tool_use_id"]))
+        answered += [block.get("tool_use_id") for block in written]
     closed = turns[:-1]
     if {block["type"] for block in turns[-1][1]} == {"tool_result"}:
         closed = turns[:-2]  # the last turn of the model continues with these results
     for _, written in closed:
-        written[:] = [block for block in written if str(block.get("id")) not in pending]
+        # the provider executes pending calls of its own tools only when the turn continues
+        written[:] = [
+            block
+            for block in written
+            if "_tool_use" not in block["type"] or block["id"] in answered
+        ]
         while written and "thinking" in written[-1]["type"]:
             written.pop()  # the API rejects thinking at the end of a turn
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
@@ -204,7 +205,7 @@ def _fits_output(schema: JSON) -> bool:
     if re.search(r'"additionalProperties": (true|\{)', json.dumps(schema)):
         return False
     references = dict[str, list[str]]()  # references between type definitions
-    for name, definition in as_dict(schema.get("$defs")).items():
+    for name, definition in as_dict(schema, "$defs").items():
         references[name] = re.findall(r'"#/\$defs/(.*?)"', json.dumps(definition))
     try:
         TopologicalSorter(references).prepare()
@@ -226,7 +227,7 @@ def _find_container(messages: Sequence[Message]) -> str | None:
     """Return the id of the newest unexpired code-execution container, or None."""
     now = datetime.now(UTC).isoformat()
     for message in reversed(messages):
-        container = as_dict(as_dict(getattr(message, "raw", None)).get("container"))
+        container = as_dict(getattr(message, "raw", None), "container")
         if str(container.get("expires_at", "")) > now:
             return str(container["id"])
     return None
@@ -264,7 +265,7 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
     counts = read_counts(usage)
     if not counts:
         return None
-    for iteration in as_dicts(usage.get("iterations")):
+    for iteration in as_dicts(usage, "iterations"):
         if iteration.get("type") == "compaction":  # a summary, which the other counts exclude
             counts += read_counts(iteration)
     cached, written = counts["cache_read_input_tokens"], counts["cache_creation_input_tokens"]
@@ -274,7 +275,7 @@ def read_anthropic_usage(usage: JSON) -> Usage | None:
         cached_input_tokens=cached,
         cache_write_tokens=written,
         reasoning_tokens=counts["thinking_tokens"],
-        extra=as_dict(usage.get("cache_creation")) or None,  # tokens written, by lifetime
+        extra=as_dict(usage, "cache_creation") or None,  # tokens written, by lifetime
     )
 
 
@@ -312,10 +313,9 @@ class AnthropicChunks(Accumulator):
         for block in self.data["content"]:
             text = block.pop("partial_json", "").strip()
             # Truncated arguments of function calls remain text. Server tools require an object.
-            if text and block["type"] == "tool_use":
-                block["input"] = parse_json(text) or text
-            elif text:
-                block["input"] = parse_json(text) or {}
+            if text:
+                truncated = text if block["type"] == "tool_use" else {}
+                block["input"] = parse_json(text) or truncated
         return self.data
 
 
@@ -476,18 +476,18 @@ class ChatAnthropic(HTTPModel):
             if block["type"] == "tool_use":
                 call_id, name = str(block.pop("id", "")), plain_text(block.pop("name"))
                 calls.append(ToolCall(call_id, name, plain_text(block.pop("input", None))))
-        container = as_dict(data.get("container")) or None
+        container = as_dict(data, "container") or None
         # the message alone is sufficient for most replies
         is_plain = not container and all(block.keys() <= {"type", "text"} for block in blocks)
         raw = drop_none({"provider": "anthropic", "content": blocks, "container": container})
-        refusal = as_dict(data.get("stop_details")).get("explanation", "")
+        refusal = first_text(as_dict(data, "stop_details"), "explanation")
         return AssistantMessage(
             content=_anthropic_text(blocks) or refusal,
             tool_calls=tuple(calls),
             thinking=_anthropic_text(blocks, "thinking") or None,
-            usage=read_anthropic_usage(as_dict(data.get("usage"))),
+            usage=read_anthropic_usage(as_dict(data, "usage")),
             stop_reason=stop_reason(ANTHROPIC_STOP_REASONS, data.get("stop_reason"), calls),
             raw=None if is_plain else raw,
             citations=tuple(citations),
-            finish_reason=plain_text(data.get("stop_reason")) or None,
+            finish_reason=first_text(data, "stop_reason") or None,
         )

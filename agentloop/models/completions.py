@@ -34,6 +34,7 @@ from .wire import (
     attachment,
     clean_json,
     drop_none,
+    first_text,
     grow,
     parse_json,
     plain_text,
@@ -60,7 +61,7 @@ OPENAI_STOP_REASONS = {
 # finish reasons of an aborted reply: OpenRouter, Z.AI, DeepSeek
 BROKEN_OFF = ("error", "network_error", "insufficient_system_resource")
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # DeepSeek, vLLM; OpenRouter; Mistral
-GROWING = ("content", "refusal", *THOUGHTS)  # texts that are streamed in pieces
+GROWING = {"content", "refusal", *THOUGHTS}  # texts that are streamed in pieces
 # Fields that are returned only to their server. The last two contain signatures of OpenRouter
 # and of Gemini.
 OPAQUE = ("reasoning_content", "reasoning", "reasoning_details", "extra_content")
@@ -111,13 +112,14 @@ def _is_strict(schema: JSON) -> bool:
         return True
     if not all(map(STRICT_KEYWORDS.fullmatch, keys)) or not keys & {"type", "anyOf", "enum"}:
         return False
-    properties = as_dict(schema.get("properties"))
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
         return False
-    inner = [*properties.values(), *as_dict(schema.get("$defs")).values(), *schema.get("anyOf", ())]
+    inner = [*schema.get("anyOf", ())]
+    for name in ("properties", "$defs"):
+        inner += as_dict(schema, name).values()
     if schema.get("type") == "array":
         inner.append(schema.get("items"))
-    return all(_is_strict(as_dict(each)) for each in inner)
+    return all(_is_strict(as_dict(subschema)) for subschema in inner)
 
 
 def strict_schema(schema: JSON) -> JSON | None:
@@ -189,9 +191,7 @@ def _write_openai_reply(message: AssistantMessage, owner: str) -> JSON:
     raw = as_dict(message.raw)
     is_own = raw.get("owner") == owner
     if is_own:  # required by DeepSeek's thinking models, even if empty
-        for name in OPAQUE:
-            if name in raw:
-                written[name] = raw[name]
+        written |= {name: raw[name] for name in OPAQUE if name in raw}
     calls = list[JSON]()
     for call in message.tool_calls:
         function = {"name": wire_name(call.name), "arguments": wire_arguments(call)}
@@ -214,29 +214,26 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
     written: list[JSON] = []
     attached: list[JSON] = []  # the content of the additional user message
     for message in messages:
-        content = message.content
         parts: list[JSON] = []
-        if not isinstance(content, str):
-            parts += map(write_part, content)
+        if not isinstance(message.content, str):
+            parts += map(write_part, message.content)
         if isinstance(message, ToolMessage):
             call_id = wire_id(message.tool_call_id)
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
-            if attached:
-                written.insert(-1, result)
-            else:
-                written.append(result)
+            written.insert(len(written) - bool(attached), result)
             media = [part for part in parts if part["type"] != "text"]
-            if media:
-                if not attached:
-                    written.append({"role": "user", "content": attached})
-                label = f"Attached to the result of {message.tool_name}:"
-                attached += [{"type": "text", "text": label}, *media]
+            if not media:
+                continue
+            if not attached:
+                written.append({"role": "user", "content": attached})
+            label = f"Attached to the result of {message.tool_name}:"
+            attached += [{"type": "text", "text": label}, *media]
             continue
         attached = []
         if not isinstance(message, AssistantMessage):
             role = "system" if isinstance(message, SystemMessage) else "user"
             written.append({"role": role, "content": parts or message.text})
-        elif content or message.tool_calls:  # providers reject empty replies
+        elif message.content or message.tool_calls:  # providers reject empty replies
             written.append(_write_openai_reply(message, owner))
     return written
 
@@ -245,11 +242,11 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
 
 
 def _read_openai_call(call: JSON) -> ToolCall:
-    function = as_dict(call.get("function"))
+    function = as_dict(call, "function")
     signature = call.get("extra_content")  # Gemini's
     return ToolCall(
-        plain_text(call.get("id")),
-        plain_text(function.get("name")),
+        first_text(call, "id"),
+        first_text(function, "name"),
         plain_text(function.get("arguments")),
         extra=clean_json({"extra_content": signature}) if signature else None,
     )
@@ -261,15 +258,15 @@ def _flatten(message: JSON) -> JSON:
         return message
     flat = message | {"content": "", "thinking": ""}
     for part in as_dicts(message["content"]):
-        flat["content"] += plain_text(part.get("text"))
-        for thought in as_dicts(part.get("thinking")):
-            flat["thinking"] += plain_text(thought.get("text"))
+        flat["content"] += first_text(part, "text")
+        for thought in as_dicts(part, "thinking"):
+            flat["thinking"] += first_text(thought, "text")
     return flat
 
 
 def _find_sources(data: JSON, message: JSON) -> list[JSON]:
     """Return the cited sources: of OpenAI and OpenRouter, or of Perplexity."""
-    sources = as_dicts(message.get("annotations")) or as_dicts(data.get("search_results"))
+    sources = as_dicts(message, "annotations") or as_dicts(data, "search_results")
     if not sources and isinstance(data.get("citations"), list):
         return [{"url": url} for url in data["citations"]]
     return sources
@@ -282,22 +279,21 @@ def read_openai_reply(data: JSON, owner: str = "") -> AssistantMessage:
     if finish in BROKEN_OFF:
         raise BadResponse(finish)
     if finish == "content_filter":  # Azure filters content without a message
-        choice = choice | {"message": as_dict(choice.get("message"))}
+        choice = {"message": {}} | choice
     message = _flatten(choice["message"])
-    calls = [_read_openai_call(call) for call in as_dicts(message.get("tool_calls"))]
+    calls = [_read_openai_call(call) for call in as_dicts(message, "tool_calls")]
     opaque = drop_none({name: message.get(name) for name in OPAQUE})
     raw = None
     if opaque or any(call.extra for call in calls):
         raw = {"provider": "openai", "owner": owner} | opaque
     stop = stop_reason(OPENAI_STOP_REASONS, finish, calls)
-    thoughts = (plain_text(message.get(name)) for name in THOUGHTS)
     refusal = message.get("refusal")
     if refusal:
         stop = "refused"
     return AssistantMessage(
-        content=plain_text(message.get("content")) or refusal or "",  # Cloudflare: an object
+        content=first_text(message, "content") or refusal or "",  # Cloudflare: an object
         tool_calls=tuple(calls),
-        thinking=next(filter(None, thoughts), None),
+        thinking=first_text(message, *THOUGHTS) or None,
         stop_reason=stop,
         raw=raw,
         citations=tuple(read_citations(_find_sources(data, message), 0, 0)),
@@ -330,10 +326,10 @@ class OpenAIChunks(Accumulator):
         for name in ("usage", "search_results", "citations"):  # Perplexity repeats its sources
             if event.get(name):
                 self.data[name] = event[name]
-        for choice in as_dicts(event.get("choices")):
+        for choice in as_dicts(event, "choices"):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: only the first choice is read
-            self._add_delta(_flatten(as_dict(choice.get("delta"))))
+            self._add_delta(_flatten(drop_none(as_dict(choice, "delta"))))
             finish = choice.get("finish_reason")
             if finish:
                 self.complete = True
@@ -341,28 +337,23 @@ class OpenAIChunks(Accumulator):
 
     def _add_delta(self, delta: JSON) -> None:
         message = self._message
-        thought = ""  # emitted only once, although some servers send two fields
-        for name, piece in delta.items():
-            if piece is None:
-                continue
-            if name in GROWING:
-                text = plain_text(piece)
-                message[name] = message.get(name, "") + text
-                if name not in THOUGHTS:
-                    self.text(text)
-                elif not thought:
-                    thought = text
-                    self.thinking(text)
-            elif name == "tool_calls":
-                for position, call in enumerate(as_dicts(piece)):
-                    self._add_call(position, call)
-            elif name == "annotations":  # OpenRouter repeats some
-                known = message.setdefault(name, [])
-                known += [source for source in as_dicts(piece) if source not in known]
-            elif name == "reasoning_details":
-                message[name] = join_details(message.get(name, []) + as_dicts(piece))
-            else:
-                message[name] = piece
+        for position, call in enumerate(as_dicts(delta.pop("tool_calls", None))):
+            self._add_call(position, call)
+        sources = message.setdefault("annotations", [])
+        for source in as_dicts(delta.pop("annotations", None)):
+            if source not in sources:  # OpenRouter repeats some
+                sources.append(source)
+        details = as_dicts(message, "reasoning_details")
+        details += as_dicts(delta.pop("reasoning_details", None))
+        if details:
+            message["reasoning_details"] = join_details(details)
+        for name in GROWING & delta.keys():
+            delta[name] = plain_text(delta[name])
+        grow(message, delta, GROWING)
+        self.text(first_text(delta, "content"))
+        self.text(first_text(delta, "refusal"))
+        # only one of the fields, although some servers send two
+        self.thinking(first_text(delta, *THOUGHTS))
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Add a piece of a call.
@@ -370,7 +361,7 @@ class OpenAIChunks(Accumulator):
         Index, id and name may be missing, repeated, or identical for two calls.
         """
         index = delta.get("index", position)
-        function = as_dict(delta.get("function"))
+        function = as_dict(delta, "function")
         call_id = delta.get("id") or ""
         name = function.get("name") or ""
         arguments = plain_text(function.get("arguments"))

@@ -39,6 +39,7 @@ from .wire import (
     declare,
     drop_none,
     encode_exchanges,
+    first_text,
     from_user,
     in_turns,
     kept_blocks,
@@ -113,10 +114,8 @@ def _write_google_result(message: ToolMessage) -> list[JSON]:
         "name": wire_name(message.tool_name),
         "response": {outcome: message.text},
     }
-    media = list[JSON]()
-    if not isinstance(message.content, str):
-        blocks = write_content(message.content, _write_google_part)
-        media += [block for block in blocks if "text" not in block]
+    blocks = write_content(message.content, _write_google_part)
+    media = [block for block in blocks if "text" not in block]
     if media:
         media.insert(0, {"text": f"Attached to the result of {message.tool_name}:"})
     return [{"functionResponse": response}, *media]
@@ -157,11 +156,14 @@ def write_google_messages(messages: Sequence[Message]) -> list[JSON]:
 
 def _google_text(parts: Sequence[JSON], thought: bool = False) -> str:
     """Return the concatenated text of the thoughts, or of the other parts."""
-    text = ""
-    for part in parts:
-        if bool(part.get("thought")) == thought:
-            text += part.get("text") or ""
-    return text
+    chosen = [part for part in parts if bool(part.get("thought")) == thought]
+    return "".join(part.get("text") or "" for part in chosen)
+
+
+def _count_characters(text: str, offset: int) -> int:
+    """Return the number of characters before an offset in bytes."""
+    encoded = text.encode(errors="replace")  # the text may contain lone surrogates
+    return len(encoded[:offset].decode(errors="ignore"))
 
 
 def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
@@ -171,13 +173,13 @@ def _read_grounding(grounding: JSON, text: str) -> Iterator[Citation]:
     the cited text is searched in the complete text, starting at the position.
     Source: https://github.com/googleapis/python-genai/issues/961
     """
-    chunks = as_dicts(grounding.get("groundingChunks"))
-    supports = as_dicts(grounding.get("groundingSupports"))
+    chunks = as_dicts(grounding, "groundingChunks")
+    supports = as_dicts(grounding, "groundingSupports")
     for support in supports:
-        segment = as_dict(support.get("segment"))
+        segment = as_dict(support, "segment")
         words = segment.get("text", "")
-        before = text.encode()[: segment.get("startIndex", 0)].decode(errors="ignore")
-        start = max(0, text.find(words, len(before)))
+        before = _count_characters(text, segment.get("startIndex", 0))
+        start = max(0, text.find(words, before))
         for number in support.get("groundingChunkIndices", ()):
             yield from read_citations(chunks[number : number + 1], start, start + len(words))
     if not supports:
@@ -189,23 +191,14 @@ def _read_sources(candidate: JSON, text: str) -> Iterator[Citation]:
 
     Source: https://ai.google.dev/api/generate-content#CitationMetadata
     """
-    yield from _read_grounding(as_dict(candidate.get("groundingMetadata")), text)
-    encoded = text.encode(errors="replace")  # the text may contain lone surrogates
-    recited = as_dict(candidate.get("citationMetadata"))
+    yield from _read_grounding(as_dict(candidate, "groundingMetadata"), text)
+    recited = as_dict(candidate, "citationMetadata")
     for source in as_dicts(recited.get("citationSources") or recited.get("citations")):
-        places = read_counts(source)  # offsets in bytes
-        start = len(encoded[: places["startIndex"]].decode(errors="ignore"))
-        end = len(encoded[: places["endIndex"]].decode(errors="ignore"))
-        yield from read_citations([source], start, end)
-    for page in as_dicts(as_dict(candidate.get("urlContextMetadata")).get("urlMetadata")):
+        places = read_counts(source)
+        start = _count_characters(text, places["startIndex"])
+        yield from read_citations([source], start, _count_characters(text, places["endIndex"]))
+    for page in as_dicts(candidate, "urlContextMetadata", "urlMetadata"):
         yield from read_citations([page | {"url": page.get("retrievedUrl")}], 0, 0)
-
-
-def _with_call(parts: list[JSON], name: str) -> list[JSON]:
-    """Return the parts, with a call of this name if they contain no call."""
-    if any("functionCall" in part for part in parts):
-        return parts
-    return [*parts, {"functionCall": {"name": name}}]
 
 
 def _take_calls(parts: Sequence[JSON], broken: str) -> list[ToolCall]:
@@ -247,10 +240,10 @@ class GoogleChunks(Accumulator):
 
     def add(self, event: JSON) -> None:
         for name in ("usageMetadata", "promptFeedback"):
-            self.data[name] |= as_dict(event.get(name))  # counts are cumulative
-        for candidate in as_dicts(event.get("candidates"))[:1]:
+            self.data[name] |= as_dict(event, name)  # counts are cumulative
+        for candidate in as_dicts(event, "candidates")[:1]:
             self._candidate |= drop_none(candidate)
-            for part in as_dict(candidate.get("content")).get("parts") or ():
+            for part in as_dict(candidate, "content").get("parts") or ():
                 self._add_part(drop_none(part))
         self._candidate["content"] = {"parts": self._parts}
         blocked = self.data["promptFeedback"].get("blockReason")
@@ -380,10 +373,10 @@ class ChatGoogle(HTTPModel):
         return drop_none(config | {**self.generation_config})
 
     def read(self, data: JSON) -> AssistantMessage:
-        candidate = as_dict((data.get("candidates") or [None])[0])
-        feedback = as_dict(data.get("promptFeedback"))
-        sent: list[JSON] = as_dict(candidate.get("content")).get("parts") or []
-        finish = plain_text(candidate.get("finishReason"))
+        candidate = next(iter(as_dicts(data, "candidates")), {})
+        feedback = as_dict(data, "promptFeedback")
+        sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
+        finish = first_text(candidate, "finishReason")
         if not sent and "blockReason" in feedback:
             finish = finish or "SAFETY"
         # a retry of a malformed reply may succeed
@@ -392,8 +385,9 @@ class ChatGoogle(HTTPModel):
         parts = [part for part in map(drop_none, sent) if part not in ({}, {"text": ""})]
         broken = ""
         if finish in MENDABLE:  # the calls are not executed, and receive error results
-            broken = plain_text(candidate.get("finishMessage", finish))
-            parts = _with_call(parts, finish.lower())
+            broken = first_text(candidate, "finishMessage", "finishReason")
+            if not any("functionCall" in part for part in parts):
+                parts.append({"functionCall": {"name": finish.lower()}})
         calls = _take_calls(parts, broken)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
         raw: JSON = {"provider": "google", "parts": parts}
@@ -406,9 +400,9 @@ class ChatGoogle(HTTPModel):
             content=text,
             tool_calls=tuple(calls),
             thinking=_google_text(parts, True) or None,
-            usage=read_google_usage(as_dict(data.get("usageMetadata"))),
+            usage=read_google_usage(as_dict(data, "usageMetadata")),
             stop_reason=stop,
             raw=None if is_plain else raw,
             citations=tuple(_read_sources(candidate, text)),
-            finish_reason=plain_text(finish) or None,
+            finish_reason=finish or None,
         )

@@ -48,9 +48,9 @@ from .wire import (
     EventParser,
     as_dict,
     encode_body,
+    first_text,
     load_json,
     parse_json,
-    plain_text,
     retry_after,
     storable,
 )
@@ -76,10 +76,6 @@ HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 RETRYABLE = (BadResponse, ConnectionFailed, RateLimited, Overloaded, ServerError)
 # raised by `HTTPModel.read` for an invalid reply
 PARSE_ERRORS = (BadResponse, LookupError, TypeError, AttributeError, ValueError, RecursionError)
-
-
-class NoServer(ConnectionFailed):
-    """A connection to a loopback address was refused, which a retry cannot change."""
 
 
 class Secret(str):
@@ -433,13 +429,16 @@ class HTTPModel(ABC):
         """
         headers = response.headers
         shown = self._hide(" ".join(text.split()))[:500]
+        # respected by the official clients of OpenAI and Anthropic
+        should_retry = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
+        if re.search(QUOTA_ERRORS, text):
+            should_retry = False
         return error_class(error_code or response.status_code, text)(
             f"{self!r}: {response.status_code}: {shown}",
             status=response.status_code,
             request_id=headers.get("x-request-id") or headers.get("request-id"),
             retry_after=retry_after(headers, text),
-            # respected by the official clients of OpenAI and Anthropic
-            should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "")),
+            should_retry=should_retry,
         )
 
     # ---- one attempt: build, send, receive; after a failure, report the cost, and translate
@@ -450,15 +449,14 @@ class HTTPModel(ABC):
 
         url = _address(str(self.base_url), self.path(stream))
         build = self.client.build_request if self.client else httpx.Request
-        read = self.read_timeout
-        timeouts = {"connect": self.connect_timeout, "read": read, "write": read, "pool": read}
+        timeout = httpx.Timeout(self.read_timeout, connect=self.connect_timeout)
         request = build(
             "POST",
             url.copy_with(userinfo=b"") if url.userinfo else url,  # httpx would log the credentials
             content=content,
             # self.headers() is not assigned, because tracebacks may include local variables
             headers=HEADERS | self.headers(),
-            extensions={"timeout": timeouts},
+            extensions={"timeout": timeout.as_dict()},
         )
         if url.userinfo:
             request = next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
@@ -469,13 +467,13 @@ class HTTPModel(ABC):
         """Parse a body, or the data of an event. Raises ModelError for a reported error."""
         data = as_dict(load_json(content))
         error = data.get("error")
-        if not error and plain_text(data.get("type")).endswith("error"):
+        if not error and first_text(data, "type").endswith("error"):
             error = data  # an event of Responses ("error"), of llama.cpp ("server_error")
         if not error:
-            error = as_dict(data.get("response")).get("error")  # an event with a failed response
+            error = as_dict(data, "response").get("error")  # an event with a failed response
         if not error:
             return data
-        error_code = as_dict(error).get("code") or as_dict(error).get("type") or "unknown"
+        error_code = first_text(as_dict(error), "code", "type") or "unknown"
         raise self._error(response, content.decode(errors="replace"), error_code)
 
     def _add_events(
@@ -533,10 +531,9 @@ class HTTPModel(ABC):
         """
         import httpx
 
+        may_cost = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
         if response:
             may_cost = response.is_success
-        else:
-            may_cost = isinstance(error, httpx.ReadTimeout | asyncio.CancelledError)
         if not may_cost:
             return
         usage = None
@@ -568,7 +565,7 @@ class HTTPModel(ABC):
         reason = f"{type(error).__name__}: {cause}"
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server at this address: start one (`ollama serve`?) or correct base_url"
-            return NoServer(f"{host}: {hint}")
+            return ConnectionFailed(f"{host}: {hint}", should_retry=False)
         return ConnectionFailed(self._hide(f"{host}: {reason}")[:500])
 
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
@@ -608,8 +605,7 @@ class HTTPModel(ABC):
         may_retry = error.should_retry
         if may_retry is None:
             may_retry = isinstance(error, RETRYABLE)
-        is_final = isinstance(error, NoServer) or re.search(QUOTA_ERRORS, str(error))
-        if is_final or not may_retry or attempt == self.max_retries:
+        if not may_retry or attempt == self.max_retries:
             return None
         wait = error.retry_after or min(60.0, 2.0**attempt) * random.uniform(0.5, 1)
         return wait if wait <= MAX_RETRY_DELAY else None

@@ -218,7 +218,7 @@ class ChatOpenAI(HTTPModel):
         return fields
 
     def read(self, data: JSON) -> AssistantMessage:
-        usage = read_openai_usage(as_dict(data.get("usage")))
+        usage = read_openai_usage(as_dict(data, "usage"))
         return replace(self._api.read(data, self._owner), usage=usage)
 
     def _error(self, response: httpx.Response, text: str, error_code: Any = None) -> ModelError:

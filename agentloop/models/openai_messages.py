@@ -30,7 +30,7 @@ from ..messages import (
     text_of,
 )
 from .completions import read_openai_reply, write_openai_messages
-from .wire import drop_none, plain_text, storable
+from .wire import drop_none, first_text, storable
 
 
 def to_openai(messages: Sequence[Message]) -> list[JSON]:
@@ -74,9 +74,9 @@ def _read_message(message: Any, names: Mapping[str, list[str]]) -> Message:
                 names[call.id].append(call.name)
             return storable(reply)
         case {"role": "tool"} if message.get("tool_call_id") or names[""]:
-            call_id = plain_text(message.get("tool_call_id"))
+            call_id = first_text(message, "tool_call_id")
             called = names[call_id]
-            name = called.pop(0) if called else plain_text(message.get("name"))
+            name = called.pop(0) if called else first_text(message, "name")
             return ToolMessage(call_id, name, _read_content(message))
         case _:
             raise ValueError(f"invalid message of Chat Completions: {message!r:.200}")

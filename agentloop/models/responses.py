@@ -32,6 +32,7 @@ from .wire import (
     Accumulator,
     as_dict,
     as_dicts,
+    first_text,
     kept_blocks,
     plain_text,
     read_citations,
@@ -133,7 +134,7 @@ def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
     texts = list[str]()
     for item in items:
         if item["type"] == kind:
-            parts = as_dicts(item.get("summary")) + as_dicts(item.get("content"))
+            parts = as_dicts(item, "summary") + as_dicts(item, "content")
             for part in parts:
                 texts.append(part.get("text") or part.get("refusal") or "")
     between = "" if kind == "message" else "\n\n"  # consistent with OpenAI's client
@@ -159,30 +160,25 @@ def _is_needed(items: Sequence[JSON]) -> bool:
 
 def _read_call(item: JSON) -> ToolCall:
     """Convert a call. Calls of other types than functions become tool calls named by type."""
-    call_id = plain_text(item.get("call_id") or item.get("id"))
+    call_id = first_text(item, "call_id", "id")
     if item["type"] in OTHER_CALLS:
         return ToolCall(call_id, item["type"], plain_text(item))
     return ToolCall(call_id, plain_text(item["name"]), plain_text(item.get("arguments")))
 
 
-def _find_answered(items: Sequence[JSON]) -> list[bool]:
-    """Return for all items whether the item is a call that the server has executed.
+def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
+    """Return whether the server has executed a call, from the items after the call.
 
     The server has executed a completed call if the reply contains its output. xAI's searches, and
     other completed `custom_tool_call` items followed by a message, were also executed, but lack
     outputs.
     """
-    outputs = {item.get("call_id") for item in items if item["type"].endswith("_output")}
-    messages = [number for number, item in enumerate(items) if item["type"] == "message"]
-    last_message = max(messages, default=-1)
-    answered = list[bool]()
-    for number, item in enumerate(items):
-        is_executed = item.get("call_id") in outputs
-        if item["type"] == "custom_tool_call" and item.get("status") == "completed":
-            is_search = re.fullmatch(XAI_SEARCHES, plain_text(item.get("name")))
-            is_executed = is_executed or bool(is_search) or number < last_message
-        answered.append(is_executed)
-    return answered
+    if item["type"] == "custom_tool_call" and item.get("status") == "completed":
+        is_search = re.fullmatch(XAI_SEARCHES, first_text(item, "name"))
+        if is_search or any(other["type"] == "message" for other in later):
+            return True
+    outputs = [other for other in later if other["type"].endswith("_output")]
+    return any(output.get("call_id") == item.get("call_id") for output in outputs)
 
 
 def _read_parts(items: Sequence[JSON]) -> tuple[tuple[Citation, ...], bool]:
@@ -191,7 +187,7 @@ def _read_parts(items: Sequence[JSON]) -> tuple[tuple[Citation, ...], bool]:
     length = 0  # the length of the preceding text
     is_refused = False
     for item in items:
-        for part in as_dicts(item.get("content")):
+        for part in as_dicts(item, "content"):
             if "refusal" in part:
                 is_refused = True
             if item["type"] == "message":
@@ -212,13 +208,12 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         raise BadResponse("a type is not text")  # subsequent requests could not contain the item
     calls = list[ToolCall]()
     has_other_calls = False
-    for item, answered in zip(items, _find_answered(items), strict=True):
-        if item["type"] == "function_call":
+    for number, item in enumerate(items, 1):
+        is_other = item["type"] in OTHER_CALLS and not _is_executed(item, items[number:])
+        if is_other or item["type"] == "function_call":
             calls.append(_read_call(item))
-        elif item["type"] in OTHER_CALLS and not answered:
-            calls.append(_read_call(item))
-            has_other_calls = True
-    reason = as_dict(data.get("incomplete_details")).get("reason") or status
+        has_other_calls = has_other_calls or is_other
+    reason = as_dict(data, "incomplete_details").get("reason") or status
     stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
     citations, is_refused = _read_parts(items)
     if is_refused:
@@ -250,7 +245,7 @@ class ResponsesEvents(Accumulator):
         self._thought: tuple[Any, ...] = ()  # the position of the last piece of thinking
 
     def add(self, event: JSON) -> None:
-        kind = plain_text(event.get("type")).removeprefix("response.")
+        kind = first_text(event, "type").removeprefix("response.")
         index = event.get("output_index")
         if kind in TEXT_DELTAS:
             self.text(event["delta"])

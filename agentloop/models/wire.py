@@ -49,13 +49,17 @@ LONGEST_ASKED = 86_400.0  # seconds; longer delays are treated as a day
 # ---- external JSON, whose values may have any type
 
 
-def as_dict(value: Any) -> JSON:
-    """Return a dict unchanged, and an empty dict for other values."""
+def as_dict(value: Any, *path: str) -> JSON:
+    """Return the dict at a path of nested dicts, and an empty dict for other values."""
+    for name in path:
+        value = as_dict(value).get(name)
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
-def as_dicts(value: Any) -> list[JSON]:
-    """Return the non-empty dicts of a list, or [] for other values."""
+def as_dicts(value: Any, *path: str) -> list[JSON]:
+    """Return the non-empty dicts of the list at a path, and [] for other values."""
+    for name in path:
+        value = as_dict(value).get(name)
     if not isinstance(value, list):
         return []
     return [item for item in cast("Sequence[Any]", value) if as_dict(item)]
@@ -68,6 +72,11 @@ def plain_text(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False)
+
+
+def first_text(fields: JSON, *names: str) -> str:
+    """Return the first non-empty field as text, or "" without such a field."""
+    return plain_text(next(filter(None, map(fields.get, names)), None))
 
 
 def drop_none(fields: Mapping[str, Any]) -> JSON:
@@ -124,8 +133,8 @@ def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
 # ---- the request: each message is encoded once, because records never change
 
 
-class Encoded(tuple[bytes, ...]):
-    """Pieces of encoded JSON, as the value of a field in the body of a request."""
+class Encoded(bytes):
+    """Encoded JSON, as the value of a field in the body of a request."""
 
 
 def encode(value: Any) -> bytes:
@@ -135,11 +144,11 @@ def encode(value: Any) -> bytes:
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
     """Return the body of a request, in which values may be `Encoded`."""
-    pieces = list[bytes]()
+    fields = list[bytes]()
     for name, value in body.items():
-        pieces += b"," if pieces else b"{", encode(name), b":"
-        pieces += value if isinstance(value, Encoded) else [encode(value)]
-    return b"".join([*pieces, b"}"])
+        encoded = value if isinstance(value, Encoded) else encode(value)
+        fields.append(b"%b:%b" % (encode(name), encoded))
+    return b"{%b}" % b",".join(fields)
 
 
 def split_exchanges(messages: Sequence[Message]) -> list[int]:
@@ -183,17 +192,16 @@ def encode_exchanges(
         key = api, others, getattr(reply, "raw", None)
         kept: Any = getattr(first, "encoded", ())
         if kept[:3] != key:
-            kept = *key, _encode_more(write(messages[start : end + closed_by_reply]))
+            kept = *key, _encode_items(write(messages[start : end + closed_by_reply]))
             object.__setattr__(first, "encoded", kept)  # messages are frozen
         pieces.append(kept[3])
-    pieces.append(_encode_more(newest))
-    first_piece, *more = [*filter(None, pieces)] or [b","]
-    return Encoded([b"[" + first_piece[1:], *more, b"]"])
+    pieces.append(_encode_items(newest))
+    return Encoded(b"[%b]" % b",".join(filter(None, pieces)))
 
 
-def _encode_more(items: Sequence[JSON]) -> bytes:
-    """Return the JSON of further items of a list: each after a comma."""
-    return b"," + encode(items)[1:-1] if items else b""
+def _encode_items(items: Sequence[JSON]) -> bytes:
+    """Return the items of a JSON list, without its brackets."""
+    return encode(items)[1:-1]
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
@@ -259,7 +267,7 @@ def kept_blocks(
         return []
     left = [*calls]
     blocks = list[JSON]()
-    for block in as_dicts(raw.get(field)):
+    for block in as_dicts(raw, field):
         if block.get("type") == mark or mark in block:
             if not left:
                 return []
@@ -278,7 +286,7 @@ def attachment(part: Part, provider: str) -> tuple[str, str, str | None, JSON]:
     """
     if not isinstance(part, ImagePart | FilePart):
         raise BadRequest(f"a request cannot contain {part!r:.80}")
-    own = as_dict(as_dict(part.extra).get(provider))
+    own = as_dict(part.extra, provider)
     found = re.fullmatch("data:([^;,]+);base64,(.*)", part.url or "")
     if found:
         return found[1], found[2], None, own
@@ -334,7 +342,7 @@ def declare(tool: Tool, provider: str, schema: JSON) -> JSON:
     Raises ValueError if `extra` contains one of the other fields.
     """
     about = {"name": tool.name, "description": tool.description} | schema
-    extra = as_dict(as_dict(tool.extra).get(provider))
+    extra = as_dict(tool.extra, provider)
     if extra.keys() & about.keys():
         raise ValueError(f"tool {tool.name!r}: extra[{provider!r}] may not have {[*about]}")
     return about | extra
@@ -354,16 +362,13 @@ def read_citations(sources: Any, start: int, end: int) -> Iterator[Citation]:
         about = {**source}
         for nested in source.values():  # nested in Chat Completions, and at Google
             about |= as_dict(nested)
-        url = about.get("url") or about.get("uri") or about.get("source") or about.get("sourceUri")
-        title = about.get("title") or about.get("document_title") or about.get("filename")
         places = read_counts(about)
-        raw = parse_json(clean_text(json.dumps(source, ensure_ascii=False)))
         yield Citation(
-            plain_text(url),
-            plain_text(title),
+            first_text(about, "url", "uri", "source", "sourceUri"),
+            first_text(about, "title", "document_title", "filename"),
             start + places["start_index"],
             end + places["end_index"],
-            raw,
+            clean_json(source),
         )
 
 
@@ -437,11 +442,10 @@ class EventParser:
         self._line.extend(piece)
         if not ends_line:
             return  # without copying, so that a line of many pieces takes linear time
-        text = bytes(self._line)
-        if b"\r" in text:  # a line end, or the first half of \r\n at the end of a piece
-            text = re.sub(rb"(?s)\r\n|\r(?=.)", b"\n", text)
-        *lines, rest = text.split(b"\n")
-        self._line = bytearray(rest)
+        lines = self._line.splitlines(keepends=True)
+        self._line = bytearray()
+        if not lines[-1].endswith(b"\n"):  # incomplete, or ends with the first half of \r\n
+            self._line = lines.pop()
         for line in lines:
             name, _, value = line.partition(b":")
             if name in DATA:
