@@ -207,9 +207,9 @@ def _encode_items(items: Sequence[JSON]) -> bytes:
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
     """Return messages that start with the user after the system prompt, as some APIs require."""
     first = next((one for one in messages if not isinstance(one, SystemMessage)), None)
-    if first is None or isinstance(first, AssistantMessage):
-        return [UserMessage(""), *messages]
-    return messages
+    if isinstance(first, UserMessage | ToolMessage):
+        return messages
+    return [UserMessage(""), *messages]
 
 
 def in_turns(
@@ -393,20 +393,17 @@ def retry_after(headers: Mapping[str, str], body: str) -> float | None:
     https://cloud.google.com/apis/design/errors#error_details (RetryInfo).
     """
     header = headers.get("retry-after", "")
+    for pattern, text, unit in (
+        (NUMBER, headers.get("retry-after-ms", ""), 0.001),
+        (NUMBER, header, 1.0),
+        (f'(?s).*"retryDelay": *"{NUMBER}', body, 1.0),
+    ):
+        if number := re.match(pattern, text):
+            return min(float(number[1]) * unit, LONGEST_ASKED)
     with suppress(ValueError):
-        if re.match("[A-Za-z]", header):
-            return _seconds_until(header)
-    milliseconds = re.match(NUMBER, headers.get("retry-after-ms", ""))
-    if milliseconds:
-        return min(float(milliseconds[1]) / 1000, LONGEST_ASKED)
-    seconds = re.match(NUMBER, header) or re.search(f'"retryDelay": *"{NUMBER}', body)
-    return min(float(seconds[1]), LONGEST_ASKED) if seconds else None
-
-
-def _seconds_until(date: str) -> float:
-    """Return the seconds until an HTTP date. Raises ValueError for an invalid date."""
-    wait = parsedate_to_datetime(date).timestamp() - time.time()
-    return min(max(wait, 0.0), LONGEST_ASKED)
+        wait = parsedate_to_datetime(header).timestamp() - time.time()
+        return min(max(wait, 0.0), LONGEST_ASKED)
+    return None
 
 
 def storable(message: AssistantMessage) -> AssistantMessage:
