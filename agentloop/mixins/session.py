@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Self
 from ..common.records import dump_record, load_record
 from ..common.store import SESSION_DIR, SessionFile, load_log, read_lines, read_log, session_path
 from ..loop import Loop, Request
-from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, Usage
+from ..messages import AssistantMessage, Record, Reset, RunEnd, RunStart, TextPart, Usage
 from ..transcript import Conversation, is_own, usage_of
 
 TITLE = 60  # characters of a session's title
@@ -215,5 +215,8 @@ def first_prompt(lines: Iterable[bytes]) -> str:
             with suppress(ValueError):  # loading the session reports the line
                 record = load_record(line)
                 if is_own(record):
-                    return " ".join(record.text.split())[:TITLE]
+                    text = record.content
+                    if not isinstance(text, str):  # attached files follow the prompt
+                        text = next((part.text for part in text if isinstance(part, TextPart)), "")
+                    return " ".join(text.split())[:TITLE]
     return ""

@@ -102,6 +102,7 @@ class Chat:
         self.runner = asyncio.Runner()
         self.printer = EventPrinter(terminal)
         self.error = ""  # the error of the last request, if the model failed
+        self.doubtful = set[str]()  # @paths that somebody else may have written
         self.starting: asyncio.Future[None] | None = None  # MCP servers; prompts wait for them
         place = (
             f"Date: {datetime.now().date()}. Working directory: {root}. "
@@ -192,7 +193,9 @@ class Chat:
             await asyncio.shield(self.starting)
         message: str | Sequence[Part] | None = prompt
         if prompt:
-            message = await with_files(prompt, typed, self.root, self.note, self.confirm)
+            message = await with_files(
+                prompt, typed, self.root, self.note, self.confirm, self.doubtful
+            )
         try:
             result = await self.agent.run(message)
         except ModelError as error:

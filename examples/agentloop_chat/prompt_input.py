@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from mimetypes import guess_type
 from operator import attrgetter
@@ -53,14 +53,16 @@ async def with_files(
     root: Path,
     say: Callable[[str], None],
     confirm: Callable[[str], Awaitable[bool]],
+    doubtful: Collection[str] = (),
 ) -> str | list[Part]:
     """Return the prompt with the files and images that the user specified as @path.
 
     typed: the part of the prompt that the user typed. Paths in piped or pasted text are ignored.
     root: the working directory, the base of relative paths.
     say: receives a line about every attached or missing file.
-    confirm: receives the path of a file outside the working directory, and returns whether to
-        attach the file.
+    confirm: receives the path of a file outside the working directory or in `doubtful`, and returns
+        whether to attach the file.
+    doubtful: names whose files require confirmation.
     """
     parts: list[Part] = [TextPart(prompt)]
     for name in NAMED.findall(typed):
@@ -73,8 +75,8 @@ async def with_files(
             if "." in path:  # otherwise @ may precede a user name
                 say(f"{path} was not attached: no such file.")
             continue
-        is_outside = not file.is_relative_to(root.resolve())
-        if is_outside and not await confirm(str(file)):
+        is_sure = name not in doubtful and file.is_relative_to(root.resolve())
+        if not is_sure and not await confirm(str(file)):
             say(f"{path} was not attached.")
             continue
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import os
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -24,6 +25,7 @@ from prompt_toolkit.formatted_text import (
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.shortcuts import choice
 from prompt_toolkit.utils import is_dumb_terminal
@@ -33,7 +35,7 @@ from agentloop import Result, ToolCall
 from agentloop.cli.terminal import BOLD, RED, cut, exact, one_line
 from agentloop.mixins.approval import plain_arguments
 
-from .prompt_input import Pastes, is_image, named_files
+from .prompt_input import NAMED, Pastes, is_image, named_files
 from .rendering import RenderedChat, last_lines
 from .sessions import is_cut_off, sessions_of
 from .standing_approvals import Always
@@ -46,6 +48,8 @@ NO = ("n", "no")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
 REDRAW_PAUSE = 25  # pause between redraws, in multiples of a redraw's duration
+# Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
+TRUNCATING = ("XTERM_VERSION", "STY")
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds
 KEYS = """\
 Ctrl-D    exit (also: Ctrl-C twice)
@@ -105,7 +109,6 @@ class Screen(RenderedChat):
             key_bindings=self.keys(),
             erase_when_done=True,
             enable_suspend=True,
-            enable_open_in_editor=True,
         )
         area = Window(FormattedTextControl(self.below), dont_extend_height=True)
         layout = HSplit([area, self.session.layout.container])
@@ -113,6 +116,9 @@ class Screen(RenderedChat):
         self.buffer = self.session.default_buffer
         self.buffer.on_text_changed += self.begin_text
         self.session.app.after_render += self.end_render
+        self.renderer = self.session.app.renderer
+        self.erase_rows = self.renderer.erase
+        vars(self.renderer)["erase"] = self.erase
 
     async def talk(self, first: str) -> None:
         """Answer the first message, unless empty, and further input until the user exits."""
@@ -172,6 +178,23 @@ class Screen(RenderedChat):
         """Record the duration of a redraw."""
         self.render_seconds = monotonic() - self.render_began
 
+    def erase(self, **options: Any) -> None:
+        """Erase the prompt and the live area, whose rows a narrower terminal has wrapped.
+
+        Each row is erased separately: tmux preserves rows if all of them are erased at once.
+        """
+        drawn, output = self.renderer.last_rendered_screen, self.session.output
+        if drawn and not any(map(os.environ.get, TRUNCATING)):
+            above = drawn.get_cursor_position(self.session.app.layout.current_window).y
+            columns = [last_column(drawn.data_buffer[y]) for y in range(above)]
+            output.write_raw("\r")
+            for column in columns:
+                for _ in range(column // self.terminal.width + 1):
+                    output.erase_end_of_line()
+                    output.cursor_up(1)
+            output.cursor_down(above)
+        self.erase_rows(**options)
+
     def below(self) -> StyleAndTextTuples:
         """Return the live area in few fragments. ANSI creates a fragment per character."""
         self.render_began = monotonic()
@@ -220,8 +243,8 @@ class Screen(RenderedChat):
         return replace(call, arguments=text)
 
     async def confirm(self, path: str) -> bool:
-        """Ask the user whether to attach a file outside the working directory."""
-        self.box(path, "a file outside this directory")
+        """Ask the user whether to attach a file."""
+        self.box(path, "a file to attach")
         answer = await self.answer_to("attach: yes or no > ", (*YES, *NO), "Answer y or n.")
         return word_of(answer) in YES
 
@@ -272,6 +295,7 @@ class Screen(RenderedChat):
         keys.add("up", filter=edits)(self.edit_queued)
         keys.add("c-c", filter=~is_searching)(self.stop)
         keys.add("c-o")(self.unfold)
+        keys.add("c-x", "c-e")(self.open_editor)
         keys.add("c-b", filter=Condition(lambda: bool(self.calls)))(self.to_background)
         keys.add("s-tab")(self.next_mode)
         keys.add("<bracketed-paste>")(self.paste)
@@ -347,6 +371,12 @@ class Screen(RenderedChat):
         """End the chat, which stops the current work."""
         self.queue.clear()
         self.prompting.cancel()
+
+    async def open_editor(self, _: object) -> None:
+        """Edit the message in an editor. Paths may be pasted there, so they require confirmation."""
+        typed = NAMED.findall(self.buffer.text)
+        await self.buffer.open_in_editor()
+        self.doubtful |= {*NAMED.findall(self.buffer.text)} - {*typed}
 
     def paste(self, event: KeyPressEvent) -> None:
         """Insert pasted text. The path of an image becomes @path."""
@@ -440,6 +470,11 @@ class Screen(RenderedChat):
 
     do_quit = do_exit
     do_clear = RenderedChat.do_new
+
+
+def last_column(row: Mapping[int, Char]) -> int:
+    """Return the last column of a row that is not empty."""
+    return max((x for x in row if row[x].char != " " or "bg:" in row[x].style), default=0)
 
 
 def word_of(answer: str) -> str:

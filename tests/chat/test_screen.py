@@ -1252,3 +1252,44 @@ def test_a_call_that_is_being_written_is_named_without_its_json(chat):
     assert '"content"' not in screen.screen()
     hold.set()
     screen.expect("done")
+
+
+def test_a_path_from_the_editor_may_be_pasted_and_is_confirmed_and_a_typed_path_is_not(
+    chat, project, tmp_path
+):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\necho " and @b.txt" >> "$1"\n')
+    editor.chmod(0o755)
+    for name in ("a.txt", "b.txt"):
+        (project / name).write_text(f"text of {name}")
+    screen = chat("done", VISUAL=str(editor))
+    screen.type("read @a.txt")
+    screen.press("C-x", "C-e")
+    screen.expect("and @b.txt")
+    screen.press("Enter")
+    screen.expect("│ " + str(project / "b.txt"))
+    screen.expect("attach: yes or no >")
+    screen.enter("no", "done")
+    [content] = said(screen.server.requests[0])
+    assert [part["text"] for part in content[1:]] == ["a.txt:\ntext of a.txt"]
+
+
+def test_a_list_of_sessions_shows_the_prompt_without_its_files(chat, project):
+    (project / "a.txt").write_text("a secret word")
+    screen = chat("one", "two")
+    screen.enter("read @a.txt", "one")
+    screen.enter("/new", "0 messages", 2)
+    shown = screen.enter("/resume", "Other sessions:")
+    assert re.search(r":\d\d  read @a.txt\n", shown)
+
+
+def test_a_narrower_terminal_leaves_no_pieces_of_an_unfinished_answer(chat):
+    hold = threading.Event()
+    words = " ".join(f"word{number}" for number in range(60))
+    screen = chat([words, hold, " end"], columns=120, rows=40)
+    screen.enter("go", "word59")
+    screen.do("resize-window", "-x", "80")
+    wait_for(lambda: "word12\nword13" in screen.screen(), screen)
+    hold.set()
+    screen.expect("end")
+    assert re.findall(r"word\d+", screen.screen()) == words.split()
