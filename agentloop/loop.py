@@ -296,15 +296,13 @@ class Loop(BaseAgent):
             self.record(ToolStart(call.id))
             work = tool.execute(arguments, overrides)
             timeout = tool.timeout or self.tool_timeout
-            if timeout:
-                work = wait_for(timeout, work, grace=self.cancel_timeout)
             async with Caller(self, call, self.call_tools, self.max_parallel):
-                value = await work
+                value = await wait_for(timeout, work, grace=self.cancel_timeout)
             return self._result(call, value, ephemeral=tool.ephemeral)
-        except ToolError as error:
-            text = safe_str(str, error)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
+        except ToolError as error:
+            text = safe_str(str, error)
         except BaseException as error:
             ends_run = isinstance(error, Exception) and self.on_tool_error == "raise"
             if was_cancelled(error) or ends_run:
@@ -417,7 +415,9 @@ class Loop(BaseAgent):
             self.record(placeholder_result(state))
         reason = reply.stop_reason or ""
         may_continue = reason == "pause" or (reason == "length" and reply.tool_calls)
-        if may_continue and count_newest_replies(self.conversation.run, reason) < MAX_INCOMPLETE:
+        replies = [old for old in self.conversation.run if isinstance(old, AssistantMessage)]
+        newest = [old.stop_reason for old in replies[-MAX_INCOMPLETE:]]
+        if may_continue and newest.count(reason) < MAX_INCOMPLETE:
             return None
         return Result(reply.text, stop_reason=STOPS.get(reason, f"unknown:{reason}"))
 
@@ -431,6 +431,7 @@ class Loop(BaseAgent):
         if not run or not await self._announce(call, run):
             return
         start = time.perf_counter()
+        result = None
         try:
             result = await self.call_tool(call)
             if result.tool_call_id != call.id:
@@ -439,14 +440,15 @@ class Loop(BaseAgent):
                     "make it with call.answer(...)"
                 )
         except BaseException as error:
-            if was_cancelled(error):
-                raise
-            if failure := self._result_of_failure(call, error):
-                if not isinstance(error, TaskComplete):
-                    run.state = "stopping"
-                self._record_result(call, failure, run, start)
+            result = None if was_cancelled(error) else self._result_of_failure(call, error)
+            if result and not isinstance(error, TaskComplete):
+                run.state = "stopping"
             raise
-        self._record_result(call, result, run, start)
+        finally:
+            # a tool that ignores a cancellation may end after the run
+            if result and self.running and self.active_run is run:
+                seconds = round(time.perf_counter() - start, 3)
+                self.add(call.record_of(replace(result, seconds=seconds)))
 
     async def _announce(self, call: ToolCall, run: Run) -> bool:
         """Emit the ToolCallEvent, wait for its reader, and return whether to execute the call."""
@@ -475,12 +477,6 @@ class Loop(BaseAgent):
             return None
         return call.answer(error.text)
 
-    def _record_result(self, call: ToolCall, result: ToolMessage, run: Run, start: float) -> None:
-        """Record a result, unless its tool ignored a cancellation and continued after the run."""
-        if self.running and self.active_run is run:
-            result = replace(result, seconds=round(time.perf_counter() - start, 3))
-            self.add(call.record_of(result))
-
     def _may_overlap(self, call: ToolCall) -> bool:
         """Return whether a call may run concurrently with adjacent calls."""
         return all(tool.parallel for tool in self._turn_tools if tool.name == call.name)
@@ -503,14 +499,3 @@ class Loop(BaseAgent):
             return later.result
         except asyncio.CancelledError as cancel:
             return run.result_if_interrupted(cancel)
-
-
-def count_newest_replies(records: Sequence[object], stop_reason: str) -> int:
-    """Return the number of consecutive newest replies with this stop reason."""
-    count = 0
-    for record in reversed(records):
-        if isinstance(record, AssistantMessage):
-            if record.stop_reason != stop_reason:
-                break
-            count += 1
-    return count

@@ -39,12 +39,7 @@ async def gather_bounded(
 
     async def one(item: Input) -> T | BaseException:
         async with slots:
-            try:
-                return await function(item)
-            except BaseException as error:  # like `capture`, with a shorter traceback
-                if was_cancelled(error):
-                    raise
-                return error
+            return await capture(function(item))
 
     tasks = [asyncio.ensure_future(one(item)) for item in items]
     try:
