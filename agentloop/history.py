@@ -45,7 +45,7 @@ class History(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._log = Log(self, self.load_records())
+        self._log = Log(self.load_records(), self.save_history)
 
     def refuse_if_busy(self) -> None:
         """Raise AgentBusy during a run: see `BaseAgent`."""
@@ -70,7 +70,11 @@ class History(Settings):
         self.log.append(record)
 
     def save_history(self, records: Sequence[Record]) -> None:
-        """Save records before they replace the log. `Session` rewrites its file."""
+        """Save records before they replace the log. `Session` rewrites its file.
+
+        Raises AgentBusy during a run.
+        """
+        self.refuse_if_busy()
 
     @property
     def conversation(self) -> Conversation:

@@ -53,8 +53,7 @@ def clean_text(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-TAGS: dict[str, type] = {}  # the classes of log entries by their "type" in session files
-MESSAGE_TAGS = ("user", "assistant", "tool", "system", "text", "image", "file")
+TAGS: dict[str, type] = {}  # the classes of records and parts by their "type" in session files
 
 
 def tag_of(cls: type) -> str:
@@ -63,26 +62,21 @@ def tag_of(cls: type) -> str:
     return re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()
 
 
-def claim_tag(cls: type) -> None:
-    """Register a class of log entries. A module may redefine the class, which notebooks do.
-
-    Raises TypeError if a message or another class has the same name.
-    """
-    tag = tag_of(cls)
-    owner = TAGS.get(tag, cls)
-    if tag in MESSAGE_TAGS or owner.__module__ != cls.__module__:
-        raise TypeError(
-            f"the log entry {cls.__name__} has the name of another record type: rename the class "
-            f"(its type in session files would be {tag!r})"
-        )
-    TAGS[tag] = cls
-
-
 @frozen
 class _Clean:
     """Base of records. Strings are converted to valid UTF-8. `extra` contains application data."""
 
     extra: Extra = field(default=None, hash=False, kw_only=True, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        """Register the class by its tag. A module may redefine a class, which notebooks do."""
+        tag = tag_of(cls)
+        if TAGS.get(tag, cls).__module__ != cls.__module__:
+            raise TypeError(
+                f"{cls.__name__} has the name of another record type: rename the class "
+                f"(its type in session files would be {tag!r})"
+            )
+        TAGS[tag] = cls
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
@@ -358,9 +352,6 @@ class Mark(_Clean):
 
     _: KW_ONLY
     at: float = field(default_factory=time.time)
-
-    def __init_subclass__(cls) -> None:
-        claim_tag(cls)
 
     def after_change(self, change: HistoryChange) -> Mark | None:
         """Return this entry for a changed history, or None if the entry is obsolete.

@@ -13,7 +13,7 @@ import pytest
 import agentloop
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
-from agentloop.messages import TAGS, Message, Part, Unknown, tag_of
+from agentloop.messages import TAGS, CallEntry, Citation, Mark, Part, ToolCall, tag_of
 
 PAGE = (Path(agentloop.__file__).parent / "SESSIONS.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -27,11 +27,12 @@ for module in pkgutil.iter_modules(agentloop.__path__, "agentloop."):
         path = [next(iter(importlib.import_module(module.name).__path__))]
         for part in pkgutil.iter_modules(path, f"{module.name}."):
             importlib.import_module(part.name)
+NO_RECORDS = (Mark, CallEntry, Citation, ToolCall)  # two bases, two written without their type
 TYPES = {
-    **{tag_of(cls): cls for cls in get_args(Message | Part) if cls is not Unknown},
-    **{tag: cls for tag, cls in TAGS.items() if cls.__module__.startswith("agentloop.")},
+    tag: cls
+    for tag, cls in TAGS.items()
+    if cls.__module__.startswith("agentloop.") and tag[0] != "_" and cls not in NO_RECORDS
 }
-TYPES.pop("call_entry", None)  # the base of log entries about a call
 PARTS = [tag_of(cls) for cls in get_args(Part)]
 
 

@@ -19,7 +19,6 @@ from ..messages import (
     TAGS,
     Citation,
     Message,
-    Part,
     Record,
     Summary,
     ToolCall,
@@ -60,7 +59,7 @@ def from_dict(data: Any, cls: Any = None) -> Any:
     Raises KeyError, TypeError or ValueError for invalid data.
     """
     if cls is None:
-        cls = class_of(data["type"])
+        cls = TAGS.get(str(data["type"]), Unknown)
     if cls is Unknown:
         return Unknown(data)
     values = dict[str, object]()
@@ -112,14 +111,6 @@ def load_record(line: str | bytes) -> Any:
 
 
 # ---- the names of types and fields
-
-
-def class_of(tag: object) -> Any:
-    """Return the class of a message, a part or a log entry by its tag, or `Unknown`."""
-    for cls in get_args(Message | Part):
-        if tag_of(cls) == tag:
-            return cls
-    return TAGS.get(str(tag), Unknown)
 
 
 @cache
