@@ -45,7 +45,7 @@ class History(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._log = Log(self.load_records(), self.save_history)
+        self._log = Log(self, self.load_records())
 
     def refuse_if_busy(self) -> None:
         """Raise AgentBusy during a run: see `BaseAgent`."""

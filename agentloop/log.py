@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import Any, NoReturn, TypeVar, cast, overload
-from weakref import WeakMethod
+from typing import Any, NoReturn, Protocol, TypeVar, cast, overload
+from weakref import ref
 
 from .messages import HistoryChange, Mark, Record, Reset, ToolStart
 from .transcript import CallState, Conversation, Fold, placeholder_result
@@ -16,21 +16,27 @@ from .transcript import CallState, Conversation, Fold, placeholder_result
 AnyFold = TypeVar("AnyFold", bound=Fold)
 
 
+class LogOwner(Protocol):
+    """The agent that a log belongs to."""
+
+    def save_history(self, records: Sequence[Record]) -> None:
+        """Save records before they replace the log. Raises AgentBusy during a run."""
+
+
 class Log(Sequence[Record]):
     """The records of an agent, as a sequence. `Loop.record` appends records. Thread-safe.
 
     Existing history changes only by `replace`, by `rewind`, and by appending a Reset.
 
-    save: a function that saves the records that are about to replace the log.
     lock: held while appending a record, updating a fold, or replacing the history.
     """
 
-    __slots__ = ("_folds", "_records", "_save", "lock")
+    __slots__ = ("_folds", "_owner", "_records", "lock")
 
-    def __init__(self, records: Iterable[Record], save: Callable[[Sequence[Record]], None]) -> None:
+    def __init__(self, owner: LogOwner, records: Iterable[Record] = ()) -> None:
         self.lock = RLock()
         # a weak reference, because a reference cycle would delay garbage collection of an agent
-        self._save = WeakMethod(save)
+        self._owner = ref(owner)
         self._records = [*records]
         self._folds: dict[object, Fold] = {}
 
@@ -60,8 +66,8 @@ class Log(Sequence[Record]):
             if self._records:
                 new = with_adapted_entries(self._records, new)
                 new += results_of_closed_calls(self._records, new)
-            if save := self._save():
-                save(new)
+            if owner := self._owner():
+                owner.save_history(new)
             self._records, self._folds = new, {}
 
     def rewind(self, length: int) -> None:
