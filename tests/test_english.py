@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 PLACES = [
     "README.md",
     "agentloop/README.md",
+    "agentloop/MIGRATING.md",
+    "agentloop/SESSIONS.md",
     "agentloop/cli/README.md",
     "examples/recipes/README.md",
     "agentloop",
