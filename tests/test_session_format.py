@@ -13,7 +13,18 @@ import pytest
 import agentloop
 from agentloop.common.records import dump_record, load_record
 from agentloop.common.store import HEADER
-from agentloop.messages import TAGS, CallEntry, Citation, Mark, Part, ToolCall, tag_of
+from agentloop.messages import (
+    TAGS,
+    CallEntry,
+    Citation,
+    Mark,
+    Part,
+    ToolCall,
+    ToolOrigin,
+    Usage,
+    UserOrigin,
+    tag_of,
+)
 
 PAGE = (Path(agentloop.__file__).parent / "SESSIONS.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -52,6 +63,18 @@ def test_each_example_is_read_as_its_type_and_written_with_the_same_fields(line)
     record = load_record(line)
     assert tag_of(type(record)) == json.loads(line)["type"]
     assert json.loads(dump_record(record)) == json.loads(line)
+
+
+@pytest.mark.parametrize("value", [*get_args(UserOrigin), *get_args(ToolOrigin)])
+def test_each_origin_is_documented(value):
+    assert f'"{value}"' in ROWS["user"] + ROWS["tool"]
+
+
+@pytest.mark.parametrize("cls", [Usage, Citation, ToolCall])
+def test_each_field_of_a_nested_object_is_documented(cls):
+    for field in dataclasses.fields(cls):
+        if field.name not in ("extra", "parent_id"):  # not written for calls of the model
+            assert f"`{field.name}`" in ROWS["assistant"], field.name
 
 
 def test_the_header_is_documented():
