@@ -1,4 +1,4 @@
-"""agentloop/MIGRATING.md: every name of 0.6.0 exists, is deprecated, or has a row."""
+"""agentloop/MIGRATING.md: every documented name of 0.6.0 exists, is deprecated, or has a row."""
 
 import importlib
 import re
@@ -59,7 +59,7 @@ def test_each_name_of_0_6_0_works_is_deprecated_or_has_a_row():
         warnings.simplefilter("ignore", DeprecationWarning)
         gone = [path for path in NAMES if not exists(path)]
     assert [path for path in gone if not is_listed(path)] == []
-    assert 50 < len(gone) < len(NAMES) / 4  # the names were looked up
+    assert 40 < len(gone) < len(NAMES) / 4  # the names were looked up
 
 
 def test_each_recipe_and_each_successor_of_the_table_exists():
