@@ -58,7 +58,7 @@ MODULES = {  # documented in the README's table, in docstrings or in recipes
     "agentloop.toolkits.environment": ["Secrets", "StrictConfig", "fill_in", "mask"],
     "agentloop.toolkits.files": ["SKIPPED", "Workspace"],
     "agentloop.toolkits.mcp": [
-        *("MCPConfig", "MCPError", "MCPServer", "MCPTools"),
+        *("MCPConfig", "MCPError", "MCPServer", "MCPTool", "MCPTools"),
         *("as_part", "mcp_servers", "mcp_tools"),
     ],
     "agentloop.toolkits.recall": ["hidden_texts", "recall"],

@@ -33,8 +33,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -49,13 +50,13 @@ from urllib.parse import unquote
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json, to_json
 
-from ..arguments import read_object, type_of
+from ..arguments import type_of
 from ..common.processes import kill_group
 from ..content import describe_error
-from ..depends import Overrides, current_agent, current_call
+from ..depends import Overrides
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import IMAGE_TYPES, JSON, ImagePart, Stop, TextPart, UserQuestion, text_of
+from ..messages import IMAGE_TYPES, JSON, ImagePart, TextPart, text_of
 from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
@@ -65,7 +66,6 @@ MAX_BLOCKS = 1_000  # maximum content blocks of a result
 MAX_TOOLS = 1_000  # maximum per server
 MAX_DEFINITION = 200_000  # maximum bytes of a tool's definition as JSON
 NEWEST = "2026-07-28"  # the first version whose results may be questions
-POLL_SECONDS = 0.25  # before a call is sent again because the server requires it
 STOP_SECONDS = 1.5  # between the end of input, a signal, and the next signal
 # maximum characters of an image in base64: providers reject more
 MAX_RESULT = 5_000_000
@@ -114,10 +114,9 @@ class MCPConfig(StrictConfig):
     timeout: maximum seconds per call, at most 3,600. Configurations of Claude Code and Gemini CLI
         state milliseconds: write 60 instead of 60000.
     start_timeout: maximum seconds to start, including a download by `npx -y` or `uvx`.
-    elicitation: let the server ask the user. A question ends the run with "needs_answer". Answer
-        with a dict (the fields of the form), True (the user opened the URL) or None (declined).
-        Only MCP 2026-07-28 has such questions: the client tries this version first, which
-        terminates some older servers.
+    elicitation: let the server ask the user. Requires a `tool_class` that answers questions, such
+        as `AskingTool` of the recipe mcp_questions.py. Only MCP 2026-07-28 has such questions: the
+        client tries this version first, which terminates some older servers.
     trust_hints: accept the server's declaration that a tool is `read_only`. `Approval` may then
         execute the tool without approval.
 
@@ -164,12 +163,25 @@ class MCPServer:
     end: Exception | None = None  # the reason why the newest connection ended
     stderr: Any  # a temporary file; its type differs on Windows
 
-    def __init__(self, name: str, config: MCPConfig, secrets: Secrets, auth: Any = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: MCPConfig,
+        secrets: Secrets,
+        auth: Any = None,
+        tool_class: type[MCPTool] | None = None,
+    ) -> None:
         if not (config.command or config.url):
             raise ValueError(f"{name!r} requires a command or a url")
         self.name = name
         self.config = config
         self.auth = auth
+        self.tool_class = tool_class or MCPTool
+        if config.elicitation and not self.tool_class.elicitation_callback:
+            raise ValueError(
+                f"{name!r}: elicitation requires a tool_class that answers questions: "
+                "see examples/recipes/mcp_questions.py"
+            )
         self.started = asyncio.Event()
         # the host of the url is not a secret
         written = [*config.env.values(), *config.headers.values(), *texts_in_url(config.url)]
@@ -247,11 +259,15 @@ class MCPServer:
             if isinstance(message, mcp.types.ToolListChangedNotification):
                 changed.set()
 
+        elicitation_callback = None
+        if self.config.elicitation:
+            elicitation_callback = self.tool_class.elicitation_callback
         client = mcp.Client(
             messages.of(transport),
             mode=mode,
             message_handler=on_message,
-            elicitation_callback=refuse_question if self.config.elicitation else None,
+            elicitation_callback=elicitation_callback,
+            input_required_max_rounds=sys.maxsize,  # the timeout of the call limits the rounds
         )
         async with client as self.client:
             is_newest = client.protocol_version >= NEWEST
@@ -276,7 +292,7 @@ class MCPServer:
             page = await self.client.list_tools(cursor=page.next_cursor)
             definitions += page.tools
         tools = {
-            definition.name: MCPTool(self, definition)
+            definition.name: self.tool_class(self, definition)
             for definition in definitions
             if self._includes(definition.name)
         }
@@ -303,7 +319,12 @@ def refuses_older(error: BaseException) -> bool:
 
 
 class MCPTool(Tool):
-    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash."""
+    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash.
+
+    elicitation_callback: as in the package's client, for servers with the setting `elicitation`.
+    """
+
+    elicitation_callback: Any = None
 
     def __init__(self, server: MCPServer, definition: Any) -> None:
         name = f"{server.name}__{definition.name}"
@@ -325,14 +346,7 @@ class MCPTool(Tool):
         server = self.server
         if server.error:
             raise server.error
-        result = await self._request(args, *earlier_answers(overrides))
-        while not hasattr(result, "content"):  # questions, or the request to send the call again
-            questions = Questions.read(result, server.name)
-            if questions.open and not server.config.elicitation:
-                raise ToolError("The server asks the user: set `elicitation` in its configuration.")
-            await_answer(questions, overrides)
-            await asyncio.sleep(POLL_SECONDS)
-            result = await self._request(args, state=result.request_state)
+        result = await self.request(args, overrides)
         parts = [as_part(block) for block in result.content]
         if result.is_error:
             raise ToolError(
@@ -340,139 +354,21 @@ class MCPTool(Tool):
             )
         return parts or result.structured_content
 
-    async def _request(
-        self, args: JSON, answers: JSON | None = None, state: str | None = None
-    ) -> Any:
-        """Send the call and return the server's result. Raises MCPError."""
-        server = self.server
+    async def request(self, args: JSON, overrides: Overrides) -> Any:
+        """Return the server's result of a call. Raises MCPError, for example for a question.
+
+        A subclass that answers questions overrides this method and `elicitation_callback`.
+        """
+        return await self.result_of(self.server.client.call_tool(self.own_name, args))
+
+    async def result_of(self, response: Awaitable[Any]) -> Any:
+        """Await the server's response to a call. Raises MCPError."""
         try:
-            return await server.client.session.call_tool(
-                self.own_name,
-                args,
-                input_responses=cast(Any, answers),
-                request_state=state,
-                allow_input_required=True,
-            )
+            return await response
         except Exception as error:
-            failed = server.error or server.explain(error)
+            failed = self.server.error or self.server.explain(error)
             reason = f"{failed.reason}; the call may have had effects"
-            raise MCPError(server.name, reason, failed.stderr) from None
-
-
-# ---- elicitation: questions of a server to the user, which are results of `tools/call`
-
-
-async def refuse_question(context: object, params: object) -> Any:
-    """Refuse a question over an older version, in which the server would wait for the answer."""
-    from mcp.types import INVALID_REQUEST, ErrorData
-
-    return ErrorData(code=INVALID_REQUEST, message=f"elicitation requires MCP {NEWEST}")
-
-
-@dataclass
-class Questions:
-    """The questions in a result of a server, and the answers of the user.
-
-    open: the questions without an answer, by the server's keys. answers: in MCP's format, by key.
-    state: returned to the server together with the answers.
-    """
-
-    open: dict[str, JSON]
-    answers: JSON
-    state: str | None
-
-    @classmethod
-    def read(cls, result: Any, server: str) -> Questions:
-        """Return the questions in a result. Raises ToolError if the user cannot answer them."""
-        questions = cls({}, {}, result.request_state)
-        requests: dict[str, Any] = result.input_requests or {}
-        if len(to_json([requests, result.request_state])) > MAX_DEFINITION:
-            raise ToolError(f"The server's questions have more than {MAX_DEFINITION:,} bytes.")
-        for key, request in requests.items():
-            questions.open[key] = read_question(server, request)
-        return questions
-
-    def take(self, answer: object) -> None:
-        """Add the answer to the first open question. An invalid answer leaves the question open."""
-        key, question = next(iter(self.open.items()))
-        try:
-            self.answers[key] = write_answer(question, answer)
-            del self.open[key]
-        except ToolError as error:
-            question["problem"] = str(error)
-
-
-def read_question(server: str, request: Any) -> JSON:
-    """Return the question of a server: a text with a form or a URL. Raises ToolError for others."""
-    params = request.params
-    question = {"server": server, "question": getattr(params, "message", "")}
-    form, url = getattr(params, "requested_schema", None), getattr(params, "url", "")
-    if isinstance(form, dict):
-        with suppress(Exception):  # the schema may contain anything
-            form_adapter(form)
-            return question | {"form": {"properties": {}, **form}}
-    if re.match("https?://", url):
-        return question | {"url": url}
-    raise ToolError(f"The server requires {request.method!r}, which cannot be answered here.")
-
-
-def form_adapter(form: Any) -> TypeAdapter[JSON]:
-    """Return the type of the answers to a form."""
-    return TypeAdapter(type_of({**form, "type": "object", "additionalProperties": False}))
-
-
-def write_answer(question: JSON, answer: object) -> JSON:
-    """Return the user's answer in MCP's format. Raises ToolError if it does not fit the form.
-
-    The answer to a form is a dict or its JSON text, True for an empty form, or the value of the
-    first field. None, False and "decline" refuse an answer.
-    """
-    if answer is None or answer is False or answer == "decline":
-        return {"action": "decline"}
-    if "url" in question:
-        return {"action": "accept"}
-    form = question["form"]
-    text = answer if isinstance(answer, str) else to_json(answer).decode()
-    if answer is True:
-        text = "{}"
-    elif not text.lstrip().startswith("{"):
-        first_field = [*form["properties"]][:1]
-        text = to_json(dict.fromkeys(first_field, answer)).decode()
-    return {"action": "accept", "content": read_object(text, form_adapter(form))}
-
-
-def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
-    """Return the answers to the questions of an earlier execution of the call, and their state.
-
-    Raises Stop while a question is open.
-    """
-    if current_agent not in overrides:
-        return None, None
-    agent, call = overrides[current_agent](), overrides[current_call]()
-    state = agent.conversation.state_of(call)
-    if state.question is None:
-        return None, None
-    questions = Questions(**from_json(state.question.state))
-    if state.answer:
-        questions.take(from_json(state.answer.content))
-    await_answer(questions, overrides)
-    return questions.answers, questions.state
-
-
-def await_answer(questions: Questions, overrides: Overrides) -> None:
-    """Suspend the call at the first open question: record the question and raise Stop.
-
-    Return if there is no open question.
-    """
-    if not questions.open:
-        return
-    if current_agent not in overrides:
-        raise ToolError("The server asks the user: the tool has to run in an agent.")
-    agent, call = overrides[current_agent](), overrides[current_call]()
-    question = next(iter(questions.open.values()))
-    asked = UserQuestion(call.id, to_json(question).decode(), to_json(questions).decode())
-    agent.record(asked)
-    raise Stop("needs_answer")
+            raise MCPError(self.server.name, reason, failed.stderr) from None
 
 
 # ---- connections: messages are bounded before the package converts their content to objects
@@ -656,7 +552,10 @@ class MCPTools(Loop):
 
 @asynccontextmanager
 async def mcp_servers(
-    path: str | Path, text: str = "", auth: Mapping[str, object] = {}
+    path: str | Path,
+    text: str = "",
+    auth: Mapping[str, object] = {},
+    tool_class: type[MCPTool] = MCPTool,
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
 
@@ -665,11 +564,12 @@ async def mcp_servers(
 
     text: the content to use instead of the file.
     auth: an `httpx2.Auth` by server name, for servers that require a login.
+    tool_class: the class of the tools, such as `AskingTool` of the recipe mcp_questions.py.
     """
     try:
         text, secrets = fill_in(text or Path(path).read_text("utf-8-sig"))
         servers = [
-            MCPServer(name, config, secrets, auth.get(name))
+            MCPServer(name, config, secrets, auth.get(name), tool_class)
             for name, config in _File.model_validate_json(text).mcpServers.items()
             if config.enabled and not config.disabled
         ]
@@ -687,13 +587,19 @@ async def mcp_servers(
 
 @asynccontextmanager
 async def mcp_tools(
-    target: str, *args: str, name: str = "mcp", auth: object = None, **config: object
+    target: str,
+    *args: str,
+    name: str = "mcp",
+    auth: object = None,
+    tool_class: type[MCPTool] = MCPTool,
+    **config: object,
 ) -> AsyncGenerator[Sequence[Tool]]:
     """Start one server (a command and its arguments, or a URL) and yield its tools.
 
     config: additional settings of `MCPConfig`.
     name: the prefix of the tool names, before `__`; use a different name for each server.
     auth: an `httpx2.Auth` for a server that requires a login.
+    tool_class: the class of the tools.
 
     Raises MCPError if the server does not start.
     """
@@ -702,7 +608,7 @@ async def mcp_tools(
     else:
         config |= {"command": target, "args": args}
     text = json.dumps({"mcpServers": {name: config}})
-    async with mcp_servers("mcp_tools", text, {name: auth}) as [server]:
+    async with mcp_servers("mcp_tools", text, {name: auth}, tool_class) as [server]:
         if server.error:
             raise server.error
         yield server.tools

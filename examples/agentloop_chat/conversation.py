@@ -42,6 +42,7 @@ from agentloop.toolkits.shell import MAX_TIMEOUT, Shell
 
 from .coding_agent import CodingAgent
 from .config import config_folder
+from .mcp_questions import AskingTool
 from .memory import memory_files
 from .prompt_input import is_prompt, typed, with_files
 from .sessions import described, free_names, sessions_of, stem
@@ -134,7 +135,7 @@ class Chat:
     async def start_servers(self, path: str, resources: AsyncExitStack) -> None:
         """Start the MCP servers of a file, and report servers that fail to start."""
         self.note("Starting the MCP servers ...")
-        servers = await resources.enter_async_context(mcp_servers(path))
+        servers = await resources.enter_async_context(mcp_servers(path, tool_class=AskingTool))
         self.settings["mcp_servers"] = self.agent.mcp_servers = servers
         for server in servers:
             if server.error:

@@ -1,8 +1,10 @@
 """A question of an MCP server to the user, answered in another process.
 
-Use `elicitation=True` for servers that ask the user for a date, a confirmation or a login. The
-run ends with "needs_answer", and `agent.answer` continues the call. The model does not see the
-question. With the argument `serve`, this program is the server. Requires `pip install 'mcp>=2,<3'`.
+Use `elicitation=True` and `AskingTool` for servers that ask the user for a date, a confirmation or
+a login. The run ends with "needs_answer", and `agent.answer` continues the call. The model does not
+see the question. The class is a part of the program agentloop_chat, which is installed together
+with agentloop; to change the class, copy examples/agentloop_chat/mcp_questions.py. With the
+argument `serve`, this program is the server. Requires `pip install 'mcp>=2,<3'`.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ import sys
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+from agentloop_chat.mcp_questions import AskingTool
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Elicit, Resolve
 from pydantic import BaseModel
@@ -44,7 +47,7 @@ class Waiter(Session, Agent):
 
 
 async def main() -> None:
-    this: dict[str, Any] = {"name": "inn", "elicitation": True}
+    this: dict[str, Any] = {"name": "inn", "elicitation": True, "tool_class": AskingTool}
     with TemporaryDirectory() as folder:
         async with mcp_tools(sys.executable, __file__, "serve", **this) as tools:
             llm = ScriptedModel(call("inn__book", name="Ada"), "It is booked.")

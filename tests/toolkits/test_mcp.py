@@ -16,13 +16,22 @@ from pathlib import Path
 
 import httpx
 import pytest
+from agentloop_chat.mcp_questions import AskingTool
 
 from agentloop import Agent, ImagePart, ScriptedModel, Session, ToolError, assert_prefix_stable
 from agentloop.messages import ToolStart, text_of
 from agentloop.mixins.approval import Approval, Rule
 from agentloop.models.scripted import call
 from agentloop.toolkits.environment import mask
-from agentloop.toolkits.mcp import MCPConfig, MCPError, MCPServer, MCPTools, mcp_servers, mcp_tools
+from agentloop.toolkits.mcp import (
+    MCPConfig,
+    MCPError,
+    MCPServer,
+    MCPTool,
+    MCPTools,
+    mcp_servers,
+    mcp_tools,
+)
 from agentloop.transcript import OUTCOME_UNKNOWN
 
 pytest.importorskip("mcp")
@@ -39,8 +48,10 @@ def command(name):
 
 
 @asynccontextmanager
-async def opened(**config):
-    async with mcp_servers("mcp.json", json.dumps({"mcpServers": {"fake": config}})) as [server]:
+async def opened(tool_class=None, **config):
+    tool_class = tool_class or (AskingTool if config.get("elicitation") else MCPTool)
+    text = json.dumps({"mcpServers": {"fake": config}})
+    async with mcp_servers("mcp.json", text, tool_class=tool_class) as [server]:
         if server.error:
             raise server.error
         yield server
@@ -514,11 +525,12 @@ async def test_other_questions_are_errors(hostile, kind, text):
         assert text in agent.messages[2].text
 
 
-async def test_a_server_may_ask_to_be_asked_again_until_the_timeout(hostile):
-    async with hostile("newest", elicitation=True) as server:
+@pytest.mark.parametrize("elicitation", [True, False])
+async def test_a_server_may_ask_to_be_asked_again_until_the_timeout(hostile, elicitation):
+    async with hostile("newest", elicitation=elicitation) as server:
         assert json.loads((await result_of(server, "again")).text)["requests"] == 2
-    async with hostile("newest", elicitation=True, timeout=1) as server:
-        assert "not finished within 1 seconds" in (await result_of(server, "endless")).text
+    async with hostile("newest", elicitation=elicitation, timeout=4) as server:
+        assert "not finished within 4 seconds" in (await result_of(server, "endless")).text
 
 
 async def test_a_server_with_older_versions_only_works_and_asks_nothing(hostile):
@@ -526,12 +538,19 @@ async def test_a_server_with_older_versions_only_works_and_asks_nothing(hostile)
         assert (await result_of(server, "texts")).text == "one\ntwo"
 
 
-async def test_without_the_setting_a_question_is_an_error(hostile):
-    async with hostile("newest") as server:
+@pytest.mark.parametrize("tool_class", [MCPTool, AskingTool])
+async def test_without_the_setting_a_question_is_an_error(hostile, tool_class):
+    async with hostile("newest", tool_class=tool_class) as server:
         agent = asked(server, "form")
         assert (await agent.run("go")).text == "seen"
         assert agent.messages[2].is_error
-        assert "elicitation" in agent.messages[2].text
+        assert "elicitation" in agent.messages[2].text.lower()
+
+
+async def test_the_setting_requires_a_class_that_answers_and_the_error_names_the_recipe():
+    with pytest.raises(ValueError, match=r"fake.*tool_class.*recipes/mcp_questions\.py"):
+        async with mcp_tools("x", name="fake", elicitation=True):
+            pass
 
 
 async def test_what_a_server_says_of_its_tools_counts_if_its_config_trusts_it(hostile):

@@ -1,0 +1,169 @@
+"""Questions of MCP servers to the user (elicitation), which end the run with "needs_answer".
+
+    async with mcp_servers("mcp.json", tool_class=AskingTool) as servers: ...
+
+A server asks only if its configuration contains `elicitation: true`. The question is recorded in
+the log, so that `agent.answer` may follow in another process. Answer with a dict (the fields of the
+form), True (the user opened the URL) or None (declined); `AskingTool` sends the call again, together
+with the answers. A question whose schema or URL is unusable is an error, as are requests for
+anything except an answer of the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from agentloop import Stop, Tool, ToolError, current_agent, current_call
+from agentloop.depends import Overrides
+from agentloop.messages import JSON, UserQuestion
+from agentloop.toolkits.mcp import MCPTool
+
+MAX_QUESTIONS = 200_000  # maximum bytes of the questions of a call as JSON
+POLL_SECONDS = 0.25  # before a call is sent again because the server requires it
+
+
+class AskingTool(MCPTool):
+    """A tool of a server that may ask the user. A question is the response to a call."""
+
+    @staticmethod
+    async def elicitation_callback(context: object, params: object) -> Any:
+        """Refuse a question over an older version, in which the server would wait for the answer."""
+        from mcp.types import INVALID_REQUEST, ErrorData
+
+        return ErrorData(code=INVALID_REQUEST, message="elicitation requires MCP 2026-07-28")
+
+    async def request(self, args: JSON, overrides: Overrides) -> Any:
+        result = await self._send(args, *earlier_answers(overrides))
+        while not hasattr(result, "content"):  # questions, or the request to send the call again
+            if result.input_requests and not self.server.config.elicitation:
+                raise ToolError("The server asks the user: set `elicitation` in its configuration.")
+            questions = Questions.read(result, self.server.name)
+            await_answer(questions, overrides)
+            await asyncio.sleep(POLL_SECONDS)
+            result = await self._send(args, state=result.request_state)
+        return result
+
+    async def _send(self, args: JSON, answers: JSON | None = None, state: str | None = None) -> Any:
+        """Send the call with the answers so far. Raises MCPError."""
+        response = self.server.client.session.call_tool(
+            self.own_name,
+            args,
+            input_responses=answers,
+            request_state=state,
+            allow_input_required=True,
+        )
+        return await self.result_of(response)
+
+
+@dataclass
+class Questions:
+    """The questions in a result of a server, and the answers of the user.
+
+    open: the questions without an answer, by the server's keys. answers: in MCP's format, by key.
+    state: returned to the server together with the answers.
+    """
+
+    open: dict[str, JSON]
+    answers: JSON
+    state: str | None
+
+    @classmethod
+    def read(cls, result: Any, server: str) -> Questions:
+        """Return the questions in a result. Raises ToolError if the user cannot answer them."""
+        questions = cls({}, {}, result.request_state)
+        requests: dict[str, Any] = result.input_requests or {}
+        if len(to_json([requests, result.request_state])) > MAX_QUESTIONS:
+            raise ToolError(f"The server's questions have more than {MAX_QUESTIONS:,} bytes.")
+        for key, request in requests.items():
+            questions.open[key] = read_question(server, request)
+        return questions
+
+    def take(self, answer: object) -> None:
+        """Add the answer to the first open question. An invalid answer leaves the question open."""
+        key, question = next(iter(self.open.items()))
+        try:
+            self.answers[key] = write_answer(question, answer)
+            del self.open[key]
+        except ToolError as error:
+            question["problem"] = str(error)
+
+
+def read_question(server: str, request: Any) -> JSON:
+    """Return the question of a server: a text with a form or a URL. Raises ToolError for others."""
+    params = request.params
+    question = {"server": server, "question": getattr(params, "message", "")}
+    form, url = getattr(params, "requested_schema", None), getattr(params, "url", "")
+    if isinstance(form, dict):
+        with suppress(Exception):  # the schema may contain anything
+            with suppress(ToolError):  # an empty answer may be invalid
+                form_tool(form).validate("{}")
+            return question | {"form": {"properties": {}, **form}}
+    if re.match("https?://", url):
+        return question | {"url": url}
+    raise ToolError(f"The server requires {request.method!r}, which cannot be answered here.")
+
+
+def form_tool(form: JSON) -> Tool:
+    """Return a tool whose arguments are the answers to a form."""
+    schema = {**form, "type": "object", "additionalProperties": False}
+    return Tool("answer", parameters=schema)
+
+
+def write_answer(question: JSON, answer: object) -> JSON:
+    """Return the user's answer in MCP's format. Raises ToolError if it does not fit the form.
+
+    The answer to a form is a dict or its JSON text, True for an empty form, or the value of the
+    first field. None, False and "decline" refuse an answer.
+    """
+    if answer is None or answer is False or answer == "decline":
+        return {"action": "decline"}
+    if "url" in question:
+        return {"action": "accept"}
+    form = question["form"]
+    text = answer if isinstance(answer, str) else to_json(answer).decode()
+    if answer is True:
+        text = "{}"
+    elif not text.lstrip().startswith("{"):
+        first_field = [*form["properties"]][:1]
+        text = to_json(dict.fromkeys(first_field, answer)).decode()
+    return {"action": "accept", "content": form_tool(form).validate(text)}
+
+
+def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:
+    """Return the answers to the questions of an earlier execution of the call, and their state.
+
+    Raises Stop while a question is open.
+    """
+    if current_agent not in overrides:
+        return None, None
+    agent, call = overrides[current_agent](), overrides[current_call]()
+    state = agent.conversation.state_of(call)
+    if state.question is None:
+        return None, None
+    questions = Questions(**from_json(state.question.state))
+    if state.answer:
+        questions.take(from_json(state.answer.content))
+    await_answer(questions, overrides)
+    return questions.answers, questions.state
+
+
+def await_answer(questions: Questions, overrides: Overrides) -> None:
+    """Suspend the call at the first open question: record the question and raise Stop.
+
+    Return if there is no open question.
+    """
+    if not questions.open:
+        return
+    if current_agent not in overrides:
+        raise ToolError("The server asks the user: the tool has to run in an agent.")
+    agent, call = overrides[current_agent](), overrides[current_call]()
+    question = next(iter(questions.open.values()))
+    asked = UserQuestion(call.id, to_json(question).decode(), to_json(questions).decode())
+    agent.record(asked)
+    raise Stop("needs_answer")
