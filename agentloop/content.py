@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from .messages import FilePart, ImagePart, Part, TextPart, clean_text
+from .messages import FilePart, ImagePart, Part, TextPart, ToolCall, ToolMessage, clean_text
 
 MAX_PARTS = 2_000  # maximum parts per result
 MAX_ATTACHED_BYTES = 20_000_000  # 27 MB in base64; providers accept requests of at least 32 MB
@@ -26,6 +26,13 @@ def to_content(value: Any, limit: int) -> str | tuple[Part, ...]:
         return clip(as_text(value), limit)
     parts = [item if isinstance(item, Part) else TextPart(as_text(item)) for item in items]
     return fit(parts, limit)
+
+
+def to_result(call: ToolCall, value: object, limit: int, ephemeral: int = 0) -> ToolMessage:
+    """Return the result of a call for the value that its tool returned: see `to_content`."""
+    content = to_content(value, limit)
+    is_json = value is None or (isinstance(content, str) and as_json(value) == content)
+    return call.answer(content, ephemeral=ephemeral, is_json=is_json)
 
 
 def fit(parts: Sequence[Part], limit: int) -> tuple[Part, ...]:

@@ -1,6 +1,6 @@
 """The log: an agent's records in order, the folds over them, and the replacement of history.
 
-Copy with: messages.py, transcript.py.
+Copy with: history_change.py, messages.py, transcript.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from threading import RLock
 from typing import Any, NoReturn, Protocol, TypeVar, cast, overload
 from weakref import ref
 
-from .messages import HistoryChange, Mark, Record, Reset, ToolStart
-from .transcript import CallState, Conversation, Fold, placeholder_result
+from .history_change import adapt_history
+from .messages import Record, Reset
+from .transcript import Fold
 
 AnyFold = TypeVar("AnyFold", bound=Fold)
 
@@ -64,8 +65,7 @@ class Log(Sequence[Record]):
         with self.lock:
             new = checked(records)
             if self._records:
-                new = with_adapted_entries(self._records, new)
-                new += results_of_closed_calls(self._records, new)
+                new = adapt_history(self._records, new)
             if owner := self._owner():
                 owner.save_history(new)
             self._records, self._folds = new, {}
@@ -126,41 +126,3 @@ def checked(records: Iterable[Record]) -> list[Record]:
         if not isinstance(cast(object, record), Record):
             raise TypeError(f"a log holds messages and log entries, not {record!r:.80}")
     return checked_records
-
-
-def with_adapted_entries(old: Sequence[Record], new: list[Record]) -> list[Record]:
-    """Return the new records, with log entries adapted to the deletions."""
-    change = HistoryChange(old, new)
-    new = [record for record in new if adapted(record, change)]
-    change = HistoryChange(old, new)  # positions exclude the entries deleted above
-    return [adapted(record, change) or record for record in new]
-
-
-def adapted(record: Record, change: HistoryChange) -> Record | None:
-    """Return the record for a changed history, or None if the record is obsolete."""
-    return record.after_change(change) if isinstance(record, Mark) else record
-
-
-def results_of_closed_calls(old: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """Return placeholder results for calls that the new records would make executable again.
-
-    These are calls whose start or result is missing in the new records, and calls with missing
-    nested calls, because their tools could repeat a deleted nested call.
-    """
-    states = Conversation(old).catch_up().states
-    results = list[Record]()
-    conversation = Conversation(new).catch_up()
-    # a deferred call has a result, and starts after a decision
-    deferred = [state for state in conversation.states.values() if state.result and state.waits]
-    for state in [*conversation.open_calls, *deferred]:
-        before = states.get(state.call.id)
-        if before is None:
-            continue
-        if (before.waits or not state.waits) and state.inner == before.inner:
-            continue
-        start = before.start
-        if before.result and before.result.origin == "tool":
-            start = start or ToolStart(state.call.id)
-        result = placeholder_result(CallState(state.call, start=start))
-        results.append(state.call.record_of(result))
-    return results

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, cast, runtime_checkable
 from pydantic import PositiveFloat, PositiveInt, SkipValidation
 from pydantic_core import to_json
 
-from .content import as_json, describe_error, safe_str, to_content
+from .content import describe_error, safe_str, to_content, to_result
 from .depends import Overrides, current_agent, current_call
 from .errors import RunStopped, ToolError, precedence, report_failed_attempt
 from .events import EventQueue, OnDelta, StepStartEvent, ToolCallEvent, ToolsChangedEvent
@@ -214,7 +214,8 @@ class Loop(BaseAgent):
         if waiting.question:
             self.record(UserAnswer(call_id, to_json(content).decode()))
             return
-        self.add(waiting.call.record_of(self._result(waiting.call, content)))
+        result = to_result(waiting.call, content, self.max_result_chars)
+        self.add(waiting.call.record_of(result))
 
     @explain_keywords(RUN_WORDS)
     def run_sync(self, prompt: Prompt = None) -> Result:
@@ -298,7 +299,7 @@ class Loop(BaseAgent):
             timeout = tool.timeout or self.tool_timeout
             async with Caller(self, call, self.call_tools, self.max_parallel):
                 value = await wait_for(timeout, work, grace=self.cancel_timeout)
-            return self._result(call, value, ephemeral=tool.ephemeral)
+            return to_result(call, value, self.max_result_chars, tool.ephemeral)
         except (Stop, KeyboardInterrupt, SystemExit):
             raise
         except ToolError as error:
@@ -440,7 +441,7 @@ class Loop(BaseAgent):
                     "make it with call.answer(...)"
                 )
         except BaseException as error:
-            result = None if was_cancelled(error) else self._result_of_failure(call, error)
+            result = self._result_of_failure(call, error)
             if result and not isinstance(error, TaskComplete):
                 run.state = "stopping"
             raise
@@ -461,14 +462,10 @@ class Loop(BaseAgent):
             await run.events.join()
         return run.state == "running"
 
-    def _result(self, call: ToolCall, value: object, ephemeral: int = 0) -> ToolMessage:
-        """Return the result of a call for the value that its tool returned."""
-        content = to_content(value, self.max_result_chars)
-        is_json = value is None or (isinstance(content, str) and as_json(value) == content)
-        return call.answer(content, ephemeral=ephemeral, is_json=is_json)
-
     def _result_of_failure(self, call: ToolCall, error: BaseException) -> ToolMessage | None:
         """Return the result of a call that ends the run, or None if the call remains open."""
+        if was_cancelled(error):
+            return None
         if not isinstance(error, Stop):
             return call.answer(describe_error(error), is_error=True)
         state = self.conversation.state_of(call)

@@ -135,24 +135,9 @@ class Conversation(Fold):
             self._show(record)
 
     def _note(self, record: Record | Message) -> None:
-        """Update the states of calls and the requests from a record."""
-        if isinstance(record, AssistantMessage):
-            for call in record.tool_calls:
-                self.states[call.id] = CallState(
-                    call, "pending" if is_complete(record) else "cut_off"
-                )
-        elif isinstance(record, ToolMessage):
-            call = ToolCall(record.tool_call_id, record.tool_name)  # if a mixin has added it
-            self.states.setdefault(call.id, CallState(call)).end(record)
-        elif isinstance(record, InnerCall):
-            parent = self.states.get(record.parent_id)
-            if parent and record.call_id not in self.states:
-                self.states[record.call_id] = inner = CallState(record.call)
-                parent.inner += (inner,)
-        elif isinstance(record, CallEntry):
-            if state := self.states.get(record.call_id):
-                state.note(record)
-        elif isinstance(record, RunStart):
+        """Update the states of calls, the run and the requests from a record."""
+        self._note_call(record)
+        if isinstance(record, RunStart):
             self.run = []
             self.stop_reason = ""
         elif isinstance(record, RunEnd):
@@ -163,6 +148,23 @@ class Conversation(Fold):
             self.requests.append(record)
         self.run.append(record)
 
+    def _note_call(self, record: Record | Message) -> None:
+        """Update the states of calls from a record."""
+        if isinstance(record, AssistantMessage):
+            status: CallStatus = "pending" if is_complete(record) else "cut_off"
+            for call in record.tool_calls:
+                self.states[call.id] = CallState(call, status)
+        elif isinstance(record, ToolMessage):
+            call = ToolCall(record.tool_call_id, record.tool_name)  # if a mixin has added it
+            self.states.setdefault(call.id, CallState(call)).end(record)
+        elif isinstance(record, InnerCall):
+            parent = self.states.get(record.parent_id)
+            if parent and record.call_id not in self.states:
+                self.states[record.call_id] = inner = CallState(record.call)
+                parent.inner += (inner,)
+        elif isinstance(record, CallEntry) and (state := self.states.get(record.call_id)):
+            state.note(record)
+
     def _begin_view(self) -> None:
         self._messages: list[Message] = []
         self._ids: set[str] = set()  # ids of the calls in the view
@@ -171,15 +173,7 @@ class Conversation(Fold):
     def _show(self, record: Record | Message) -> None:
         """Add a record to the view."""
         if isinstance(record, AssistantMessage):
-            reply = with_unique_ids(record, self._ids)
-            self._ids.update(call.id for call in reply.tool_calls)
-            # raw: content for the same provider
-            if reply.tool_calls or reply.text.strip() or reply.raw:
-                self._messages.append(reply)
-            for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
-                place = _Slot(len(self._messages), shown.id, self.states[call.id])
-                self._open.append(place)
-                self._messages.append(placeholder_result(place.state))  # `messages` updates it
+            self._show_reply(record)
         elif isinstance(record, ToolMessage):
             state = self.states.get(record.tool_call_id)
             for place in self._open:
@@ -189,6 +183,18 @@ class Conversation(Fold):
                     break
         elif isinstance(record, Message) and id(record) not in self.withheld:
             self._messages.append(record)
+
+    def _show_reply(self, record: AssistantMessage) -> None:
+        """Add a reply to the view, and a placeholder result for each of its calls."""
+        reply = with_unique_ids(record, self._ids)
+        self._ids.update(call.id for call in reply.tool_calls)
+        # raw: content for the same provider
+        if reply.tool_calls or reply.text.strip() or reply.raw:
+            self._messages.append(reply)
+        for call, shown in zip(record.tool_calls, reply.tool_calls, strict=True):
+            place = _Slot(len(self._messages), shown.id, self.states[call.id])
+            self._open.append(place)
+            self._messages.append(placeholder_result(place.state))  # `messages` updates it
 
 
 @dataclass(slots=True)
