@@ -29,7 +29,7 @@ PROGRAMS = [  # with what their last line prints
     if (kind, label) == ("python", "")
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-ROWS = re.findall(r"^\| (`.*?) \| .* \|$", README, re.MULTILINE)
+ROWS = re.findall(r"^\| (\[`.*?) \| .* \|$", README, re.MULTILINE)
 LESSONS = len(list((ROOT / "examples" / "lessons").glob("[0-9]*.py")))
 
 
@@ -70,6 +70,14 @@ def test_each_mixin_and_toolkit_is_imported_as_the_table_says_and_none_is_left_o
     files = [each for of in ("mixins", "toolkits") for each in (PACKAGE / of).glob("[a-z]*.py")]
     parts = {f"agentloop.{path.parent.name}.{path.stem}" for path in files}
     assert modules == parts - {"agentloop.toolkits.environment"}  # which toolkits share
+
+
+def test_each_part_of_the_table_is_a_link_to_the_file_that_defines_it():
+    links = re.findall(r"\[`([\w.]+)`\]\((agentloop/\w+/\w+\.py)\)", README)
+    assert len(links) >= len(ROWS) > 10
+    for name, target in links:
+        module = resolve_name(f"agentloop.{name}").__module__
+        assert f"{module.replace('.', '/')}.py" == target, name
 
 
 @pytest.mark.parametrize(
