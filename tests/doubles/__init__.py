@@ -1,1 +1,1 @@
-"""Servers on the loopback that stand in for providers."""
+"""Test doubles of providers and servers, on loopback addresses."""

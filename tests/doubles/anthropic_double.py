@@ -1,9 +1,8 @@
-"""A strict stand-in for Anthropic's Messages API, on a real socket.
+"""A strict double of Anthropic's Messages API, on a real socket.
 
-It serves, scripts and records like OpenAIDouble. It signs what it thinks, refuses thinking that
-does not come back as it went out, and keeps a prompt cache as the documentation describes it:
-`cached` holds how many blocks each request found there. A request may end on the assistant only
-with the turn that this server has paused.
+Its interface is that of OpenAIDouble. It signs thinking, rejects thinking that the client has
+changed, and keeps a prompt cache as documented: `cached` contains the number of cached blocks of
+each request. A request may end with an assistant turn only if this server has paused that turn.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ LOOKBACK = 20  # https://platform.claude.com/docs/en/build-with-claude/prompt-ca
 
 
 def sign(text: str) -> str:
-    """Sign some thinking."""
+    """Return the signature of a thinking text."""
     return "Sig+/" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() + "=="
 
 
@@ -47,7 +46,7 @@ class AnthropicDouble(OpenAIDouble):
     def __init__(self, replies: Iterable[Scripted] = (), **settings: Any) -> None:
         super().__init__(replies, **settings)
         self.cached: list[int] = []
-        self.paused: list[Any] = []  # the blocks of the newest reply if that was paused
+        self.paused: list[Any] = []  # the blocks of the newest reply, if it was paused
         self._cache: set[str] = set()
 
     base_path, path = "", "/v1/messages"
@@ -94,7 +93,7 @@ class AnthropicDouble(OpenAIDouble):
         return blocks
 
     def _read_cache(self, body: dict[str, Any]) -> int:
-        """Count the blocks that are found, looking back from each mark; keep each mark."""
+        """Return the number of cached blocks before each cache mark, and store the marks."""
         prefixes, marks, prefix = [""], [], ""
         for block in _in_order(body):
             marked = block.pop("cache_control", None)
@@ -109,21 +108,21 @@ class AnthropicDouble(OpenAIDouble):
 
 
 def _in_order(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the blocks of a request as the cache sees them: tools, system prompt, messages."""
+    """Return the blocks of a request in cache order: tools, system prompt, messages."""
     blocks = [*body.get("tools", ()), *body.get("system", ())]
     for message in body["messages"]:
         blocks += [{"role": message["role"]} | block for block in message["content"]]
     return [dict(block) for block in blocks]
 
 
-# ---- what the provider refuses
+# ---- checks of requests
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking"}
 FIELDS |= {"temperature", "top_p", "top_k", "stream", "stop_sequences", "metadata"}
 FIELDS |= {"service_tier", "output_config", "container", "cache_control", "context_management"}
 TOOL_FIELDS = {"type", "name", "description", "input_schema", "cache_control", "strict"}
 TOOL_FIELDS |= {"allowed_callers", "defer_loading", "eager_input_streaming", "input_examples"}
-BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # whose, fields needed, other fields
+BLOCKS: dict[str, tuple[str, set[str], set[str]]] = {  # role, required fields, optional fields
     "text": ("both", {"text"}, {"citations", "cache_control"}),
     "image": ("user", {"source"}, {"cache_control"}),
     "document": ("user", {"source"}, {"title", "context", "citations", "cache_control"}),
@@ -149,7 +148,7 @@ IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 
 
 def check(body: dict[str, Any], system: str | None = None, paused: Sequence[Any] = ()) -> None:
-    """Refused: the provider would not take this request."""
+    """Raise Refused for an invalid request."""
     for name, value in body.items():
         assert name in FIELDS, f"{name}: Extra inputs are not permitted"
         assert value is not None, f"{name}: Input should not be null"
@@ -177,7 +176,7 @@ def check(body: dict[str, Any], system: str | None = None, paused: Sequence[Any]
 
 
 def check_edit(edit: dict[str, Any], betas: Sequence[str]) -> None:
-    """Check one edit of the conversation, and the beta feature that it needs.
+    """Check an edit of the conversation, and its beta feature.
 
     Source: https://platform.claude.com/docs/en/build-with-claude/compaction-threshold
     """
@@ -215,7 +214,7 @@ def _check_thinking(body: dict[str, Any]) -> None:
         assert thinking["budget_tokens"] >= 1024, "Input should be greater than or equal to 1024"
         assert thinking["budget_tokens"] < body["max_tokens"]
         _check_last_turn(body["messages"])
-        # adaptive thinking and a forced tool: some models take both
+        # some models accept adaptive thinking together with a forced tool
         assert body.get("tool_choice", {}).get("type") not in ("any", "tool")
     assert thinking["type"] == "disabled" or body.get("temperature", 1) == 1
 
@@ -232,7 +231,7 @@ def _check_last_turn(messages: list[dict[str, Any]]) -> None:
 
 
 def _check_message(messages: list[Any], number: int) -> tuple[bool, list[Any], list[Any]]:
-    """Check a turn: it answers all calls before it with these results, and has these calls."""
+    """Check a turn: these results answer all previous calls, and these calls are new."""
     role, content = messages[number].get("role"), messages[number].get("content")
     assert role in ("user", "assistant")
     assert number or role == "user"
@@ -250,7 +249,7 @@ def _check_message(messages: list[Any], number: int) -> tuple[bool, list[Any], l
 def _check_block(block: dict[str, Any], role: str) -> None:
     kind: Any = block.get("type")
     if kind == "zzz":
-        return  # a block type of the future
+        return  # a block of an unknown type
     whose, needed, others = BLOCKS.get(kind, ("nobody", set(), set()))
     assert whose in ("both", role), f"`{kind}` blocks are not permitted in `{role}` messages"
     assert needed <= block.keys() <= needed | others | {"type"}, f"wrong fields in {kind}"
@@ -287,7 +286,7 @@ def _check_source(source: dict[str, Any], kind: str) -> None:
 
 
 def _check_ends(messages: list[dict[str, Any]], paused: Sequence[Any]) -> None:
-    """Check what the turns of the assistant end with, and that the last one may stand there."""
+    """Check the ends of assistant turns, and whether the request may end with one."""
     if messages[-1]["role"] == "assistant":
         assert paused, "it ends with the assistant"
         assert messages[-1]["content"][-len(paused) :] == paused
@@ -299,14 +298,16 @@ def _check_ends(messages: list[dict[str, Any]], paused: Sequence[Any]) -> None:
             continue
         assert "thinking" not in message["content"][-1]["type"], "the turn ends with thinking"
         if results and number == len(messages) - 2:
-            continue  # its other calls run now
+            continue  # the other calls of the turn run now
         for block in message["content"]:
             assert block["type"] != "server_tool_use" or block["id"] in answered, "no result for it"
 
 
 def _check_output(schema: dict[str, Any]) -> dict[str, Any]:
     for name in ("minimum", "pattern", "format", "oneOf", "discriminator"):
-        assert "type" in str(schema.get(name, "type")), f"{name} is not supported"  # or a property
+        assert "type" in str(schema.get(name, "type")), (
+            f"{name} is not supported"
+        )  # or it is a property
     assert schema.get("type") != "object" or schema.get("additionalProperties") is False
     return schema
 
@@ -328,7 +329,7 @@ def whole(reply: Any, number: int = 1) -> dict[str, Any]:
             try:
                 arguments = json.loads(arguments)
             except (ValueError, RecursionError):
-                pass  # stays text, as a broken stream would have it
+                pass  # remains text, as after a broken stream
         content.append({"type": "tool_use", "id": call_id, "name": name, "input": arguments})
     content = content if reply.blocks is None else [*reply.blocks]
     finish = "tool_use" if reply.calls else "end_turn"
@@ -349,7 +350,7 @@ def whole(reply: Any, number: int = 1) -> dict[str, Any]:
 
 
 def events(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Write a message as it is streamed."""
+    """Return the stream events of a message."""
     usage = dict(message["usage"])
     start = {"content": [], "stop_reason": None, "stop_details": None, "container": None}
     iterations = {"iterations": usage.pop("iterations")} if "iterations" in usage else {}
@@ -369,14 +370,14 @@ def events(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a block as it starts, and the deltas that are then added to it."""
+    """Return the initial state of a block, and its deltas."""
     if block["type"] == "text":
         citations = [{"type": "citations_delta", "citation": c} for c in block.get("citations", ())]
         texts = [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])]
         return {"type": "text", "text": ""}, citations + texts
     if block["type"] == "thinking":
         deltas = [{"type": "thinking_delta", "thinking": p} for p in pieces(block["thinking"])]
-        deltas.append({"type": "signature_delta", "signature": block["signature"]})  # in one
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})  # in one delta
         return {"type": "thinking", "thinking": "", "signature": ""}, deltas
     if block["type"] == "compaction":
         return {"type": "compaction", "content": None}, [block | {"type": "compaction_delta"}]
@@ -388,5 +389,5 @@ def _deltas(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def sse(*items: dict[str, Any]) -> bytes:
-    """Write events as the Messages API streams them, each with its name."""
+    """Encode events as server-sent events with names."""
     return "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in items).encode()

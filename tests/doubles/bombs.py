@@ -1,8 +1,8 @@
-"""Bombs: input that costs its sender little and its reader much.
+"""Bombs: input that is cheap for the sender and expensive for the reader.
 
-`python -m tests.doubles.bombs NAME FOLDER` detonates one in a process of its own, and prints its
-cost: the peak of memory in MB, the seconds of CPU, and the longest time
-that the event loop was held, in seconds of CPU of its thread. `text` is the model's.
+`python -m tests.doubles.bombs NAME FOLDER` runs one in a separate process, and prints its cost: the
+peak memory in MB, the seconds of CPU, and the longest time that the event loop was blocked, in
+seconds of CPU of its thread. The model's text is `text`.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from agentloop.toolkits.shell import Shell
 
 from ..test_recipes import load
 
-importlib.import_module("mcp.client.streamable_http")  # not a cost of the bomb
+importlib.import_module("mcp.client.streamable_http")  # not part of the cost
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 BOMBS = {}
 
 
 def bomb(function):
-    """List a bomb under its name: an async function of a folder that returns a text."""
+    """Register a bomb under its name: an async function of a folder that returns a text."""
     BOMBS[function.__name__] = function
     return function
 
@@ -162,7 +162,7 @@ async def forty_background_commands_that_print(folder):
 
 
 async def measured(name, folder):
-    """Detonate a bomb; return its result and the longest time that the event loop was held."""
+    """Run a bomb; return its result and the longest time that the event loop was blocked."""
     longest = 0.0
 
     async def watch():
@@ -190,9 +190,9 @@ if __name__ == "__main__":
     before = cpu_of(resource.getrusage(resource.RUSAGE_SELF))
     text, held = asyncio.run(measured(sys.argv[1], Path(sys.argv[2])))
     usages = [resource.getrusage(resource.RUSAGE_SELF)]
-    if sys.argv[1] == a_line_of_a_gigabyte.__name__:  # its search has a process of its own
+    if sys.argv[1] == a_line_of_a_gigabyte.__name__:  # the search runs in a subprocess
         usages.append(resource.getrusage(resource.RUSAGE_CHILDREN))
-    # `ru_maxrss` of this process includes that of the one that started it
+    # `ru_maxrss` of this process includes that of its parent
     [peak] = map(int, re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text()))
     cost = {
         "megabytes": max(peak, *(usage.ru_maxrss for usage in usages[1:]), 0) // 1024,

@@ -1,7 +1,7 @@
-"""Processes that work on durable runs, and note each effect in FOLDER/effects, a line each.
+"""Processes that work on durable runs and append each effect to FOLDER/effects.
 
-`live` starts runs and waits for their ends; started again after a kill, it goes on with them.
-`serve` works on a queue, as one of a fleet. `misuse` does what goes wrong.
+`live` starts runs and waits for their ends; a process started after a kill continues the runs.
+`serve` works on a queue, as a member of a fleet. `misuse` contains incorrect uses.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ folder, kill_at, notes, prompt = Path(), 0, threading.Lock(), "Pay them."
 
 
 def note(line, name="effects"):
-    """Add a line to a file. At the `kill_at`th effect that is no repetition, the process dies."""
+    """Append a line to a file. The process dies at the `kill_at`th new effect."""
     with notes, (folder / name).open("a+") as file:
         file.write(line + "\n")
         file.flush()
@@ -42,7 +42,7 @@ def note(line, name="effects"):
 async def pay(n: int) -> str:
     """Pay."""
     note(f"{DBOS.workflow_id} pay {n}")
-    await asyncio.sleep(0.01 * (3 - n % 3))  # they end in another order than they start
+    await asyncio.sleep(0.01 * (3 - n % 3))  # the calls end in a different order
     note(f"{DBOS.workflow_id} paid {n}")
     return f"paid {n}"
 
@@ -57,12 +57,12 @@ def look(n: int, agent: Loop = Depends(current_agent)) -> str:
 
 @tool(parallel=False)
 async def delegate(n: int) -> str:
-    """Let another agent pay, in a workflow of its own."""
+    """Let another agent pay, in a separate workflow."""
     return await (await DBOS.start_workflow_async(child, n)).get_result()
 
 
 async def ask(call, reason):
-    """Wait until somebody allows it: for a day, and in whichever process then runs."""
+    """Wait for approval, for at most a day, in any process."""
     note(f"{DBOS.workflow_id} ask leave")
     return await DBOS.recv_async("leave", timeout_seconds=86_400) == "yes"
 
@@ -86,7 +86,7 @@ TURNS = [
 
 @DBOS.workflow()
 async def child(n: int) -> str:
-    def think(messages, tools):  # from what it sees, for a script would begin again
+    def think(messages, tools):  # depends on the messages, because a script would restart
         return call("pay", n=n) if len(messages) == 1 else messages[-1].text
 
     return await Worker(llm=ScriptedModel(think, think), tools=[pay]).query("Pay.")
@@ -137,7 +137,7 @@ def launch(where, url, executor):
 
 
 def live(where, url, runs, at):
-    """Work on these runs until all have ended, or until effect `at` kills this process."""
+    """Work on these runs until their ends, or until effect `at` kills this process."""
     global kill_at
     kill_at = at
     launch(where, url, "one")
@@ -151,25 +151,25 @@ def live(where, url, runs, at):
         await asyncio.gather(*[handle.get_result() for handle in handles], return_exceptions=True)
 
     asyncio.run(wait())
-    os._exit(0)  # without the seconds that DBOS takes to stop its threads
+    os._exit(0)  # omits the seconds that DBOS takes to stop its threads
 
 
 def reordered(*arguments):
-    """As `live`, after the order of the mixins has changed."""
+    """Run `live` after a change of the order of the mixins."""
     global Worker
     Worker = type("Worker", (Approval, Durable, Careful), {"approval_mode": "auto"})
     live(*arguments)
 
 
 def reworded(*arguments):
-    """As `live`, after the prompt has changed."""
+    """Run `live` after a change of the prompt."""
     global prompt
     prompt = "Pay him."
     live(*arguments)
 
 
 def serve(where, url, executor):
-    """Work on the queue until somebody kills this process."""
+    """Work on the queue until the process is killed."""
     launch(where, url, executor)
     DBOS.register_queue(QUEUE, worker_concurrency=5, polling_interval_sec=0.2)
     (folder / "ready").touch()
@@ -197,7 +197,7 @@ async def branching() -> str:
 
 
 def branch(where, url, runs, at):
-    """Run an agent and then a fork of it in one workflow; note what they say."""
+    """Run an agent and a fork of the agent in one workflow, and record their answers."""
     launch(where, url, "one")
 
     async def main():
@@ -209,7 +209,7 @@ def branch(where, url, runs, at):
 
 
 def misuse(where, url, runs, at):
-    """Start what is no workflow, end without an answer, cancel from outside; note the errors."""
+    """Record the errors of incorrect uses, such as a run outside of a workflow."""
     launch(where, url, "one")
 
     async def end(handle):

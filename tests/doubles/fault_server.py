@@ -1,10 +1,10 @@
-"""A raw loopback server that misbehaves on cue: one script for each accepted connection.
+"""A loopback server with scripted faults: one script for each accepted connection.
 
     async with FaultServer([send(b"HTTP/1.1 200 OK\\r\\n"), rst()], [send(answer)]) as server:
         ...  # server.url, server.requests
 
-Each script runs once the request on its connection was read (`send`, `rst`, ... then act on the
-connection), and `request()` in a script reads one more, on the same connection.
+A script runs after the first request of its connection was read. The steps `send`, `rst` and others
+act on the connection; `request()` reads another request of the connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias
 
 
 class Loopback:
-    """A server on a free port of the loopback; `talk` says what it does on each connection."""
+    """A server on a free loopback port; `talk` handles a connection."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -46,7 +46,7 @@ class Loopback:
         task.add_done_callback(lambda _: writer.close())
 
     async def _run(self, connection: Connection) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the client has gone
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the client has disconnected
             await self.talk(connection)
 
     async def talk(self, connection: Connection) -> None:
@@ -60,7 +60,7 @@ class Connection:
         self.server, self.reader, self.writer = server, reader, writer
 
     async def read(self) -> tuple[str, dict[str, str], bytes]:
-        """Read the next request: its first line, its headers, its body."""
+        """Read a request: the first line, the headers, the body."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")[:-2]
         pairs = (line.partition(":") for line in lines)
@@ -79,7 +79,7 @@ Step: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
 class FaultServer(Loopback):
-    """`requests` are the headers and the body of each."""
+    """A server with scripted faults. `requests` are pairs of headers and body."""
 
     def __init__(self, *scripts: list[Step]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def request() -> Step:
 
 
 def rst() -> Step:
-    """Reset the connection: the other side loses what it has not read yet."""
+    """Reset the connection: the client loses unread data."""
 
     async def step(connection: Connection) -> None:
         raw = connection.writer.get_extra_info("socket")
@@ -122,7 +122,7 @@ def fin() -> Step:
 
 
 def stall() -> Step:
-    """Say nothing more, and leave the connection open."""
+    """Send nothing more, and leave the connection open."""
 
     async def step(connection: Connection) -> None:
         await asyncio.Event().wait()
@@ -136,7 +136,7 @@ def answer(
     headers: Mapping[str, str] | None = None,
     kind: str = "application/json",
 ) -> bytes:
-    """Write a whole HTTP response; anything but text and bytes is written as JSON."""
+    """Return a complete HTTP response; values other than text and bytes become JSON."""
     if not isinstance(body, bytes):
         body = (body if isinstance(body, str) else json.dumps(body)).encode()
     fields = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
@@ -145,18 +145,18 @@ def answer(
 
 
 def stream_head() -> bytes:
-    """Write the head of a chunked stream."""
+    """Return the head of a chunked response."""
     fields = "content-type: text/event-stream\r\ntransfer-encoding: chunked"
     return f"HTTP/1.1 200 OK\r\n{fields}\r\n\r\n".encode()
 
 
 def chunk(data: bytes) -> bytes:
-    """Write one chunk of a chunked body; an empty one ends it."""
+    """Return a chunk of a chunked body; an empty chunk ends the body."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
 def stream(*events: Any) -> bytes:
-    """Write a whole streamed response of Chat Completions."""
+    """Return a complete streamed response of Chat Completions."""
     lines = [*map(json.dumps, events), "[DONE]"]
     content = "".join(f"data: {line}\n\n" for line in lines).encode()
     return stream_head() + chunk(content) + chunk(b"")

@@ -1,7 +1,7 @@
-"""A strict stand-in for Gemini's generateContent, on a real socket.
+"""A strict double of Gemini's generateContent, on a real socket.
 
-It serves, scripts and records like OpenAIDouble. It signs the first call of each reply, or its
-text, as Gemini 3 does, and wants the signatures back.
+Its interface is that of OpenAIDouble. It signs the first call of each reply, or the text of a reply
+without calls, as Gemini 3 does, and requires these signatures in later requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.doubles.openai_double import (
 )
 
 UNSIGNED = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
-FIELDS = {  # what each object may hold
+FIELDS = {  # the permitted fields of each object
     "": [
         "contents",
         "tools",
@@ -90,13 +90,13 @@ DATA = [
     "functionResponse",
     "executableCode",
     "codeExecutionResult",
-]  # of a part, exactly one
+]  # a part has exactly one of these fields
 
 
 class GoogleDouble(OpenAIDouble):
     def __init__(self, replies: Iterable[Scripted] = (), **settings: Any) -> None:
         super().__init__(replies, **settings)
-        self.signatures: dict[str, str] = {}  # and the call that each was on
+        self.signatures: dict[str, str] = {}  # and the call with the signature
 
     base_path = ""
 
@@ -148,7 +148,7 @@ class GoogleDouble(OpenAIDouble):
             try:
                 args = json.loads(arguments) if isinstance(arguments, str) else arguments
             except (ValueError, RecursionError):
-                args = arguments  # no JSON at all: some servers pass on what the model wrote
+                args = arguments  # not JSON: some servers pass on the text of the model
             call = {"name": name, "args": args} | ({"id": call_id[0]} if call_id else {})
             parts.append({"functionCall": call})
         if parts:
@@ -165,11 +165,11 @@ def _flat(body: dict[str, Any]) -> list[Any]:
     ]
 
 
-# ---- what the provider refuses
+# ---- checks of requests
 
 
 def check(body: dict[str, Any], model: str, system: str | None, signatures: dict[str, str]) -> None:
-    """Refused: the provider would not take this request."""
+    """Raise Refused for an invalid request."""
     config = body.get("generationConfig", {})
     _check_fields(body, "")
     _check_fields(config, "generation_config")
@@ -222,7 +222,7 @@ def _check_tools(body: dict[str, Any]) -> list[str]:
 
 
 def _camel(name: str) -> str:
-    """Write a name in camel case: protocol buffers take both, and google-genai mixes them."""
+    """Return a name in camel case. Protocol buffers accept both forms; google-genai mixes them."""
     return re.sub("_([a-z])", lambda match: match[1].upper(), name)
 
 
@@ -234,7 +234,9 @@ def _check_schema(schema: Any) -> None:
         is_reference = isinstance(schema.get("$ref"), str)
         assert not is_reference or all(key[0] == "$" for key in schema)
         for name in ("exclusiveMinimum", "exclusiveMaximum", "multipleOf", "discriminator"):
-            assert "type" in str(schema.get(name, "type")), f"{name} is unknown"  # or a property
+            assert "type" in str(schema.get(name, "type")), (
+                f"{name} is unknown"
+            )  # or it is a property
         for value in schema.values():
             _check_schema(value)
 
@@ -314,7 +316,7 @@ def _check_blob(blob: Any) -> None:
 
 
 def _usage(reply: Reply) -> dict[str, Any]:
-    """Write the script's usage in Gemini's words, so that scripts can be shared."""
+    """Return the usage of a script in Gemini's format."""
     if reply.usage is None:
         return {}
     words = {"prompt_tokens": "promptTokenCount", "completion_tokens": "candidatesTokenCount"}
@@ -327,24 +329,24 @@ def _chunk(parts: list[dict[str, Any]], **rest: Any) -> dict[str, Any]:
 
 
 def _finish(reply: Reply) -> str:
-    words = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}  # so that scripts can be shared
+    words = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}  # scripts use the words of OpenAI
     return words.get(reply.finish or "", reply.finish) or ("SAFETY" if reply.refusal else "STOP")
 
 
 def events(reply: Reply, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Write a reply as it is streamed."""
+    """Return the stream events of a reply."""
     chunks: list[dict[str, Any]] = []
     last: list[dict[str, Any]] = []
     for part in parts:
         if "text" not in part:
             chunks.append(_chunk([part]))
             continue
-        if "thoughtSignature" in part:  # of a text it comes last, on an empty part
+        if "thoughtSignature" in part:  # the signature of a text is in a last, empty part
             last = [{"text": "", "thoughtSignature": part["thoughtSignature"]}]
         text, flag = part["text"], {"thought": True} if part.get("thought") else {}
         chunks += [_chunk([{"text": piece, **flag}]) for piece in pieces(text)]
     chunks.append(_chunk(last, finishReason=_finish(reply)))
-    for count, chunk in enumerate(chunks):  # cumulative: only the last count is the whole
+    for count, chunk in enumerate(chunks):  # cumulative: only the last count is complete
         chunk |= _usage(reply)
         if "usageMetadata" in chunk and count < len(chunks) - 1:
             chunk["usageMetadata"] |= {"candidatesTokenCount": 1}
@@ -352,5 +354,5 @@ def events(reply: Reply, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sse(*items: dict[str, Any]) -> bytes:
-    """Write events as Gemini streams them."""
+    """Encode events as server-sent events."""
     return "".join(f"data: {json.dumps(item)}\r\n\r\n" for item in items).encode()

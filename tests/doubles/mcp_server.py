@@ -1,9 +1,9 @@
 """A hostile MCP server on stdin and stdout: `python mcp_server.py MODE PIDFILE`.
 
-Speaks the protocol by hand, so that it can break it. PIDFILE gets its process ids, a line each.
-In the mode "newest" it speaks only version 2026-07-28, and asks the user, and in "oldest" it ends
-if it is asked for that version. In the mode "tools" it declares 20,000 tools, in "descriptions" 20
-MB of text, and in "schemas" tools that cannot be used.
+Implements the protocol by hand, in order to violate it. PIDFILE receives the process ids, one per
+line. MODE "newest": only version 2026-07-28, with questions to the user. "oldest": exits on a
+request for that version. "tools": 20,000 tools. "descriptions": 20 MB of text. "schemas": unusable
+tools.
 """
 
 import base64
@@ -23,7 +23,7 @@ TOOLS = [
     {"name": "a.b", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}},
     {"name": "a_b", "inputSchema": {"type": "object"}},
     {"name": "x" * 80, "inputSchema": {"type": "object"}},
-    {"name": "a_b", "inputSchema": {"type": "object"}},  # a second time
+    {"name": "a_b", "inputSchema": {"type": "object"}},  # a duplicate
 ]
 if mode == "tools":
     TOOLS = [TOOLS[0] | {"name": f"tool{number}"} for number in range(20_000)]
@@ -94,7 +94,7 @@ def answer(method, params):
 
 
 def flood():
-    """Print 150 MB without a line end, then one."""
+    """Print 150 MB without a line end, then a line end."""
     print('{"jsonrpc": "2.0", "result": "', end="")
     for _ in range(150):
         sys.stdout.write("x" * 1_000_000)
@@ -105,7 +105,7 @@ def tell_of_change():
     changed = {"method": "notifications/tools/list_changed"}
     if mode != "newest":
         send(changed)
-    for listener in listening:  # nobody else hears it in the newest version
+    for listener in listening:  # in the newest version, only listeners are notified
         send(changed | {"params": {"_meta": {SUBSCRIPTION: listener}}})
 
 
@@ -148,7 +148,7 @@ requests = 0  # calls of tools
 
 
 def ask_or_answer(params):
-    """Return the next round of questions, or the answers to all of them; or end without a reply."""
+    """Return the next round of questions, all answers, or nothing (the process exits)."""
     global requests
     requests += 1
     kind = params["arguments"].get("kind", "")
@@ -170,7 +170,7 @@ def ask_or_answer(params):
 
 
 def answer_newest(request):
-    """Answer as version 2026-07-28 asks: no handshake, and each request says its version."""
+    """Answer a request of version 2026-07-28: without a handshake, with a version per request."""
     method, params = request["method"], request.get("params", {})
     if method == "initialize":
         data = {"supported": [VERSION], "requested": params["protocolVersion"]}

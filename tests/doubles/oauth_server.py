@@ -1,7 +1,7 @@
-"""An MCP server that wants a login, and the authorization server where one gets it, on loopback.
+"""An MCP server with OAuth, and its authorization server, on loopback addresses.
 
-Strict: a code is good once and for one verifier, and a token for this server only. See RFC 6749,
-7636 (the verifier), 7591 (registration), 8414 and 9728 (where things are).
+A code is valid once and for one verifier, and a token only for this server. See RFC 6749, 7636
+(verifier), 7591 (registration), 8414 and 9728 (metadata).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 
 class OAuthServer:
-    """Serves one tool, `whoami`, to whoever brings a token that it gave out."""
+    """An MCP server whose tool `whoami` requires a token issued by this server."""
 
     def __init__(self):
         self.url = ""
@@ -92,7 +92,7 @@ class OAuthServer:
 
 @asynccontextmanager
 async def oauth_server():
-    """Start the server; yield it once it has its `url`."""
+    """Start the server, and yield it with its `url`."""
     app = OAuthServer()
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="on"))
     serving = asyncio.create_task(server.serve())

@@ -1,11 +1,11 @@
-"""A strict stand-in for Chat Completions, on a real socket.
+"""A strict double of Chat Completions, on a real socket.
 
     async with OpenAIDouble([calls(("add", {"a": 1, "b": 2})), "It is 3."]) as server:
         model = ChatOpenAI("m", base_url=server.base_url, api_key="k")
 
-Each request is checked first, and refused with 400 and the rule that it breaks if no provider
-would take it; only then the next reply of the script is played, streamed or whole as it asks.
-`with server.in_thread():` serves it from a thread, for tests with several event loops.
+Each request is validated: an invalid request receives a 400 that names the violated rule. A valid
+request receives the next reply of the script, streamed or complete as requested. `with
+server.in_thread():` serves from a thread, for tests with several event loops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.doubles.fault_server import Connection, Loopback, answer, chunk, stre
 
 @dataclass
 class Reply:
-    """A reply, with all it can hold. `calls` are (name, arguments) or (name, arguments, id)."""
+    """A reply with all possible fields. `calls` are (name, arguments) or (name, arguments, id)."""
 
     text: str | None = None
     calls: Sequence[Sequence[Any]] = ()
@@ -35,13 +35,13 @@ class Reply:
         default_factory=lambda: {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     )
     refusal: str | None = None
-    blocks: Sequence[dict[str, Any]] | None = None  # Anthropic's: exactly these
-    more: Mapping[str, Any] = field(default_factory=dict)  # other fields of its message
+    blocks: Sequence[dict[str, Any]] | None = None  # of Anthropic: exactly these blocks
+    more: Mapping[str, Any] = field(default_factory=dict)  # other fields of the message
 
 
 @dataclass
 class Failure:
-    """An error answer."""
+    """An error response."""
 
     status: int
     message: str = "scripted failure"
@@ -54,15 +54,15 @@ Scripted: TypeAlias = "str | Reply | Failure | Callable[[dict[str, Any]], Script
 
 
 def calls(*items: Sequence[Any]) -> Reply:
-    """Make a reply that calls tools: calls(("add", {"a": 1, "b": 2}), ...)."""
+    """Return a reply with tool calls: calls(("add", {"a": 1, "b": 2}), ...)."""
     return Reply(calls=items)
 
 
-PROVIDER_TOOLS = ("web_search", "code_interpreter")  # which a server runs by itself
+PROVIDER_TOOLS = ("web_search", "code_interpreter")  # executed by the server
 
 
 class Refused(Exception):
-    """What the provider would say to an invalid request."""
+    """The provider's error message for an invalid request."""
 
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class Refused(Exception):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn an assertion that fails in here into a refusal, in its own words or its line's."""
+    """Convert a failed assertion to Refused, with its message or its source line."""
     try:
         yield
     except AssertionError as error:
@@ -80,10 +80,13 @@ def refusing() -> Iterator[None]:
 
 
 class OpenAIDouble(Loopback):
-    """`system`: the prompt that every request must carry. `secrets`: texts that none may.
+    """A server of Chat Completions.
 
-    `requests` are the parsed bodies, `headers` theirs, `refusals` what was answered with 400,
-    `prefix_breaks` the numbers of requests that did not begin like the one before.
+    system: the prompt that every request must contain.
+    secrets: texts that no request may contain.
+    requests, headers: the parsed bodies of the requests, and their headers.
+    refusals: the messages of the 400 responses.
+    prefix_breaks: the numbers of requests that do not begin with the previous request.
     """
 
     def __init__(
@@ -149,12 +152,12 @@ class OpenAIDouble(Loopback):
             return stream_head() + chunk(b"".join(self.frames(reply))) + chunk(b"")
         return answer(self.whole(reply))
 
-    # ---- the wire: what the doubles of other providers override
+    # ---- the format, overridden by the doubles of other providers
 
     base_path, path = "/v1", "/v1/chat/completions"
 
     def _examine(self, first: str, headers: dict[str, str], content: bytes) -> None:
-        """Refused: the provider would not take this request."""
+        """Raise Refused for an invalid request."""
         self._check_head(first, headers)
         body = parse(content)
         if self.requests and not self.begins_like(body, self.requests[-1]):
@@ -181,14 +184,14 @@ class OpenAIDouble(Loopback):
         return bool(self.requests[-1].get("stream"))
 
     def whole(self, reply: Any) -> dict[str, Any]:
-        """Write a reply in one piece."""
+        """Return a complete reply."""
         return whole(reply, len(self.requests))
 
     def frames(self, reply: Any) -> list[bytes]:
-        """Write a reply as server-sent events."""
+        """Return a reply as server-sent events."""
         return frames(reply, len(self.requests))
 
-    fixed: tuple[str, ...] = ("model", "tools", "tool_choice")  # what no request may change
+    fixed: tuple[str, ...] = ("model", "tools", "tool_choice")  # fields that no request may change
 
     def begins_like(self, body: dict[str, Any], previous: dict[str, Any]) -> bool:
         same = all(body.get(name) == previous.get(name) for name in self.fixed)
@@ -196,15 +199,15 @@ class OpenAIDouble(Loopback):
         return same and self.in_order(body)[: len(before)] == before
 
     def in_order(self, body: dict[str, Any]) -> list[Any]:
-        """Return what a cache of prefixes sees of a request."""
+        """Return the parts of a request that a prefix cache compares."""
         return list(body["messages"])
 
 
-# ---- what a provider refuses
+# ---- checks of requests
 
 
 def parse(content: bytes) -> dict[str, Any]:
-    """Parse the body of a request: strict JSON in UTF-8, with nothing that UTF-8 cannot carry."""
+    """Parse the body of a request: strict JSON in valid UTF-8."""
     try:
         body = json.loads(content.decode(), parse_constant=_no_constant)
         json.dumps(body, ensure_ascii=False).encode()
@@ -220,7 +223,7 @@ def _no_constant(name: str) -> None:
 
 @refusing()
 def check(body: dict[str, Any], system: str | None = None) -> None:
-    """Refused: no provider would take this request."""
+    """Raise Refused for an invalid request."""
     model, messages = body.get("model"), body.get("messages")
     assert isinstance(model, str)
     assert model
@@ -251,7 +254,7 @@ def check_system(prompts: list[Any], system: str | None) -> None:
 
 
 def check_declared(functions: Sequence[tuple[Any, Any]], choice: Any = None) -> None:
-    """Check the names and schemas of tools, and the name of the one that has to be called."""
+    """Check the names and schemas of tools, and the name of a forced tool."""
     names = [name for name, _ in functions]
     for name, schema in functions:
         check_name(name)
@@ -262,7 +265,7 @@ def check_declared(functions: Sequence[tuple[Any, Any]], choice: Any = None) -> 
 
 
 def check_turns(turns: Iterable[tuple[bool, Sequence[Any], Sequence[Any]]]) -> None:
-    """Check turns. Each is: must all calls before it be answered, its results, its calls."""
+    """Check turns, as tuples: whether all previous calls must have results, results, calls."""
     waiting: list[Any] = []
     seen: set[Any] = set()
     for closes, answered, called in [*turns, (True, (), ())]:
@@ -290,7 +293,7 @@ def _check_tools(body: dict[str, Any]) -> None:
 def check_functions(
     body: dict[str, Any], functions: list[dict[str, Any]], holder: str, strict: bool
 ) -> None:
-    """`strict` is what holds where a tool does not say."""
+    """Check the schema of a tool. `strict` is the default for tools without the field."""
     choice = body.get("tool_choice", "auto")
     named = isinstance(choice, dict)
     assert named or choice in ("auto", "none", "required")
@@ -302,7 +305,7 @@ def check_functions(
 
 
 def check_format(form: dict[str, Any]) -> None:
-    """Check the form that the answer has to follow: a named schema."""
+    """Check the response format: a named schema."""
     check_name(form.get("name"))
     assert form.get("schema", {}).get("type") == "object"
     if form.get("strict"):

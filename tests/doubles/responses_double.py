@@ -1,7 +1,6 @@
-"""A strict stand-in for OpenAI's Responses, on a real socket: it keeps nothing between requests but
-what it needs to know whether an item is its own.
+"""A strict double of OpenAI's Responses, on a real socket.
 
-It plays the same scripts as the double of Chat Completions.
+It stores only the data that identifies its own items, and accepts the scripts of OpenAIDouble.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ PARTS |= {"system": PARTS["user"], "developer": PARTS["user"], "output": PARTS["
 
 
 class ResponsesDouble(OpenAIDouble):
-    """It refuses what OpenAI refuses where nothing is stored."""
+    """A server of Responses that rejects requests like OpenAI with `store: false`."""
 
     def __init__(self, *replies: Any, **settings: Any) -> None:
         super().__init__(*replies, **settings)
         self.sent: dict[str, dict[str, Any]] = {}  # items by their ids
-        self.behind: dict[str, str] = {}  # the reasoning item that an item followed
+        self.behind: dict[str, str] = {}  # the reasoning item before an item
 
     path = "/v1/responses"
 
@@ -86,7 +85,7 @@ class ResponsesDouble(OpenAIDouble):
             assert name is None or name not in seen
             seen.add(name)
             call_id = [item.get("call_id")]
-            # reasoning and text may stand between the calls of a reply, but not between results
+            # reasoning and text may be between the calls of a reply, but not between results
             closes = (kind == "message" and role != "assistant") or (answered and not answers)
             turns.append((closes, call_id * answers, call_id * (kind == "function_call")))
             if kind == "message":
@@ -102,7 +101,7 @@ class ResponsesDouble(OpenAIDouble):
         assert items[-1].get("role") == "user" or answers, "it ends with the assistant"
 
     def _check_own(self, items: Sequence[dict[str, Any]], number: int) -> None:
-        """Check an item with an id: it is as it was sent, and those that belong to it are there."""
+        """Check an item with an id: it is unchanged, and its companion items are present."""
         item = items[number]
         name, kind, opaque = item.get("id"), item.get("type"), item.get("encrypted_content")
         if kind == "reasoning":
@@ -193,7 +192,7 @@ def event(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def inner_events(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Write the events between an item's first and last, without their places."""
+    """Return the events between the first and the last event of an item, without positions."""
     if item["type"] == "function_call":
         kind, text = "function_call_arguments", item["arguments"]
         deltas = [event(f"{kind}.delta", delta=piece) for piece in pieces(text)]
@@ -213,7 +212,7 @@ def inner_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [data | place for data in events]
 
 
-# ---- what OpenAI refuses
+# ---- checks of requests
 
 
 def check_fields(body: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as a test says, and keeps what it got."""
+"""An HTTP server with scripted responses that records its requests."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class Server:
-    """Answers each request with `answer`, and keeps what it got."""
+    """Responds to each request with `answer`, and records the requests."""
 
     def __init__(self):
         self.answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{}"

@@ -1,7 +1,7 @@
-"""Four wires and one list of conversations: what every provider has to get right alike.
+"""The four wire formats, and conversations for the tests of all formats.
 
-A `Wire` is a chat model, the strict double that it talks to, and the bytes of that wire's replies
-for servers that misbehave. A `Conversation` is a script that every double can play.
+A `Wire` combines a chat model, its strict double, and replies as bytes for servers with faults. A
+`Conversation` is a script for all doubles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VARIABLES = [
 
 
 class Naps(list[float]):
-    """Stands in for sleep, and remembers."""
+    """A replacement of sleep that records the durations."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -52,17 +52,17 @@ class Naps(list[float]):
 
 @dataclass(frozen=True)
 class Wire:
-    """One provider's way to speak.
+    """The wire format of a provider.
 
-    errors: what stands for each class of errors inside a good answer.
-    settings: those of its chat model. `bare` are those with which it adds nothing by itself, and
-        `thinks` those with which it shows what it thinks.
-    extra: its name in `Tool.extra`.
-    choice: the field of a request that says which tool is to be called; it has
-        `choice_beside_provider_tools` if the provider's own tools stand beside the agent's.
-    schema: the field of a declared tool that has its parameters.
-    results_hold_media: an image may stand in the result of a call.
-    last_event_says_nothing: a stream is whole without its last event.
+    errors: error objects inside a successful response, by the class of the error.
+    settings: settings of the chat model. `bare` disables all defaults, and `thinks` enables
+        thinking.
+    extra: the provider's key in `Tool.extra`.
+    choice: the field of a request for the tool choice; `choice_beside_provider_tools` applies if
+        the request also contains tools of the provider.
+    schema: the field of a declared tool for the parameters.
+    results_hold_media: whether the result of a call may contain an image.
+    last_event_says_nothing: whether a stream is complete without its last event.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Wire:
     last_event_says_nothing: bool = False
 
     def model(self, server: Any, **settings: Any) -> Any:
-        """Make the chat model for a double, a FaultServer, or an address; it never sleeps."""
+        """Return the chat model for a double, a FaultServer or an address, without waits."""
         url = server if isinstance(server, str) else getattr(server, "base_url", None) or server.url
         settings = {"sleep": Naps(), "api_key": KEY, **self.settings, **settings}
         if self.name == "google":
@@ -92,19 +92,19 @@ class Wire:
         return self.double().whole(Reply(reply) if isinstance(reply, str) else reply)
 
     def frames(self, reply: Reply | str = "hello") -> list[bytes]:
-        """Write the reply as server-sent events, some of which show text."""
+        """Return a reply as server-sent events, some of which contain text."""
         return self.double().frames(Reply(reply) if isinstance(reply, str) else reply)
 
     def answer(self, reply: Reply | str = "hello") -> bytes:
-        """Write a whole HTTP response."""
+        """Return a complete HTTP response."""
         return answer(self.whole(reply))
 
     def stream(self, reply: Reply | str = "hello") -> bytes:
-        """Write a whole streamed HTTP response."""
+        """Return a complete streamed HTTP response."""
         return stream_head() + chunk(b"".join(self.frames(reply))) + chunk(b"")
 
     def declared(self, body: Mapping[str, Any]) -> list[Any]:
-        """Return the agent's own tools in a request."""
+        """Return the declared tools of the agent in a request."""
         tools: list[Any] = body["tools"]
         return tools[0]["functionDeclarations"] if self.name == "google" else tools
 
@@ -120,7 +120,7 @@ class Wire:
         return body["messages"][2]["content"][0]["content"]
 
     def keep_beside(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return a place in a whole reply for what is kept as it came."""
+        """Return an object in a complete reply whose fields must be preserved."""
         beside: dict[str, Any] = {"type": "zzz"}
         if self.name == "openai":
             data["choices"][0]["message"]["extra_content"] = beside
@@ -133,7 +133,7 @@ class Wire:
         return beside
 
     def error(self, kind: str) -> bytes:
-        """Write an error as an event in a stream."""
+        """Return an error as an event of a stream."""
         error = self.errors[kind] | {"message": "later"}
         form = {
             "anthropic": {"type": "error", "error": error},
@@ -250,9 +250,9 @@ THINKS = {wire.name: wire.thinks for wire in WIRES}
 
 @dataclass(frozen=True)
 class Conversation:
-    """What the user says and what the model answers. The ids of calls are given, to compare them.
+    """A script of user messages and replies. The ids of calls are fixed, for comparisons.
 
-    `settings` are those of a wire's chat model.
+    settings: settings of the chat model.
     """
 
     name: str
@@ -366,7 +366,7 @@ CONVERSATIONS = [
 
 
 def as_message(reply: Reply) -> AssistantMessage:
-    """Return the message that a chat model should read in a scripted reply."""
+    """Return the message that a chat model must return for a scripted reply."""
     refused = reply.refusal or reply.finish == "content_filter"
     reason = reply.finish or ("tool_calls" if reply.calls else "end")
     made = tuple(
@@ -379,7 +379,7 @@ def as_message(reply: Reply) -> AssistantMessage:
 
 @dataclass
 class Held:
-    """A conversation that was held: its agent, what each run gave, and what was shown meanwhile."""
+    """A finished conversation: the agent, the results of its runs, and the streamed text."""
 
     agent: Agent
     results: list[Result]
@@ -388,14 +388,14 @@ class Held:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Return the log without times, and without what is for one provider alone."""
+        """Return the log without times and without provider-specific data."""
         left_out = ("at", "raw", "seconds", "model", "finish_reason")
         records = map(to_dict, self.agent.log)
         return [{k: v for k, v in one.items() if k not in left_out} for one in records]
 
 
 async def hold(talk: Conversation, llm: Any, streaming: bool = False) -> Held:
-    """Let an agent hold the conversation."""
+    """Run the conversation with an agent."""
     agent = Agent(llm=llm, tools=TOOLS, system_prompt=talk.system, tool_choice=talk.tool_choice)
     held = Held(agent, [])
 
