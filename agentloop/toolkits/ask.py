@@ -13,9 +13,6 @@ are executed, and their results are recorded before the run ends.
 """
 
 from collections.abc import Sequence
-from textwrap import indent
-
-from pydantic_core import to_json
 
 from ..messages import JSON
 from ..tools import tool
@@ -34,24 +31,10 @@ def ask_user(question: str, options: Sequence[str] = ()) -> None:
 
 
 def question_text(arguments: JSON) -> str:
-    """Return a pending question as Markdown, with numbered options.
-
-    The text of an MCP server is an indented block, in which Markdown has no effect.
-    """
-    match arguments:
-        case {"server": server, "url": url}:
-            lines = [str(url), "Open this URL yourself, then answer: done. Or answer: decline."]
-        case {"server": server, "form": {"properties": {**fields}}}:
-            lines = [f"{name}: {to_json(field).decode()}" for name, field in fields.items()]
-            how = "a JSON object" if len(fields) > 1 else "a text"
-            lines.append(f"Answer with {how}. Or answer: decline.")
-        case _:
-            options = enumerate(options_of(arguments), 1)
-            lines = [f"{number}. {option}" for number, option in options]
-            return "\n".join([str(arguments.get("question", "")), *lines])
-    texts = [str(arguments[key]) for key in ("problem", "question") if key in arguments]
-    block = "\n".join([f"{server}:", *texts, *lines])
-    return "A question of an MCP server:\n\n" + indent(block, "    ")
+    """Return a pending question as Markdown, with numbered options."""
+    options = enumerate(options_of(arguments), 1)
+    lines = [f"{number}. {option}" for number, option in options]
+    return "\n".join([str(arguments.get("question", "")), *lines])
 
 
 def answer_text(arguments: JSON, answer: str) -> str:

@@ -60,12 +60,13 @@ def search(log: Records, in_view: Sequence[Message], question: str) -> str:
     if not wanted:
         return "\n".join([NOT_FOUND, *(text[:TITLE_SIZE] for text in texts[-20:])])
     scores = [sum(1 / times[word] for word in wanted & there) for there in words]
-    matching = [at for at, score in enumerate(scores) if score]
-    best = sorted(matching, key=lambda at: (scores[at], at))[-MOST_PASSAGES:]
+    ranked = sorted((score, at) for at, score in enumerate(scores) if score)
     lines = list[str]()
-    for at in sorted(best):
+    for at in sorted(at for _, at in ranked[-MOST_PASSAGES:]):
         title, place = places[at]
-        lines += [place] if title in lines else [title, place]
+        if title not in lines:
+            lines.append(title)
+        lines.append(place)
     return "\n".join(lines)
 
 
@@ -75,19 +76,18 @@ def hidden_texts(log: Records, in_view: Sequence[Message]) -> list[str]:
     Prompts that a gate refused are omitted.
     """
     conversation = Conversation(log).catch_up()
-    seen = {id(message) for message in in_view}
+    omitted = {*conversation.withheld, *map(id, in_view)}
     texts = list[str]()
     for record in log:
-        if id(record) in seen or id(record) in conversation.withheld:
+        if id(record) in omitted:
             continue
         if is_own(record):
             texts.append(f"user: {record.text}")
         elif isinstance(record, AssistantMessage) and record.text:
             texts.append(f"assistant: {record.text}")
     for state in conversation.states.values():
-        if state.call.parent_id or state.call.name == recall.name:
-            continue
-        if state.result and id(state.result) not in seen:
+        is_listed = not state.call.parent_id and state.call.name != recall.name
+        if is_listed and state.result and id(state.result) not in omitted:
             arguments = "\n".join(map(str, (state.call.parsed or {}).values()))
             texts.append(f"{state.call.name}: {arguments}\n{state.result.text}")
     return texts

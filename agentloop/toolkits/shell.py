@@ -146,7 +146,7 @@ class Shell:
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ToolError(f"timeout is a number of seconds up to {MAX_TIMEOUT:g}.")
         self.check(command)
-        if background and len(self.background) >= MAX_BACKGROUND:
+        if background and self._is_full:
             raise ToolError(
                 f"{MAX_BACKGROUND} commands are in the background: first kill one with bash_kill, "
                 f"or read the end of one with bash_output. Their ids: {', '.join(self.background)}."
@@ -162,12 +162,7 @@ class Shell:
         text = (output.take() or "[No output.]") + describe_end(code, timeout)
         if code is None:
             raise ToolError(text)
-        here = Path(output.folder or self.cwd)
-        if here.is_relative_to(self.root):
-            self.cwd = here
-        else:
-            text += f"\n[The next command starts in {self.cwd} again, not in {here}.]"
-        return text
+        return text + self._change_folder(Path(output.folder or self.cwd))
 
     @tool(read_only=True)
     async def bash_output(self, id: str, wait: float = 0.0) -> str:
@@ -205,10 +200,26 @@ class Shell:
         for task, _ in self.background.values():
             task.cancel()
 
-    def move_to_background(self) -> None:
-        """Move the running command to the background. Its call returns with an id."""
-        if self._moved and not self._moved.done():
-            self._moved.set_result(None)
+    def move_to_background(self) -> bool:
+        """Move the running command to the background. Its call returns with an id.
+
+        Return False if no command is running, or if 16 commands are in the background.
+        """
+        if not self._moved or self._moved.done() or self._is_full:
+            return False
+        self._moved.set_result(None)
+        return True
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.background) >= MAX_BACKGROUND
+
+    def _change_folder(self, folder: Path) -> str:
+        """Start the next command in a folder. Return a note if the folder is outside `root`."""
+        if not folder.is_relative_to(self.root):
+            return f"\n[The next command starts in {self.cwd} again, not in {folder}.]"
+        self.cwd = folder
+        return ""
 
     async def _is_moved(self, task: asyncio.Task[int | None], timeout: float) -> bool:
         """Wait for the end of a command, or kill it. Return True if it moved to the background."""
@@ -216,6 +227,7 @@ class Shell:
         try:
             await asyncio.wait([task, moved], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._moved = None
             if not moved.done():
                 await cancel_and_wait([task], 2 * DRAIN_SECONDS)
         return moved.done()

@@ -15,6 +15,7 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from textwrap import indent
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -22,6 +23,7 @@ from pydantic_core import from_json, to_json
 from agentloop import Stop, Tool, ToolError, current_agent, current_call
 from agentloop.depends import Overrides
 from agentloop.messages import JSON, UserQuestion
+from agentloop.toolkits.ask import question_text as text_with_options
 from agentloop.toolkits.mcp import MCPTool
 
 MAX_QUESTIONS = 200_000  # maximum bytes of the questions of a call as JSON
@@ -133,6 +135,25 @@ def write_answer(question: JSON, answer: object) -> JSON:
         first_field = [*form["properties"]][:1]
         text = to_json(dict.fromkeys(first_field, answer)).decode()
     return {"action": "accept", "content": form_tool(form).validate(text)}
+
+
+def question_text(arguments: JSON) -> str:
+    """Return a pending question of a server or of `ask_user` as Markdown.
+
+    The text of a server is an indented block, in which Markdown has no effect.
+    """
+    match arguments:
+        case {"server": server, "url": url}:
+            lines = [str(url), "Open this URL yourself, then answer: done. Or answer: decline."]
+        case {"server": server, "form": {"properties": {**fields}}}:
+            lines = [f"{name}: {to_json(field).decode()}" for name, field in fields.items()]
+            how = "a JSON object" if len(fields) > 1 else "a text"
+            lines.append(f"Answer with {how}. Or answer: decline.")
+        case _:
+            return text_with_options(arguments)
+    texts = [str(arguments[key]) for key in ("problem", "question") if key in arguments]
+    block = "\n".join([f"{server}:", *texts, *lines])
+    return "A question of an MCP server:\n\n" + indent(block, "    ")
 
 
 def earlier_answers(overrides: Overrides) -> tuple[JSON | None, str | None]:

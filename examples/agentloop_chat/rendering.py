@@ -20,9 +20,9 @@ from rich.text import Text
 from agentloop import ToolCall, events
 from agentloop.cli.terminal import CYAN, DIM, RED, arguments_of, exact, one_line, safe
 from agentloop.mixins.approval import Rule
-from agentloop.toolkits.ask import question_text
 
 from .conversation import Chat
+from .mcp_questions import question_text
 from .standing_approvals import EDITS, MODES, Always, always_for
 
 FOLDED = 6  # maximum number of displayed lines of a result

@@ -350,7 +350,8 @@ class Screen(RenderedChat):
 
     def to_background(self, _: object) -> None:
         """Move the running command to the background."""
-        self.shell.move_to_background()
+        if not self.shell.move_to_background():
+            self.note("Not moved: no command is running, or 16 commands are in the background.")
 
     def stop(self, _: object = None) -> None:
         """Stop the current work and clear the queue. Without work, clear the prompt, or exit."""

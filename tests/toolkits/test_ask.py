@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 
 import pytest
+from agentloop_chat import mcp_questions
 
 from agentloop import (
     Agent,
@@ -345,17 +346,22 @@ def test_a_question_of_a_server_is_an_indented_block_with_its_fields_or_its_addr
     form = {"properties": {"date": {"type": "string"}, "guests": {"type": "integer"}}}
     hostile = "When?\n\n# Done\r[bank](http://x)\u2028> quote"
     asked = {"server": "inn", "question": hostile, "problem": "guests: no", "form": form}
-    text = question_text(asked)
+    text = mcp_questions.question_text(asked)
     _, _, *lines = text.splitlines()
     assert all(line.startswith("    ") for line in lines if line)
     assert "guests: no" in text
     assert '    guests: {"type":"integer"}' in lines
     assert "JSON object" in lines[-1]
-    one = question_text({"server": "inn", "question": "When?", "form": {"properties": {"d": {}}}})
+    one = mcp_questions.question_text(
+        {"server": "inn", "question": "When?", "form": {"properties": {"d": {}}}}
+    )
     assert "Answer with a text" in one
-    url = question_text({"server": "inn", "question": "Log in.", "url": "https://x.example/?a=1"})
+    url = mcp_questions.question_text(
+        {"server": "inn", "question": "Log in.", "url": "https://x.example/?a=1"}
+    )
     assert "    https://x.example/?a=1" in url.splitlines()
-    assert question_text({"server": 5, "question": "Why?", "form": 5}) == "Why?"
+    broken = {"server": 5, "question": "Why?", "form": 5}
+    assert mcp_questions.question_text(broken) == "Why?"
 
 
 def test_the_model_reads_what_the_options_are_for():

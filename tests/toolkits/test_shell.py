@@ -336,14 +336,24 @@ class TestBackground:
         command = f"echo $$ > pid; {UNTIL.format('stop')}; echo over"
         running = asyncio.ensure_future(sh.bash(command, timeout=1))
         await pid_in(sh)
-        sh.move_to_background()
+        assert sh.move_to_background()
         [id] = re.findall(r"Its id is (\w+)", await running)
         assert [*sh.background] == [id]
         await asyncio.sleep(1.2)
         (sh.root / "stop").touch()
         assert "over" in await sh.bash_output(id, 60)
-        sh.move_to_background()  # no command runs
+        assert not sh.move_to_background(), "no command runs"
         assert await sh.bash("echo next") == "next"
+
+    async def test_a_command_stays_in_the_foreground_if_16_are_in_the_background(self, sh):
+        ids = [await start(sh, UNTIL.format("stop")) for _ in range(16)]
+        running = asyncio.ensure_future(sh.bash(f"echo $$ > pid; {UNTIL.format('go')}; echo over"))
+        await pid_in(sh)
+        assert not sh.move_to_background()
+        (sh.root / "go").touch()
+        assert await running == "over"
+        assert [*sh.background] == ids
+        sh.close()
 
     async def test_an_agent_starts_a_server_asks_for_its_output_and_kills_it(self, sh):
         def follow(name):
