@@ -460,13 +460,11 @@ class ChatAnthropic(HTTPModel):
         return None if choice == CHOICES["auto"] else choice
 
     def read(self, data: JSON) -> AssistantMessage:
-        blocks = list[JSON]()
+        blocks = [drop_none(block) for block in data["content"]]
         calls = list[ToolCall]()
         citations = list[Citation]()
         start = 0  # the position of the block in the text
-        for sent in data["content"]:
-            block = drop_none(sent)
-            blocks.append(block)
+        for block in blocks:
             if not isinstance(block.get("type"), str):
                 raise BadResponse("a block without a type")
             end = start + len(block.get("text", ""))

@@ -133,17 +133,14 @@ def strict_schema(schema: JSON) -> JSON | None:
     properties = strict["properties"]
     for name in properties.keys() - {*schema.get("required", ())}:
         properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
-    if not _is_strict(strict):
-        return None
-    return strict
+    return strict if _is_strict(strict) else None
 
 
 def write_openai_schema(name: str, schema: JSON, strict: bool) -> JSON:
     """Return the declaration of a named schema, strict if requested and supported."""
-    if strict:
-        found = strict_schema(schema)
-        if found:
-            return {name: found, "strict": True}
+    supported = strict_schema(schema) if strict else None
+    if supported:
+        return {name: supported, "strict": True}
     return {name: schema}
 
 

@@ -470,11 +470,10 @@ class HTTPModel(ABC):
     def _parse(self, response: httpx.Response, content: bytes | bytearray) -> JSON:
         """Parse a body, or the data of an event. Raises ModelError for a reported error."""
         data = as_dict(load_json(content))
-        error = data.get("error")
+        # the latter in an event with a failed response
+        error = data.get("error") or as_dict(data, "response").get("error")
         if not error and first_text(data, "type").endswith("error"):
             error = data  # an event of Responses ("error"), of llama.cpp ("server_error")
-        if not error:
-            error = as_dict(data, "response").get("error")  # an event with a failed response
         if not error:
             return data
         error_code = first_text(as_dict(error), "code", "type") or "unknown"
@@ -566,11 +565,10 @@ class HTTPModel(ABC):
             return None
         host = request.url.netloc.decode()
         cause = cause_of(error)
-        reason = f"{type(error).__name__}: {cause}"
         if request.url.host in LOOPBACK and isinstance(cause, ConnectionRefusedError):
             hint = "no server at this address: start one (`ollama serve`?) or correct base_url"
             return ConnectionFailed(f"{host}: {hint}", should_retry=False)
-        return ConnectionFailed(self._hide(f"{host}: {reason}")[:500])
+        return ConnectionFailed(self._hide(f"{host}: {type(error).__name__}: {cause}")[:500])
 
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         """Send the request once, and return the reply. Raises ModelError."""

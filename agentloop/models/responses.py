@@ -11,7 +11,7 @@ Source: https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,14 +129,18 @@ def write_items(messages: Sequence[Message], owner: str) -> list[JSON]:
 # ---- the reply
 
 
-def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
-    """Return the concatenated text of all items of a type."""
-    texts = list[str]()
+def _parts_of(items: Sequence[JSON], kind: str) -> list[JSON]:
+    """Return the parts of all items of a type."""
+    parts = list[JSON]()
     for item in items:
         if item["type"] == kind:
-            parts = as_dicts(item, "summary") + as_dicts(item, "content")
-            for part in parts:
-                texts.append(part.get("text") or part.get("refusal") or "")
+            parts += as_dicts(item, "summary") + as_dicts(item, "content")
+    return parts
+
+
+def _items_text(items: Sequence[JSON], kind: str = "message") -> str:
+    """Return the concatenated text of all items of a type."""
+    texts = [part.get("text") or part.get("refusal") for part in _parts_of(items, kind)]
     between = "" if kind == "message" else "\n\n"  # consistent with OpenAI's client
     return between.join(filter(None, texts))
 
@@ -181,19 +185,12 @@ def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
     return any(output.get("call_id") == item.get("call_id") for output in outputs)
 
 
-def _read_parts(items: Sequence[JSON]) -> tuple[tuple[Citation, ...], bool]:
-    """Return the sources that the text of the items cites, and whether a part is a refusal."""
-    citations = list[Citation]()
+def _read_sources(parts: Sequence[JSON]) -> Iterator[Citation]:
+    """Yield the sources that the text of the parts cites."""
     length = 0  # the length of the preceding text
-    is_refused = False
-    for item in items:
-        for part in as_dicts(item, "content"):
-            if "refusal" in part:
-                is_refused = True
-            if item["type"] == "message":
-                citations += read_citations(part.get("annotations"), length, length)
-                length += len(part.get("text") or "")
-    return tuple(citations), is_refused
+    for part in parts:
+        yield from read_citations(part.get("annotations"), length, length)
+        length += len(part.get("text") or "")
 
 
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
@@ -215,8 +212,8 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         has_other_calls = has_other_calls or is_other
     reason = as_dict(data, "incomplete_details").get("reason") or status
     stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
-    citations, is_refused = _read_parts(items)
-    if is_refused:
+    parts = _parts_of(items, "message")
+    if any("refusal" in part for part in parts):
         stop = "refused"
     raw = None
     if status == "completed" and not has_other_calls and _is_needed(items):
@@ -227,7 +224,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         thinking=_items_text(items, "reasoning") or None,
         stop_reason=stop,
         raw=raw,
-        citations=citations,
+        citations=tuple(_read_sources(parts)),
         finish_reason=plain_text(reason) or None,
     )
 

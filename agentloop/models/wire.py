@@ -90,8 +90,6 @@ def load_json(text: str | bytes | bytearray) -> Any:
     Python refuses to convert such an integer, and a session could not store it. Raises ValueError
     for invalid JSON.
     """
-    with suppress(ValueError):
-        return json.loads(text)
     return json.loads(text, parse_int=lambda digits: digits if len(digits) > 4_000 else int(digits))
 
 
@@ -192,16 +190,12 @@ def encode_exchanges(
         key = api, others, getattr(reply, "raw", None)
         kept: Any = getattr(first, "encoded", ())
         if kept[:3] != key:
-            kept = *key, _encode_items(write(messages[start : end + closed_by_reply]))
+            items = write(messages[start : end + closed_by_reply])
+            kept = *key, encode(items)[1:-1]  # without the brackets
             object.__setattr__(first, "encoded", kept)  # messages are frozen
         pieces.append(kept[3])
-    pieces.append(_encode_items(newest))
+    pieces.append(encode(newest)[1:-1])
     return Encoded(b"[%b]" % b",".join(filter(None, pieces)))
-
-
-def _encode_items(items: Sequence[JSON]) -> bytes:
-    """Return the items of a JSON list, without its brackets."""
-    return encode(items)[1:-1]
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
