@@ -7,8 +7,6 @@ Copy with: common/model_info.py, models/http.py, models/wire.py and their import
 Source: https://platform.claude.com/docs/en/api/messages
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -298,8 +296,7 @@ class AnthropicChunks(Accumulator):
             piece.pop("type", None)
             piece.pop("estimated_tokens", None)
             grow(block, piece, piece)
-            arguments = piece.get("partial_json", "")
-            self.call(arguments, block.get("name", ""), block.get("id", ""))
+            self.call(piece.get("partial_json", ""), block.get("name", ""), block.get("id", ""))
         else:  # message_start and message_delta; other events are ignored
             # counts are cumulative; events may omit unchanged counts
             usage |= drop_none(as_dict(event.get("usage") or piece.get("usage")))

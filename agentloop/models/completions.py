@@ -7,8 +7,6 @@ responses.py uses the functions for parts, schemas and usage, too.
 Source: https://platform.openai.com/docs/api-reference/chat
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -326,7 +324,7 @@ class OpenAIChunks(Accumulator):
         for choice in as_dicts(event, "choices"):
             if choice.get("index"):
                 continue  # with extra={"n": 2}: only the first choice is read
-            self._add_delta(_flatten(drop_none(as_dict(choice, "delta"))))
+            self._add_delta(_flatten(as_dict(choice, "delta")))
             finish = choice.get("finish_reason")
             if finish:
                 self.complete = True
@@ -334,23 +332,28 @@ class OpenAIChunks(Accumulator):
 
     def _add_delta(self, delta: JSON) -> None:
         message = self._message
-        for position, call in enumerate(as_dicts(delta.pop("tool_calls", None))):
-            self._add_call(position, call)
-        sources = message.setdefault("annotations", [])
-        for source in as_dicts(delta.pop("annotations", None)):
-            if source not in sources:  # OpenRouter repeats some
-                sources.append(source)
-        details = as_dicts(message, "reasoning_details")
-        details += as_dicts(delta.pop("reasoning_details", None))
-        if details:
-            message["reasoning_details"] = join_details(details)
-        for name in GROWING & delta.keys():
-            delta[name] = plain_text(delta[name])
-        grow(message, delta, GROWING)
-        self.text(first_text(delta, "content"))
-        self.text(first_text(delta, "refusal"))
-        # only one of the fields, although some servers send two
-        self.thinking(first_text(delta, *THOUGHTS))
+        thought = ""  # emitted only once, although some servers send two fields
+        for name, piece in delta.items():
+            if piece is None:
+                continue
+            if name in GROWING:
+                text = plain_text(piece)
+                message[name] = message.get(name, "") + text
+                if name not in THOUGHTS:
+                    self.text(text)
+                elif not thought:
+                    thought = text
+                    self.thinking(text)
+            elif name == "tool_calls":
+                for position, call in enumerate(as_dicts(piece)):
+                    self._add_call(position, call)
+            elif name == "annotations":  # OpenRouter repeats some
+                known = message.setdefault(name, [])
+                known += [source for source in as_dicts(piece) if source not in known]
+            elif name == "reasoning_details":
+                message[name] = join_details(message.get(name, []) + as_dicts(piece))
+            else:
+                message[name] = piece
 
     def _add_call(self, position: int, delta: JSON) -> None:
         """Add a piece of a call.

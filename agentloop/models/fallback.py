@@ -7,8 +7,6 @@ Copy with: the core, common/model_info.py.
 Models retry before falling back: limit `max_retries` for all models except the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic

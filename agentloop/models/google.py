@@ -7,8 +7,6 @@ Copy with: common/model_info.py, models/http.py, models/wire.py and their import
 Source: https://ai.google.dev/api/generate-content
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

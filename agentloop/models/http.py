@@ -20,6 +20,7 @@ import os
 import random
 import re
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -250,7 +251,7 @@ class ConnectionPool:
             await self.acquire().aclose()
 
 
-Pool = dict[tuple[str, bytes], ConnectionPool]  # by scheme and host
+Pool = defaultdict[tuple[str, bytes], ConnectionPool]  # by scheme and host
 # Shared by all models. Garbage collection of a pool per model could leave its connections open.
 _pools: dict[asyncio.AbstractEventLoop, AsyncGenerator[Pool, None]] = {}
 
@@ -260,7 +261,7 @@ async def _keep_pool() -> AsyncGenerator[Pool, None]:
 
     Event loops close their open async generators before ending.
     """
-    pool: Pool = {}
+    pool = Pool(ConnectionPool)
     try:
         while True:
             yield pool
@@ -573,8 +574,7 @@ class HTTPModel(ABC):
     async def _attempt(self, content: bytes, parts: Accumulator) -> AssistantMessage:
         """Send the request once, and return the reply. Raises ModelError."""
         request = self._build_request(content, bool(parts.on_delta))
-        address = request.url.scheme, request.url.netloc
-        pool = (await _pool()).setdefault(address, ConnectionPool())
+        pool = (await _pool())[request.url.scheme, request.url.netloc]
         transport = None
         response = None
         try:

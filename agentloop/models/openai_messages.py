@@ -8,8 +8,6 @@ Copy with: models/completions.py and its imports.
 Source: https://platform.openai.com/docs/api-reference/chat
 """
 
-from __future__ import annotations
-
 import base64
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ as encrypted reasoning in their original form.
 Source: https://platform.openai.com/docs/api-reference/responses
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

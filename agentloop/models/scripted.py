@@ -5,8 +5,6 @@ Copy with: the core, common/model_info.py.
     model = ScriptedModel(call("add", a=2, b=3), "It is 5.")
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace

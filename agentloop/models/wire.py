@@ -5,8 +5,6 @@ Copy with: errors.py, events.py, tools.py and their imports.
 These functions convert requests and replies; http.py transmits them.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
