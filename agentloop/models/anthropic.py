@@ -170,14 +170,6 @@ def write_anthropic_messages(messages: Sequence[Message]) -> list[JSON]:
     return [{"role": role, "content": written or [EMPTY_BLOCK]} for role, written in turns]
 
 
-def _write_closed(messages: Sequence[Message]) -> list[JSON]:
-    """Return an exchange, without the reply after it.
-
-    The reply may contain results of the provider's own tools.
-    """
-    return write_anthropic_messages(messages)[:-1]
-
-
 def mark_for_cache(body: JSON, cache: bool | str) -> None:
     """Mark the tools, the system prompt and the last two user messages for the provider's cache.
 
@@ -435,8 +427,14 @@ class ChatAnthropic(HTTPModel):
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         if self.cache:
             mark_for_cache(body, self.cache)
+        # the reply after an exchange may contain results of the provider's own tools
         body["messages"] = encode_exchanges(
-            messages, older, "anthropic", _write_closed, closed_by_reply=True, newest=newest
+            messages,
+            older,
+            "anthropic",
+            write_anthropic_messages,
+            closed_by_reply=True,
+            newest=newest,
         )
         return drop_none(body)
 

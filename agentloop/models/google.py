@@ -373,10 +373,10 @@ class ChatGoogle(HTTPModel):
     def read(self, data: JSON) -> AssistantMessage:
         candidate = next(iter(as_dicts(data, "candidates")), {})
         feedback = as_dict(data, "promptFeedback")
+        if "blockReason" in feedback:
+            candidate = {"finishReason": "SAFETY"} | candidate
         sent: list[JSON] = as_dict(candidate, "content").get("parts") or []
         finish = first_text(candidate, "finishReason")
-        if not sent and "blockReason" in feedback:
-            finish = finish or "SAFETY"
         # a retry of a malformed reply may succeed
         if finish == "MALFORMED_RESPONSE" or not (sent or finish):
             raise BadResponse(f"no message in the reply ({finish or 'no candidates'})")
@@ -388,11 +388,10 @@ class ChatGoogle(HTTPModel):
                 parts.append({"functionCall": {"name": finish.lower()}})
         calls = _take_calls(parts, broken)
         stop = stop_reason(GOOGLE_STOP_REASONS, finish, calls)
-        raw: JSON = {"provider": "google", "parts": parts}
+        details = {"finishReason": finish, **feedback} if stop == "refused" else {}
+        # the message alone is sufficient for most replies
         is_plain = all(part.keys() <= {"text", "thought", "functionCall"} for part in parts)
-        if stop == "refused":
-            is_plain = False
-            raw |= {"finishReason": finish, **feedback}
+        raw = {"provider": "google", "parts": parts} | details
         text = _google_text(parts)
         return AssistantMessage(
             content=text,
@@ -400,7 +399,7 @@ class ChatGoogle(HTTPModel):
             thinking=_google_text(parts, True) or None,
             usage=read_google_usage(as_dict(data, "usageMetadata")),
             stop_reason=stop,
-            raw=None if is_plain else raw,
+            raw=None if is_plain and not details else raw,
             citations=tuple(_read_sources(candidate, text)),
             finish_reason=finish or None,
         )

@@ -191,6 +191,16 @@ def _read_sources(parts: Sequence[JSON]) -> Iterator[Citation]:
         length += len(part.get("text") or "")
 
 
+def _find_calls(items: Sequence[JSON]) -> list[JSON]:
+    """Return the calls that the client must answer."""
+    calls = list[JSON]()
+    for number, item in enumerate(items, 1):
+        is_other = item["type"] in OTHER_CALLS and not _is_executed(item, items[number:])
+        if is_other or item["type"] == "function_call":
+            calls.append(item)
+    return calls
+
+
 def read_responses(data: JSON, owner: str) -> AssistantMessage:
     """Return the message in a reply. Raises one of PARSE_ERRORS for an invalid reply."""
     items = as_dicts(data["output"])
@@ -201,13 +211,9 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         raise BadRequest(f"the reply is {status}: `background` is not supported")
     if not all(isinstance(item["type"], str) for item in items):
         raise BadResponse("a type is not text")  # subsequent requests could not contain the item
-    calls = list[ToolCall]()
-    has_other_calls = False
-    for number, item in enumerate(items, 1):
-        is_other = item["type"] in OTHER_CALLS and not _is_executed(item, items[number:])
-        if is_other or item["type"] == "function_call":
-            calls.append(_read_call(item))
-        has_other_calls = has_other_calls or is_other
+    open_calls = _find_calls(items)
+    has_other_calls = any(call["type"] in OTHER_CALLS for call in open_calls)
+    calls = [*map(_read_call, open_calls)]
     reason = as_dict(data, "incomplete_details").get("reason") or status
     stop = stop_reason(RESPONSES_STOP_REASONS, reason, calls)
     parts = _parts_of(items, "message")

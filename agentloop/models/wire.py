@@ -178,8 +178,8 @@ def encode_exchanges(
 
     The first message of an exchange keeps the encoded items for later requests to the same API.
     They are written again if another message of the exchange has changed, such as a result that is
-    hidden now. With `closed_by_reply`, `write` also receives the reply after the exchange, as the
-    items depend on its `raw`.
+    hidden now. With `closed_by_reply`, `write` also receives the reply after the exchange, because
+    the items before the reply depend on its `raw`.
     """
     pieces = list[bytes]()
     for start, end in pairwise(bounds):
@@ -189,6 +189,8 @@ def encode_exchanges(
         kept: Any = getattr(first, "encoded", ())
         if kept[:3] != key:
             items = write(messages[start : end + closed_by_reply])
+            if closed_by_reply:
+                items = items[:-1]
             kept = *key, encode(items)[1:-1]  # without the brackets
             object.__setattr__(first, "encoded", kept)  # messages are frozen
         pieces.append(kept[3])
