@@ -129,8 +129,8 @@ def grow(whole: JSON, piece: JSON, growing: Container[str]) -> None:
 # ---- the request: each message is encoded once, because records never change
 
 
-class Encoded(bytes):
-    """Encoded JSON, as the value of a field in the body of a request."""
+class Encoded(tuple[bytes, ...]):
+    """Pieces of encoded JSON, as the value of a field in the body of a request."""
 
 
 def encode(value: Any) -> bytes:
@@ -140,11 +140,11 @@ def encode(value: Any) -> bytes:
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
     """Return the body of a request, in which values may be `Encoded`."""
-    fields = list[bytes]()
+    pieces = list[bytes]()
     for name, value in body.items():
-        encoded = value if isinstance(value, Encoded) else encode(value)
-        fields.append(b"%b:%b" % (encode(name), encoded))
-    return b"{%b}" % b",".join(fields)
+        pieces += b",", encode(name), b":"
+        pieces += value if isinstance(value, Encoded) else [encode(value)]
+    return b"".join([b"{", *pieces[1:], b"}"])
 
 
 def split_exchanges(messages: Sequence[Message]) -> list[int]:
@@ -195,7 +195,7 @@ def encode_exchanges(
             object.__setattr__(first, "encoded", kept)  # messages are frozen
         pieces.append(kept[3])
     pieces.append(encode(newest)[1:-1])
-    return Encoded(b"[%b]" % b",".join(filter(None, pieces)))
+    return Encoded([b"[", b",".join(filter(None, pieces)), b"]"])
 
 
 def from_user(messages: Sequence[Message]) -> Sequence[Message]:
