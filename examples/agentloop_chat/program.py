@@ -45,7 +45,7 @@ exit status: 0 answered (or left a chat), 1 the model failed, 2 wrong usage or
 no model, 3 the run ended before an answer (a limit, a refusal),
 130 interrupted."""
 NO_EXTRA = (
-    "The chat requires prompt_toolkit and rich: pip install 'prompt_toolkit>=3.0.52,<4' 'rich>=13'. "
+    "The chat requires prompt_toolkit and rich: pip install 'prompt_toolkit>=3.0.53,<4' 'rich>=14.3'. "
     "(--prompt, demo, replay, view and bundle work without them.)"
 )
 
