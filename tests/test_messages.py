@@ -1,6 +1,7 @@
 """Records: what goes to JSON comes back, whatever it is."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -293,3 +294,20 @@ def test_a_module_may_define_a_log_entry_again():
 
     mark = DefinedTwice("Ada")
     assert load_record(dump_record(mark)) == mark
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+
+@frozen
+class Drawn(Mark):
+    points: Sequence[Point] = ()
+    named: dict[str, Point] | None = None
+    newest: Point | None = None
+
+
+def test_fields_of_a_log_entry_may_hold_dataclasses():
+    drawn = Drawn([Point(1)], {"a": Point(2)}, Point(3))
+    assert load_record(dump_record(drawn)) == drawn

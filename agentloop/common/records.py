@@ -9,7 +9,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
@@ -27,6 +27,8 @@ from ..messages import (
     tag_of,
 )
 
+MESSAGES = get_args(Message)
+NESTED = {tuple[ToolCall, ...]: ToolCall, tuple[Citation, ...]: Citation}  # by the type of a field
 OLD_FIELDS = {(Summary, "keep"): "kept_from"}  # in sessions of version 0.6.0 and older
 
 
@@ -81,16 +83,16 @@ def _read_field(cls: Any, name: str, value: Any) -> Any:
     JSON represents a tuple as a list, an enum or a time as text, and a `Usage` as an object.
     """
     hint = hints_of(cls)[name]
-    kinds = (hint, *get_args(hint))
-    if bytes in kinds and isinstance(value, str):
+    if hint in NESTED:
+        return tuple(from_dict(item, NESTED[hint]) for item in value)
+    if bytes in (hint, *get_args(hint)) and isinstance(value, str):
         return base64.b64decode(value)
-    if cls in get_args(Message) and name == "content" and not isinstance(value, str):
+    if cls in MESSAGES and name == "content" and not isinstance(value, str):
         return [from_dict(part) for part in value]
-    nested = [*filter(is_dataclass, kinds)]  # of `Usage | None`, or `tuple[ToolCall, ...]`
-    if nested and get_origin(hint) is tuple:
-        return tuple(from_dict(item, *nested) for item in value)
-    if nested and value is not None:
-        return from_dict(value, *nested)
+    if hint in MESSAGES:
+        return from_dict(value)
+    if hint == Usage | None and value is not None:
+        return from_dict(value, Usage)
     return adapter_of(hint).validate_json(to_json(value), strict=True)
 
 
