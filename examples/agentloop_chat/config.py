@@ -12,7 +12,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from shutil import copymode
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, build_opener
@@ -24,6 +23,7 @@ from agentloop.mixins.approval import Rule
 from agentloop.models.http import HTTPModel
 
 Provider: TypeAlias = Literal["openai", "anthropic", "google"]
+LocalModel: TypeAlias = tuple[str, str]  # URL and name
 
 DEFAULT_MODELS = {
     "openai": "gpt-5-mini",
@@ -43,7 +43,8 @@ WAYS = f"""\
   OPENAI_API_KEY     OpenAI: {DEFAULT_MODELS["openai"]}, or --model
   ANTHROPIC_API_KEY  Anthropic: {DEFAULT_MODELS["anthropic"]}, or --model
   GOOGLE_API_KEY     or GEMINI_API_KEY: Google: {DEFAULT_MODELS["google"]}, or --model"""
-FILE = "config.toml"
+FILE = "config.toml"  # written by the user only
+REMEMBERED = "local_model.json"  # next to FILE
 PORTS = (11434, 8080, 1234)  # Ollama, llama.cpp, LM Studio
 MAX_LISTING = 1_000_000  # bytes of a server's list of models
 NO_MODEL = f"""\
@@ -101,12 +102,12 @@ def configured(options: argparse.Namespace) -> Config:
     return config
 
 
-def local_models() -> list[tuple[tuple[str, str], str]]:
-    """Return the models of local servers as (URL, model), with labels for the user.
+def local_models() -> list[tuple[LocalModel, str]]:
+    """Return the models of local servers, with labels for the user.
 
     Names with control characters are omitted.
     """
-    models = list[tuple[tuple[str, str], str]]()
+    models = list[tuple[LocalModel, str]]()
     direct = build_opener(ProxyHandler({}))
     for port in PORTS:
         url = f"http://localhost:{port}/v1"
@@ -119,56 +120,52 @@ def local_models() -> list[tuple[tuple[str, str], str]]:
     return models
 
 
-def remember_model(file: Path, base_url: str, model: str) -> None:
-    """Add a model to the configuration file, which is replaced atomically.
-
-    Raises ValueError if this would change anything but `base_url` and `model`.
-    """
-    file = file.resolve()  # preserves a symbolic link
-    text = file.read_text("utf-8") if file.exists() else ""
-    settings = {"base_url": base_url, "model": model}
-    added = "".join(f"{name} = {toml_string(value)}\n" for name, value in settings.items())
-    # at the beginning, because keys after a table header belong to the table
-    new = f"{added}{text}"
-    try:
-        if tomllib.loads(new) != settings | tomllib.loads(text):
-            raise ValueError("the keys exist already")
-    except ValueError as error:
-        raise ValueError(f"{file}: set base_url and model there by hand: {error}") from None
+def remember_model(model: LocalModel) -> None:
+    """Save the model that the user has selected, in a file of its own."""
+    file = config_folder() / REMEMBERED
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
-    part.write_text(new, "utf-8")
-    if file.exists():
-        copymode(file, part)
+    part.write_text(json.dumps(model), "utf-8")
     part.replace(file)
 
 
-def toml_string(text: str) -> str:
-    """Return text as a TOML basic string."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def remembered_model() -> LocalModel | None:
+    """Return the model that the user selected before."""
+    with suppress(OSError, ValueError):  # the user then selects a model again
+        url, name = json.loads((config_folder() / REMEMBERED).read_text("utf-8"))
+        return url, name
+    return None
 
 
 def choose(config: Config, pick: Callable[..., Any] | None = None) -> tuple[HTTPModel, str | None]:
     """Return the model and its host. Raises ValueError if no provider is configured.
 
     pick: prompts the user to select an option. Without a configured model, the user selects a model
-        of a local server, which is saved in the configuration file.
+        of a local server once.
     """
     providers = [KEYS[key] for key in KEYS if os.environ.get(key)]
     if config.base_url:
         providers = ["openai"]
     if config.provider:
         providers = [config.provider]
-    if not providers and pick and (offered := local_models()):
-        url, name = pick("Which model do you want to use permanently?", options=offered)
-        remember_model(config_folder() / FILE, url, name)
-        config.base_url, config.model = url, name
+    if not providers and (selected := remembered_model() or select_model(pick)):
+        config.base_url, name = selected
+        config.model = config.model or name
         providers = ["openai"]
     if not providers:
         raise ValueError(NO_MODEL)
     provider = providers[0]
     llm = KINDS[provider](config.model or DEFAULT_MODELS[provider], base_url=config.base_url)
     return llm, urlsplit(llm.base_url or "").hostname
+
+
+def select_model(pick: Callable[..., Any] | None) -> LocalModel | None:
+    """Let the user select a model of a local server, and save the selection."""
+    if not pick or not (offered := local_models()):
+        return None
+    selected: LocalModel = pick("Which model do you want to use permanently?", options=offered)
+    remember_model(selected)
+    return selected
 
 
 def load_tools(file: str) -> list[Tool]:

@@ -47,7 +47,7 @@ ALWAYS = ("a", "always")
 NO = ("n", "no")
 EXITS = ("exit", "quit", "/exit", "/quit")  # accepted at any time
 GRACE = 1.0  # seconds after the display of a question, during which input belongs to a draft
-REDRAW_PAUSE = 25  # pause between redraws, in multiples of a redraw's duration
+REDRAW_PAUSE = 40  # pause between redraws, in multiples of a redraw's duration
 # Variables set by terminals that truncate rows when they become narrower, instead of wrapping rows
 TRUNCATING = ("XTERM_VERSION", "STY")
 MIN_PAUSE, MAX_PAUSE = 0.1, 1.0  # seconds

@@ -12,14 +12,13 @@ import signal
 import subprocess
 import sys
 import threading
-import tomllib
 from contextlib import ExitStack
 from datetime import date
 from functools import partial
 from pathlib import Path
 
 import pytest
-from agentloop_chat.config import KEYS, Config, choose, remember_model
+from agentloop_chat.config import KEYS, Config, choose, config_folder, remember_model
 from agentloop_chat.program import start_first
 from agentloop_chat.sessions import stem
 
@@ -516,30 +515,18 @@ def test_a_file_that_cannot_be_attached_is_named_and_the_prompt_is_sent(tmp_path
         "a'''b",
     ],
 )
-@pytest.mark.parametrize("before", ["", 'provider = "openai"\n', '[[tables]]\nmodel = "x"'])
-def test_the_name_of_a_model_is_saved_as_a_string_and_sets_nothing_else(tmp_path, name, before):
-    file = tmp_path / "agentloop" / "config.toml"
-    if before:
-        file.parent.mkdir()
-        file.write_text(before)
-    remember_model(file, "http://localhost:1/v1", name)
-    settings = tomllib.loads(file.read_text("utf-8"))
-    assert settings == tomllib.loads(before) | {"base_url": "http://localhost:1/v1", "model": name}
-
-
-def test_a_config_file_that_is_a_link_stays_a_link_with_its_permissions(tmp_path):
-    file, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
-    file.touch(0o600)
-    link.symlink_to(file)
-    remember_model(link, "http://localhost:1/v1", "m")
-    assert link.is_symlink()
-    assert tomllib.loads(file.read_text("utf-8"))["model"] == "m"
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_config_file_with_a_model_is_not_overwritten(tmp_path):
-    file = tmp_path / "config.toml"
-    file.write_text('model = "mine"\n')
-    with pytest.raises(ValueError, match="by hand"):
-        remember_model(file, "http://localhost:1/v1", "theirs")
-    assert file.read_text() == 'model = "mine"\n'
+def test_the_name_of_a_selected_model_is_data_and_the_config_file_is_not_changed(
+    tmp_path, monkeypatch, name
+):
+    for key in (*KEYS, "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = config_folder() / "config.toml"
+    remember_model(("http://localhost:1/v1", name))
+    file.write_text("context_window = 1000\n")
+    llm, where = choose(Config())
+    assert (llm.model, where) == (name, "localhost")
+    assert file.read_text() == "context_window = 1000\n"
+    assert choose(Config(model="other"))[0].model == "other"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234")
+    assert choose(Config())[1] == "api.anthropic.com", "a configured provider takes precedence"
