@@ -24,6 +24,7 @@ from prompt_toolkit.formatted_text import (
 )
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -89,6 +90,7 @@ class Screen(RenderedChat):
         self.status = ""
         self.label = ""  # the label of the open question
         self.is_empty = True
+        self.is_pasted = False  # whether the prompt contains an unmarked paste
         self.render_began = self.render_seconds = 0.0
         # times of the question's display, and of the first key of the text in the prompt
         self.asked_at = self.typed_at = 0.0
@@ -306,16 +308,20 @@ class Screen(RenderedChat):
         if self.is_empty:
             self.typed_at = monotonic()
         self.is_empty = not self.buffer.text
+        self.is_pasted = self.is_pasted and not self.is_empty
 
     def clear(self, *, append_to_history: bool = False) -> None:
         """Empty the prompt."""
         self.buffer.reset(append_to_history=append_to_history)  # does not emit on_text_changed
-        self.is_empty = True
+        self.is_empty, self.is_pasted = True, False
 
     def enter(self, _: object = None) -> None:
         """Process the typed text."""
         text = self.buffer.text.strip()
-        if text in EXITS:
+        if self.is_pasting():
+            self.buffer.newline()
+            self.is_pasted = True
+        elif text in EXITS:
             self.clear(append_to_history=True)
             self.leave()
         elif not text:
@@ -328,9 +334,16 @@ class Screen(RenderedChat):
             self.clear()
             self.question.set_result(text)
         else:
+            if self.is_pasted:
+                self.doubtful.update(NAMED.findall(text))
             self.clear(append_to_history=True)
             self.queue.append(text)
             self.take_next()
+
+    def is_pasting(self) -> bool:
+        """Return whether more keys have arrived already: a paste that the terminal does not mark."""
+        keys = self.session.app.key_processor.input_queue
+        return any(key.key != Keys.CPRResponse for key in keys)
 
     def take_next(self) -> None:
         """Start the first entry of the queue unless other work is in progress."""

@@ -1293,3 +1293,18 @@ def test_a_narrower_terminal_leaves_no_pieces_of_an_unfinished_answer(chat):
     hold.set()
     screen.expect("end")
     assert re.findall(r"word\d+", screen.screen()) == words.split()
+
+
+def test_a_paste_that_the_terminal_does_not_mark_is_one_message_and_attaches_nothing_unasked(
+    chat, project
+):
+    (project / "a.txt").write_text("text of a")
+    screen = chat("done")
+    screen.do("set-buffer", "one @a.txt\ntwo\nthree")
+    screen.do("paste-buffer")  # without -p: each line end is the key Enter
+    screen.expect("three")
+    assert not screen.server.requests
+    screen.press("Enter")
+    screen.expect("attach: yes or no >")
+    screen.enter("no", "done")
+    assert said(screen.server.requests[0]) == ["one @a.txt\ntwo\nthree"]
