@@ -25,6 +25,7 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from .arguments import Arguments, read_object, type_of
 from .content import as_text
@@ -83,6 +84,10 @@ class Tool:
                 f"tool name {self.name!r:.100}: providers accept 1 to 64 letters, digits, _ and -; "
                 'choose another name, such as @tool(name="search")'
             )
+        try:
+            to_json(self.parameters)
+        except ValueError as error:  # for example a schema with hundreds of nested objects
+            raise ValueError(f"tool {self.name!r}: invalid parameters: {error}") from None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

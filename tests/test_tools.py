@@ -686,3 +686,11 @@ async def test_a_generator_as_a_result_is_a_list_or_an_error(fails):
     assert (result.text, result.is_error) == (
         ("OSError: half-way", True) if fails else ("[1,2]", False)
     )
+
+
+def test_a_schema_that_is_nested_too_deeply_is_an_error_that_names_the_tool():
+    schema = {"type": "string"}
+    for _ in range(300):
+        schema = {"type": "object", "properties": {"a": schema}}
+    with pytest.raises(ValueError, match=r"'deep'.*depth"):
+        Tool("deep", parameters=schema)

@@ -15,6 +15,7 @@ from agentloop import (
     Loop,
     Record,
     ScriptedModel,
+    TaskComplete,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -34,13 +35,15 @@ UNCHECKED = "Withheld: the call was interrupted, and the results of its calls we
 class Fence(Loop):
     """Marks the results of tools as data. List this class before other mixins.
 
-    trusted_tools: names of the tools whose results are not marked. A result of `agent.call` is not
-        marked either: it becomes part of the result of the calling tool.
+    trusted_tools: names of the tools whose results are not marked; by default the tools that return
+        words of the user or of the model. A result of `agent.call` is not marked either: it becomes
+        part of the result of the calling tool.
     check_result: receives the call and the text of its result, and returns the text for the model.
-        Results are withheld after an exception, or after `check_timeout` seconds.
+        Results are withheld after an exception, or after `check_timeout` seconds. Results from
+        `agent.answer` are marked, but not checked: check them before the call.
     """
 
-    trusted_tools: Collection[str] = ()
+    trusted_tools: Collection[str] = ("ask_user", "done")
     check_result: Callable[[ToolCall, str], Awaitable[str]] | None = None
     check_timeout: float = 30
 
@@ -49,31 +52,60 @@ class Fence(Loop):
         return text if RULE in text else f"{text}\n\n{RULE}".strip()
 
     async def call_tool(self, call: ToolCall) -> ToolMessage:
-        result = await super().call_tool(call)
-        text = result.text
         if call.parent_id or call.name in self.trusted_tools:
-            return result
-        if self.check_result:
-            try:
-                check = self.check_result(call, text)
-                text = await wait_for(self.check_timeout, check, grace=self.cancel_timeout)
-            except Exception as error:
-                text = f"Withheld: the check of this result failed ({type(error).__name__})."
-                return call.answer(f"{text} The call has run.", is_error=True)
-        fenced = between_marks(call.id, text)
-        if isinstance(result.content, str):
-            return replace(result, content=fenced)
-        media = [part for part in result.content if not isinstance(part, TextPart)]
-        return replace(result, content=[TextPart(fenced), *media])
+            return await super().call_tool(call)
+        done = None
+        try:
+            result = await super().call_tool(call)
+        except TaskComplete as error:  # the result of a tool that ends the run
+            done, result = error, call.answer(error.text)
+        try:
+            text = await self.checked(call, result.text)
+        except Withheld as error:
+            return call.answer(str(error), is_error=True, extra=MARKED)
+        if done:
+            raise TaskComplete(text, done.value)  # `record` marks the text
+        return marked(result, text)
+
+    async def checked(self, call: ToolCall, text: str) -> str:
+        """Return the text that the check permits. Raises Withheld."""
+        if not self.check_result:
+            return text
+        try:
+            check = self.check_result(call, text)
+            return await wait_for(self.check_timeout, check, grace=self.cancel_timeout)
+        except Exception as error:
+            reason = f"the check of this result failed ({type(error).__name__})"
+            raise Withheld(f"Withheld: {reason}. The call has run.") from None
 
     def record(self, record: Record) -> None:
-        # the result of an interrupted call quotes the unmarked results of the calls that it made
-        if isinstance(record, ToolMessage) and record.origin == "sealed":
-            state = self.conversation.states.get(record.tool_call_id)
-            if state and state.inner:
-                text = UNCHECKED if self.check_result else record.text
-                record = replace(record, content=between_marks(record.tool_call_id, text))
+        if isinstance(record, ToolMessage) and record.tool_name not in self.trusted_tools:
+            if record.origin == "tool" and not (record.extra or {}).get("fence"):
+                record = marked(record, record.text)  # not returned by `call_tool`
+            elif record.origin == "sealed":
+                # the result of an interrupted call quotes the unmarked results of nested calls
+                state = self.conversation.states.get(record.tool_call_id)
+                if state and state.inner:
+                    text = UNCHECKED if self.check_result else record.text
+                    record = replace(record, content=between_marks(record.tool_call_id, text))
         super().record(record)
+
+
+class Withheld(Exception):
+    """The check of a result failed."""
+
+
+MARKED = {"fence": True}  # in `ToolMessage.extra`: the result has marks, or needs none
+
+
+def marked(result: ToolMessage, text: str) -> ToolMessage:
+    """Return a result with a text between marks; images and files remain in the result."""
+    fenced = between_marks(result.tool_call_id, text)
+    extra = {**(result.extra or {}), **MARKED}
+    if isinstance(result.content, str):
+        return replace(result, content=fenced, extra=extra)
+    media = [part for part in result.content if not isinstance(part, TextPart)]
+    return replace(result, content=[TextPart(fenced), *media], extra=extra)
 
 
 def between_marks(call_id: str, text: str) -> str:
