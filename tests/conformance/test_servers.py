@@ -1,8 +1,8 @@
-"""The same conversations against servers that nobody here wrote: llmock, aimock and LiteLLM.
+"""The conversations of all wires with servers of other projects: llmock, aimock and LiteLLM.
 
-llmock comes with the `test` extra. aimock needs Node: `npm install @copilotkit/aimock` in a folder
-of its own, whose node_modules/.bin is then put on the PATH. LiteLLM's proxy has many dependencies:
-`pip install 'litellm[proxy]'` in a virtual environment of its own, whose bin is put on the PATH.
+llmock is in the extra `test`. aimock requires Node: run `npm install @copilotkit/aimock` in a
+separate folder and add its node_modules/.bin to the PATH. LiteLLM's proxy has many dependencies:
+run `pip install 'litellm[proxy]'` in a separate virtual environment and add its bin to the PATH.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ def _clean_environment(monkeypatch):
 
 
 def is_plain(reply):
-    """Return True if every server can play the reply."""
+    """Return whether every server can play the reply."""
     return not (reply.refusal or reply.finish or reply.usage is None)
 
 
 def essence(held):
-    """Return the log without what servers make up: ids are counted, tokens left out."""
+    """Return the log without values chosen by the server: ids are numbered, tokens omitted."""
     ids, out = {}, []
     for record in held.log:
         record = {key: value for key, value in record.items() if key != "usage"}
@@ -113,7 +113,7 @@ async def test_llmock_holds_the_same_conversation(talk, wire, streaming, llmock)
 
 
 def fixture(turn, reply):
-    """Write a reply for aimock; the system prompt says which conversation it belongs to."""
+    """Return a reply for aimock; the system prompt identifies the conversation."""
     calls = [dict(zip(("name", "arguments", "id"), call, strict=True)) for call in reply.calls]
     said = {"content": reply.text, "toolCalls": calls, "reasoning": reply.thinking}
     response = {name: value for name, value in said.items() if value}
@@ -121,7 +121,7 @@ def fixture(turn, reply):
 
 
 def turns(talk, wire):
-    """Return the turn of each reply as aimock counts them: over Responses, each item is one."""
+    """Return the turn of each reply as aimock counts them: with Responses, each item is a turn."""
     replies, items = talk.script, wire.name == "responses"
     steps = [bool(reply.text) + len(reply.calls) if items else 1 for reply in replies]
     return [sum(steps[:n]) for n in range(len(steps))]
@@ -129,7 +129,7 @@ def turns(talk, wire):
 
 @asynccontextmanager
 async def started(command, *arguments, **environment):
-    """A server, and the address that it prints once it is ready."""
+    """Yield a server, and the address that it prints once it is ready."""
     process = await asyncio.create_subprocess_exec(
         command or "",
         *arguments,
@@ -142,7 +142,9 @@ async def started(command, *arguments, **environment):
     try:
         while line := await process.stdout.readline():
             if found := re.search(r"http://127\.0\.0\.1:\d+", line.decode()):
-                drained = asyncio.create_task(process.stdout.read())  # or its pipe would fill up
+                drained = asyncio.create_task(
+                    process.stdout.read()
+                )  # otherwise, its pipe would fill up
                 yield found[0]
                 break
         else:
@@ -179,7 +181,7 @@ async def test_aimock_holds_the_same_conversation(talk, wire, tmp_path):
             await check(talk, wire, url + PATHS[wire.name], streaming)
 
 
-# ---- LiteLLM's proxy: it speaks Responses with us, and Chat Completions with a server behind it
+# ---- LiteLLM's proxy: Responses on our side, Chat Completions on the side of its server
 
 
 @pytest.mark.skipif(LITELLM is None, reason="litellm is not on the PATH")
@@ -198,7 +200,7 @@ async def test_litellm_holds_the_same_conversations_over_responses(tmp_path):
         }
         (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
         where = ("--config", str(tmp_path / "config.yaml"), "--host", "127.0.0.1")
-        # it fetches a list of prices on import unless told not to
+        # prevents a download of prices on import
         offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
         async with started(LITELLM, *where, "--port", str(port), **offline) as url:
             for talk, streaming in itertools.product(talks, (False, True)):

@@ -1,6 +1,6 @@
-"""Our requests against the vendors' own types, and their clients against our doubles.
+"""Requests validated by the vendors' types, and the vendors' clients with the doubles.
 
-It needs the vendors' packages: `pip install -e '.[conformance]'`.
+Requires the vendors' packages: `pip install -e '.[conformance]'`.
 """
 
 import copy
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def strict(kind):
-    """A validator that looks into iterables, and refuses fields that the type does not have."""
+    """Return a validator that checks iterables, and rejects unknown fields."""
     adapter = TypeAdapter(kind)
-    adapter.rebuild(force=True)  # the vendors' models put it off
+    adapter.rebuild(force=True)  # the vendors' models defer it
     return SchemaValidator(_eager(adapter.core_schema))
 
 
@@ -90,7 +90,7 @@ GOOGLE_TYPES = {
 def check_openai(body):
     for message in body["messages"]:
         if message["role"] == "assistant":
-            message.pop("reasoning_content", None)  # of servers that are not the vendor's
+            message.pop("reasoning_content", None)  # of other servers, not of the vendor
     OPENAI_TYPES["stream" in body].validate_python(body)
 
 
@@ -207,7 +207,7 @@ PARTS = {
 @pytest.mark.parametrize("reply", REPLIES)
 def test_our_doubles_say_what_the_vendor_s_types_describe(reply, wire):
     if wire.name == "openai":
-        reply = replace(reply, thinking=None)  # only servers of others show it
+        reply = replace(reply, thinking=None)  # only other servers send thinking
     WHOLE[wire.name].validate_json(json.dumps(wire.whole(reply)))
     for frame in wire.frames(reply):
         data = frame.partition(b"data: ")[2].strip()
@@ -216,7 +216,7 @@ def test_our_doubles_say_what_the_vendor_s_types_describe(reply, wire):
 
 
 class Read(NamedTuple):
-    """What a vendor's client finds in a reply."""
+    """The fields of a reply read by a vendor's client."""
 
     text: str
     thinking: str
@@ -257,7 +257,7 @@ async def read_responses(url):
         async with client.responses.stream(**ask) as stream:
             async for _ in stream:
                 pass
-            with suppress(RuntimeError):  # its reply was cut off
+            with suppress(RuntimeError):  # the reply was truncated
                 found.append(await stream.get_final_response())
     for each in found:
         items = {kind: [] for kind in ("message", "reasoning", "function_call")}
@@ -308,7 +308,7 @@ async def read_google(url):
         yield Read(text, thinking, [(call.name, call.args) for call in made], reason, tokens)
 
 
-CLIENTS = {  # and their reasons for a plain answer, calls, a cut and a refusal
+CLIENTS = {  # and their reasons for an answer, calls, a truncation and a refusal
     "openai": (read_openai, ("stop", "tool_calls", "length", "stop")),
     "responses": (read_responses, ("completed", "completed", "incomplete", "completed")),
     "anthropic": (read_anthropic, ("end_turn", "tool_use", "max_tokens", "refusal")),
