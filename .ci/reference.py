@@ -25,7 +25,7 @@ import pdoc
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "reference"
-INTERNAL = ("agentloop.cli", "agentloop.mixins.deprecated", "agentloop.__main__")
+INTERNAL = re.compile(r"agentloop\.(cli|__main__|\w+\.deprecated)\b")
 ENTRY = re.compile(r"^(\w+(?:, \w+)*): (.*(?:\n {4}.*)*)\n?", re.MULTILINE)
 SECTION = re.compile(r"([A-Z]\w+):\n((?: {4}.*\n?)+)")
 CODE = re.compile(r"(`[^`]+`)")
@@ -36,7 +36,7 @@ def module_names() -> list[str]:
     files = sorted((ROOT / "agentloop").rglob("*.py"))
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
     names = [name.removesuffix(".__init__") for name in names]
-    return [name for name in names if not name.startswith(INTERNAL)]
+    return [name for name in names if not INTERNAL.match(name)]
 
 
 def select_public_names() -> None:
