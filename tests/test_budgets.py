@@ -7,7 +7,8 @@ removes a setting, a case or a part.
 Each ceiling is the size of version 0.7.0 plus 4.5 %. The previous ceilings (72,000 for the package)
 did not contain calls made by tools, deferred approvals, questions of MCP servers, messages as
 OpenAI dicts, `agentloop convert`, compaction by providers, and requests that encode only new
-messages. The mixins Channels, CacheMonitor and LoopDetection became recipes. Forks may delete this
+messages. The mixins Channels, CacheMonitor, LoopDetection and Offload became recipes; web_fetch and
+the questions of MCP servers moved from toolkits to the chat, which uses them. Forks may delete this
 file or change the numbers.
 """
 
@@ -23,10 +24,10 @@ CEILINGS = {
     "package": (80_800, ["agentloop/**/*.py"]),
     "core": (24_350, ["agentloop/*.py", "agentloop/common/*.py"]),
     "models": (20_050, ["agentloop/models/**/*.py"]),
-    "mixins": (16_600, ["agentloop/mixins/**/*.py"]),
-    "toolkits": (13_800, ["agentloop/toolkits/**/*.py"]),
+    "mixins": (15_850, ["agentloop/mixins/**/*.py"]),
+    "toolkits": (12_100, ["agentloop/toolkits/**/*.py"]),
     "cli": (5_050, ["agentloop/cli/**/*.py"]),
-    "chat": (15_500, ["examples/agentloop_chat/**/*.py"]),
+    "chat": (16_000, ["examples/agentloop_chat/**/*.py"]),
 }
 NANO = 3_300
 FREE = {

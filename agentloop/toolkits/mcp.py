@@ -35,7 +35,7 @@ import json
 import re
 import sys
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -56,7 +56,7 @@ from ..content import describe_error
 from ..depends import Overrides
 from ..errors import ToolError
 from ..loop import Loop
-from ..messages import IMAGE_TYPES, JSON, ImagePart, TextPart, text_of
+from ..messages import IMAGE_TYPES, JSON, ImagePart, Stop, TextPart, text_of
 from ..tools import NO_OVERRIDES, Tool
 from ..waiting import cancel_and_wait, logger, shield_from_cancel
 from .environment import Secrets, StrictConfig, fill_in, mask, texts_in_url
@@ -149,6 +149,57 @@ class _File(StrictConfig):
     mcpServers: dict[str, MCPConfig]
 
 
+class MCPTool(Tool):
+    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash.
+
+    elicitation_callback: as in the package's client, for servers with the setting `elicitation`.
+    """
+
+    elicitation_callback: Any = None
+
+    def __init__(self, server: MCPServer, definition: Any) -> None:
+        name = f"{server.name}__{definition.name}"
+        legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
+        if legal != name:
+            legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
+        hints = server.config.trust_hints and definition.annotations
+        super().__init__(
+            legal,
+            definition.description or "",
+            {"properties": {}, **definition.input_schema},
+            timeout=server.config.timeout,
+            read_only=bool(hints and hints.read_only_hint),
+        )
+        self.server = server
+        self.own_name = definition.name
+
+    async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
+        server = self.server
+        if server.error:
+            raise server.error
+        try:
+            result = await self.request(args, overrides)
+        except (Stop, ToolError):
+            raise
+        except Exception as error:
+            failed = server.error or server.explain(error)
+            reason = f"{failed.reason}; the call may have had effects"
+            raise MCPError(server.name, reason, failed.stderr) from None
+        parts = [as_part(block) for block in result.content]
+        if result.is_error:
+            raise ToolError(
+                mask(text_of(parts), server.secrets) or "The server gave no reason for the failure."
+            )
+        return parts or result.structured_content
+
+    async def request(self, args: JSON, overrides: Overrides) -> Any:
+        """Send a call, and return the server's result. A question of the server is an error.
+
+        A subclass that answers questions overrides this method and `elicitation_callback`.
+        """
+        return await self.server.client.call_tool(self.own_name, args)
+
+
 class MCPServer:
     """A connection to a server. One task owns the connection; any task may use it.
 
@@ -169,15 +220,15 @@ class MCPServer:
         config: MCPConfig,
         secrets: Secrets,
         auth: Any = None,
-        tool_class: type[MCPTool] | None = None,
+        tool_class: type[MCPTool] = MCPTool,
     ) -> None:
         if not (config.command or config.url):
             raise ValueError(f"{name!r} requires a command or a url")
         self.name = name
         self.config = config
         self.auth = auth
-        self.tool_class = tool_class or MCPTool
-        if config.elicitation and not self.tool_class.elicitation_callback:
+        self.tool_class = tool_class
+        if config.elicitation and not tool_class.elicitation_callback:
             raise ValueError(
                 f"{name!r}: elicitation requires a tool_class that answers questions: "
                 "see examples/recipes/mcp_questions.py"
@@ -316,59 +367,6 @@ def refuses_older(error: BaseException) -> bool:
     # "unsupported version" of MCP 2026-07-28, or "no such method" of JSON-RPC
     refused = getattr(error, "code", None) in (-32022, -32601)
     return refused or any(map(refuses_older, getattr(error, "exceptions", ())))
-
-
-class MCPTool(Tool):
-    """A tool of a server, named `server__tool`. Invalid names are changed, and end with a hash.
-
-    elicitation_callback: as in the package's client, for servers with the setting `elicitation`.
-    """
-
-    elicitation_callback: Any = None
-
-    def __init__(self, server: MCPServer, definition: Any) -> None:
-        name = f"{server.name}__{definition.name}"
-        legal = re.sub("[^A-Za-z0-9_-]", "_", name)[:64]
-        if legal != name:
-            legal = f"{legal[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
-        hints = server.config.trust_hints and definition.annotations
-        super().__init__(
-            legal,
-            definition.description or "",
-            {"properties": {}, **definition.input_schema},
-            timeout=server.config.timeout,
-            read_only=bool(hints and hints.read_only_hint),
-        )
-        self.server = server
-        self.own_name = definition.name
-
-    async def execute(self, args: JSON, overrides: Overrides = NO_OVERRIDES) -> object:
-        server = self.server
-        if server.error:
-            raise server.error
-        result = await self.request(args, overrides)
-        parts = [as_part(block) for block in result.content]
-        if result.is_error:
-            raise ToolError(
-                mask(text_of(parts), server.secrets) or "The server gave no reason for the failure."
-            )
-        return parts or result.structured_content
-
-    async def request(self, args: JSON, overrides: Overrides) -> Any:
-        """Return the server's result of a call. Raises MCPError, for example for a question.
-
-        A subclass that answers questions overrides this method and `elicitation_callback`.
-        """
-        return await self.result_of(self.server.client.call_tool(self.own_name, args))
-
-    async def result_of(self, response: Awaitable[Any]) -> Any:
-        """Await the server's response to a call. Raises MCPError."""
-        try:
-            return await response
-        except Exception as error:
-            failed = self.server.error or self.server.explain(error)
-            reason = f"{failed.reason}; the call may have had effects"
-            raise MCPError(self.server.name, reason, failed.stderr) from None
 
 
 # ---- connections: messages are bounded before the package converts their content to objects

@@ -52,15 +52,14 @@ class AskingTool(MCPTool):
         return result
 
     async def _send(self, args: JSON, answers: JSON | None = None, state: str | None = None) -> Any:
-        """Send the call with the answers so far. Raises MCPError."""
-        response = self.server.client.session.call_tool(
+        """Send the call with the answers so far."""
+        return await self.server.client.session.call_tool(
             self.own_name,
             args,
             input_responses=answers,
             request_state=state,
             allow_input_required=True,
         )
-        return await self.result_of(response)
 
 
 @dataclass
