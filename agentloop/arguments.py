@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from inspect import Parameter
 from textwrap import dedent
-from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, cast
+from typing import Annotated, Any, Literal, NotRequired, Union, cast
 
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -24,8 +24,6 @@ from typing_extensions import TypedDict
 from .depends import Function, marked, signature_of
 from .errors import ToolError
 from .messages import JSON
-
-Valid = TypeVar("Valid")
 
 MAX_ERRORS = 10  # maximum number of validation errors returned to the model
 typed_dict: Any = TypedDict  # type checkers accept it, and list[...], with literal types only
@@ -75,10 +73,8 @@ class Arguments:
 
     def read(self, text: str) -> JSON:
         """Return the arguments in a model's JSON text by parameter name. Raises ToolError."""
-        value: JSON = read_object(text, self._adapter)
-        if self.model_parameter:
-            return {self.model_parameter: value}
-        return value
+        value = read_object(text, self._adapter)
+        return {self.model_parameter: value} if self.model_parameter else value
 
 
 def field_type(tool: str, parameter: Parameter) -> object:
@@ -98,7 +94,7 @@ def field_type(tool: str, parameter: Parameter) -> object:
     return Annotated[kind, value]
 
 
-def read_object(text: str, adapter: TypeAdapter[Valid]) -> Valid:
+def read_object(text: str, adapter: TypeAdapter[JSON]) -> JSON:
     """Validate the model's JSON with `adapter`; correct common deviations and try again.
 
     The deviations are null for an optional argument, and JSON in a string. Raises ToolError with

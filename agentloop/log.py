@@ -63,7 +63,10 @@ class Log(Sequence[Record]):
         change if the session cannot be written.
         """
         with self.lock:
-            new = checked(records)
+            new = [*records]
+            for record in new:
+                if not isinstance(cast(object, record), Record):
+                    raise TypeError(f"a log holds messages and log entries, not {record!r:.80}")
             if self._records:
                 new = adapt_history(self._records, new)
             if owner := self._owner():
@@ -117,12 +120,3 @@ class Log(Sequence[Record]):
 
     def __repr__(self) -> str:
         return f"Log({self._records!r})"
-
-
-def checked(records: Iterable[Record]) -> list[Record]:
-    """Return the records as a list. Raises TypeError for an invalid record."""
-    checked_records = [*records]
-    for record in checked_records:
-        if not isinstance(cast(object, record), Record):
-            raise TypeError(f"a log holds messages and log entries, not {record!r:.80}")
-    return checked_records

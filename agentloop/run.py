@@ -126,10 +126,9 @@ class Run:
         agent = self.agent
         agent.add(RunEnd(result.stop_reason, text=result.text))
         usage = usage_of(agent.conversation.run)
-        pending = agent.pending
-        if not pending:  # without pending approvals and answers: list the calls without a result
-            pending = tuple(state.asked for state in agent.conversation.open_calls)
-        return replace(result, usage=usage, pending=pending)
+        # without pending approvals and answers: the calls without a result
+        open_calls = tuple(state.asked for state in agent.conversation.open_calls)
+        return replace(result, usage=usage, pending=agent.pending or open_calls)
 
     def _record_start(self) -> None:
         """Record the RunStart and the prompt. A prompt closes open calls.

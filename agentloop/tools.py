@@ -127,8 +127,7 @@ class FunctionTool(Tool, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        own_name: str = getattr(function, "__name__", type(function).__name__)
-        name = name or own_name
+        name = name or str(getattr(function, "__name__", type(function).__name__))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"tool {name!r} is a generator function; return a list instead")
         self.takes = takes = Arguments(function, name, types)
