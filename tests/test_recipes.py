@@ -76,7 +76,7 @@ event_channels: id: 1\nevent: UserMessage\n | -- completed; a new | event: Final
 fastapi_endpoint: event: TextDelta\n | event: FinalResponse\n | event: Result\n
 fence: mail a card.\n | \nCard [card].\n</data>\nNew | \n</data
 file_watcher: What is on the list? | nothing new | Files changed: todo.txt. | milk.
-from_bu_agent_sdk: add {'a': 2, 'b': 3}\n | It is 5.\n | 2 requests, 0.0 dollars
+from_bu_agent_sdk: Step 1: add\n | add: 5\n | Final: It is 5.\n2 requests
 guard_rails: Yes. I cannot help | Dropping tables | [card number]
 claude_code_hooks: Pushing is not allowed. | I am not allowed to push.
 context_info: rains on all of them. | system prompt | results of read | hidden

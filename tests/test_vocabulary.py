@@ -293,6 +293,41 @@ async def main():
 
 asyncio.run(main())
 """
+SMALL_THINGS = """
+import asyncio
+from bu_agent_sdk import Agent
+from bu_agent_sdk.agent import CompactionConfig, TaskComplete
+from bu_agent_sdk.agent.events import FinalResponseEvent, ToolResultEvent
+from bu_agent_sdk.llm import ChatOpenAI
+from bu_agent_sdk.llm.base import ToolDefinition
+from bu_agent_sdk.llm.exceptions import ModelProviderError
+from bu_agent_sdk.tools import tool
+
+@tool("Look")
+async def look(at) -> str:
+    return f"{at!r}"
+
+@tool("Done")
+async def done(message: str) -> str:
+    raise TaskComplete(message)
+
+async def main():
+    config = CompactionConfig(model="gpt-4o-mini", threshold_ratio=0.6)
+    agent = Agent(llm=ChatOpenAI(model="m"), tools=[look, done], compaction=config)
+    async for event in agent.query_stream("Look."):
+        match event:
+            case ToolResultEvent(result=text) | FinalResponseEvent(content=text):
+                print(text)
+            case _:
+                print(type(event).__name__)
+    print(look.definition.strict, ToolDefinition("a", "b", {"type": "object"}, False).strict)
+    try:
+        await agent.query("And now?")
+    except ModelProviderError as error:
+        print(error.status_code, error.message)
+
+asyncio.run(main())
+"""
 THINKS = AssistantMessage("", (call("count", item="cups"),), thinking="Cups.")
 PAGES = [[call("page", number=1), call("page", number=2)], call("page", number=3), "All."]
 GONE = ServerError("gone", status=503)
@@ -343,6 +378,12 @@ PROGRAMS = {
         "▶️  Step 1: look|🔧 look|   ✓ look: " + "seen " * 16 + "...|✅ Step complete (ms)|"
         '💬 It is here.|✅ Final: It is here.|🔧 look({"at": "it"})|'
         "user assistant tool assistant|2",
+    ),
+    "small things": (
+        SMALL_THINGS,
+        [call("look", at="it"), call("done", message="Seen."), GONE],
+        "StepStartEvent|ToolCallEvent|'it'|StepCompleteEvent|StepStartEvent|ToolCallEvent|"
+        "Task completed: Seen.|StepCompleteEvent|Seen.|True False|503 gone",
     ),
     "last words": (
         LAST_WORDS,

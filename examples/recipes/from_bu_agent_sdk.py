@@ -7,106 +7,84 @@ Use the shim to migrate a program immediately and adapt the code later: only the
 import asyncio
 import json
 import sys
-from base64 import b64encode
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import NamedTuple
+from inspect import signature
+from types import SimpleNamespace
 
 from pydantic_core import to_json
 
 import agentloop
 from agentloop import *  # noqa: F403
-from agentloop import Cost, FinalResponseEvent, ImagePart, Mark, ScriptedModel, call
+from agentloop import Cost, ImagePart
 from agentloop.content import to_content
-from agentloop.events import Delta
-from agentloop.messages import ToolChoice, frozen  # noqa: F401
+from agentloop.messages import ToolChoice  # noqa: F401
 from agentloop.tools import FunctionTool
 
 BaseChatModel, BaseMessage = agentloop.ChatModel, agentloop.Message
 AgentEvent = agentloop.events.Event
 ModelProviderError, ModelRateLimitError = agentloop.ModelError, agentloop.RateLimited
+SAMPLING = {"frequency_penalty", "presence_penalty", "top_p", "seed"}
+TOKENS = "prompt_tokens completion_tokens total_tokens"
+ImageURL = namedtuple("ImageURL", "url detail media_type", defaults=["auto", "image/png"])
+Function = ChatInvokeUsage = SimpleNamespace
+ModelUsageStats = namedtuple(
+    "ModelUsageStats", f"model {TOKENS} cost invocations average_tokens_per_invocation"
+)
+UsageSummary = namedtuple(
+    "UsageSummary",
+    "total_prompt_tokens total_prompt_cached_tokens total_completion_tokens total_tokens "
+    "total_cost entry_count by_model",
+)
 
 
-# ---- content, calls and replies
+def creates(function):
+    """Return a class, usable in annotations, whose constructor returns the result of a function."""
+    return type("Created", (), {"__new__": lambda cls, *args, **kwargs: function(*args, **kwargs)})
 
 
-class ImageURL(NamedTuple):
-    url: str
-    detail: str = "auto"
-    media_type: str = "image/png"
-
-
-class Function(NamedTuple):
-    arguments: str
-    name: str
-
-
-class ChatInvokeUsage(NamedTuple):
-    prompt_tokens: int
-    prompt_cached_tokens: int | None = 0
-    prompt_cache_creation_tokens: int | None = 0
-    prompt_image_tokens: int | None = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-
-
-class ContentText:  # a class, for annotations such as list[ContentText | ContentImage]
-    def __new__(cls, text, type="text"):
-        return agentloop.TextPart(text)
-
-
-class ContentImage:
-    def __new__(cls, image_url, type="image_url"):
-        return ImagePart(image_url.url, media_type=image_url.media_type)
-
-
-class SystemMessage:
-    def __new__(cls, content, **_):  # cache=, name=
-        return agentloop.SystemMessage(content)
-
-
-def ToolCall(id, function, type="function"):
-    return agentloop.ToolCall(id, function.name, function.arguments)
+ContentText = creates(lambda text, type="text": agentloop.TextPart(text))
+ContentImage = creates(
+    lambda image_url, type="image_url": ImagePart(image_url.url, media_type=image_url.media_type)
+)
+ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
+SystemMessage = creates(lambda content, **_: agentloop.SystemMessage(content))  # cache=, name=
+DeveloperMessage = SystemMessage
+ToolCall = creates(
+    lambda id, function, type="function": agentloop.ToolCall(id, function.name, function.arguments)
+)
 
 
 def ChatInvokeCompletion(content=None, tool_calls=(), thinking=None, usage=None, **_):
     """Return the reply of a custom model."""
     if usage is not None:
-        usage = agentloop.Usage(
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            cached_input_tokens=usage.prompt_cached_tokens or 0,
-            cache_write_tokens=usage.prompt_cache_creation_tokens or 0,
-        )
+        cached = usage.prompt_cached_tokens or 0
+        written = usage.prompt_cache_creation_tokens or 0
+        usage = agentloop.Usage(usage.prompt_tokens, usage.completion_tokens, cached, written)
     return agentloop.AssistantMessage(content, tool_calls, thinking, usage)
 
 
 # Set in the classes, because programs read these attributes from the replies of any model.
 agentloop.SystemMessage.role, agentloop.UserMessage.role = "system", "user"
 agentloop.AssistantMessage.role, agentloop.ToolMessage.role = "assistant", "tool"
-agentloop.ToolCall.function = property(lambda call: Function(call.arguments, call.name))
+agentloop.ToolCall.function = property(lambda call: call)  # with `name` and `arguments`
 agentloop.AssistantMessage.has_tool_calls = property(lambda reply: bool(reply.tool_calls))
-ContentPartTextParam, ContentPartImageParam = ContentText, ContentImage
-DeveloperMessage = SystemMessage
+agentloop.ModelError.status_code = property(lambda error: error.status or 502)
+agentloop.ModelError.message = property(str)
 
 
 class ChatOpenAI(agentloop.ChatOpenAI):
     def __init__(self, model, **settings):
-        names = {"frequency_penalty", "presence_penalty", "top_p", "seed"} & settings.keys()
-        extra = {name: settings.pop(name) for name in names}
-        if extra:  # Responses, the default at OpenAI, refuses some of these
+        if names := SAMPLING & settings.keys():  # Responses, the default API, refuses some of these
+            values = {name: settings.pop(name) for name in names}
             settings["api"] = "chat"
-            settings["extra"] = {name: value for name, value in extra.items() if value is not None}
+            settings["extra"] = {name: v for name, v in values.items() if v is not None}
         super().__init__(model, **settings)
 
 
-ChatOpenAILike = ChatOpenAI
-
-
-# ---- tools
-
-
-def ToolDefinition(name, description, parameters, strict=True):
-    return agentloop.Tool(name, description, parameters)
+@dataclass(repr=False)
+class ToolDefinition(agentloop.Tool):
+    strict: bool = True
 
 
 class Tool(FunctionTool):
@@ -118,9 +96,8 @@ class Tool(FunctionTool):
     def __init_subclass__(cls):
         own = vars(cls).get("execute")
 
-        async def execute(self, *positional, **arguments):
-            if positional:
-                values, overrides = positional
+        async def execute(self, values=None, overrides=None, /, **arguments):
+            if values is not None:
                 arguments = {**values, "_overrides": overrides}
             return await own(self, **arguments)
 
@@ -128,15 +105,12 @@ class Tool(FunctionTool):
             cls.execute = execute
 
     def __init__(self, func, description=None, name=None, ephemeral=False):
-        super().__init__(func, description, name=name, ephemeral=int(ephemeral))
+        parameters = signature(func).parameters.values()
+        types = {p.name: str for p in parameters if p.annotation is p.empty and p.name != "self"}
+        super().__init__(func, description, name=name, types=types, ephemeral=int(ephemeral))
 
-    @property
-    def func(self):
-        return self.function
-
-    @property
-    def definition(self):
-        return ToolDefinition(self.name, self.description, self.parameters)
+    func = property(lambda self: self.function)
+    definition = property(lambda self: ToolDefinition(self.name, self.description, self.parameters))
 
     async def execute(self, *positional, _overrides=None, **arguments):
         if positional:  # the loop passes (arguments, overrides), and expects the unconverted value
@@ -150,98 +124,61 @@ def tool(description, *, name=None, ephemeral=False):
     return lambda function: Tool(function, description, name, ephemeral)
 
 
-# ---- events
+def preview(text, limit):
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 @dataclass
 class ToolCallEvent(agentloop.ToolCallEvent):
     display_name: str = ""
 
+    def __str__(self):
+        arguments = preview(json.dumps(self.args, default=str), 77)
+        return f"🔧 {self.display_name or f'{self.tool}({arguments})'}"
+
 
 @dataclass
 class ToolResultEvent(agentloop.ToolResultEvent):
     screenshot_base64: str | None = None
 
-
-def preview(text, limit):
-    return text if len(text) <= limit else text[:limit] + "..."
-
-
-def describe_call(event):
-    return event.display_name or f"{event.tool}({preview(json.dumps(event.args, default=str), 77)})"
+    def __str__(self):
+        text = f"   {'✓❌'[self.is_error]} {self.tool}: {preview(self.result, 80)}"
+        return text + " 📸" * bool(self.screenshot_base64)
 
 
-for event, text in {
+TEXTS = {  # of the other events of bu_agent_sdk
     agentloop.TextEvent: lambda event: f"💬 {preview(event.content, 100)}",
     agentloop.ThinkingEvent: lambda event: f"🧠 {preview(event.content, 80)}",
-    ToolCallEvent: lambda event: f"🔧 {describe_call(event)}",
-    ToolResultEvent: lambda event: (
-        f"   {'❌' if event.is_error else '✓'} {event.tool}: {preview(event.result, 80)}"
-        + " 📸" * bool(event.screenshot_base64)
-    ),
-    FinalResponseEvent: lambda event: f"✅ Final: {preview(event.content, 100)}",
+    agentloop.FinalResponseEvent: lambda event: f"✅ Final: {preview(event.content, 100)}",
+    agentloop.HiddenUserMessageEvent: lambda event: f"👻 Hidden: {preview(event.content, 80)}",
     agentloop.StepStartEvent: lambda event: f"▶️  Step {event.step_number}: {event.title}",
     agentloop.StepCompleteEvent: lambda event: (
-        f"{'✅' if event.status == 'completed' else '❌'} Step complete ({event.duration_ms:.0f}ms)"
+        f"{'❌✅'[event.status == 'completed']} Step complete ({event.duration_ms:.0f}ms)"
     ),
-    agentloop.HiddenUserMessageEvent: lambda event: f"👻 Hidden: {preview(event.content, 80)}",
-}.items():
-    event.__str__ = text
+}
+for event_class, text in TEXTS.items():
+    event_class.__str__ = text
 
 
-def first_image(message):
-    """Return the first image of a message in base64, or None."""
-    for part in message.content:
-        if isinstance(part, ImagePart) and part.data:
-            return b64encode(part.data).decode()
-        if isinstance(part, ImagePart) and part.url.startswith("data:"):
-            return part.url.partition(",")[2]
-    return None
+class TaskComplete(agentloop.TaskComplete):
+    def __init__(self, message):
+        super().__init__(f"Task completed: {message}")  # the text of the tool's result
+        self.answer = message
 
-
-# ---- usage
-
-
-class ModelUsageStats(NamedTuple):
-    model: str
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    cost: float
-    invocations: int
-    average_tokens_per_invocation: float
-
-
-class UsageSummary(NamedTuple):
-    total_prompt_tokens: int
-    total_prompt_cached_tokens: int
-    total_completion_tokens: int
-    total_tokens: int
-    total_cost: float
-    entry_count: int
-    by_model: dict[str, ModelUsageStats]
-
-
-# ---- the agent
+    message = property(lambda self: self.answer)
+    result = property(lambda self: agentloop.Result(self.answer, None, "done"))
 
 
 class CompactionConfig(agentloop.CompactionConfig):
     enabled: bool = True
-
-
-@frozen
-class AskedForTodos(Mark):
-    """Marks a run whose model was reminded of incomplete to-dos."""
+    model: object = None  # a name is ignored, as in the original
 
 
 class Agent(Cost, agentloop.Agent):
     """Runs calls sequentially, prunes old results in each turn, and accepts the original settings.
 
-    system_prompt: None means an empty prompt.
-    compaction: None means the default compaction.
-
-    The remaining settings are accepted and ignored: costs are always counted, the log keeps every
-    result, and models retry requests themselves.
+    `compaction=None` means the default compaction. The settings after `compaction` are ignored:
+    costs are always counted, the log keeps every result, and models retry requests themselves.
     """
 
     max_parallel = 1
@@ -263,15 +200,14 @@ class Agent(Cost, agentloop.Agent):
         super().__post_init__()
         self.system_prompt = self.system_prompt or ""
         config = self.compaction or CompactionConfig()
+        if isinstance(config.model, str):
+            config.model = None
         self.compaction = config if config.enabled else None
 
-    @property
-    def token_cost(self):
-        return self  # for token_cost.get_usage_summary()
-
-    @property
-    def tool_definitions(self):
-        return [ToolDefinition(tool.name, tool.description, tool.parameters) for tool in self.tools]
+    token_cost = property(lambda self: self)  # for token_cost.get_usage_summary()
+    tool_definitions = property(
+        lambda self: [ToolDefinition(t.name, t.description, t.parameters) for t in self.tools]
+    )
 
     async def query(self, message):
         """Return the text, regardless of how the run has ended."""
@@ -284,48 +220,34 @@ class Agent(Cost, agentloop.Agent):
         answer = await super().finish(result)
         if answer is None or answer.stop_reason != "completed" or self.require_done_tool:
             return answer
-        if any(isinstance(record, AskedForTodos) for record in self.conversation.run):
+        if any(getattr(record, "origin", "") == "note" for record in self.conversation.run):
             return answer
-        prompt = await self._get_incomplete_todos_prompt()
-        if not prompt:
-            return answer
-        self.record(AskedForTodos())
-        self.add_note(prompt)
-        return None
+        if prompt := await self._get_incomplete_todos_prompt():
+            self.add_note(prompt)
+        return None if prompt else answer
 
     def emit(self, event):
-        if isinstance(event, Delta):  # programs print the complete texts
-            return
         if type(event) is agentloop.ToolCallEvent:
             event = ToolCallEvent(**vars(event), display_name=event.tool)
         elif type(event) is agentloop.ToolResultEvent:
             result = self.conversation.states[event.tool_call_id].result
-            event = ToolResultEvent(**vars(event), screenshot_base64=first_image(result))
-        super().emit(event)
+            images = [part.url for part in result.content if isinstance(part, ImagePart)]
+            shots = [url.partition(",")[2] for url in images if url.startswith("data:")]
+            event = ToolResultEvent(**vars(event), screenshot_base64=next(iter(shots), None))
+        if isinstance(event, (ToolCallEvent, ToolResultEvent, *TEXTS)):  # no parts of texts
+            super().emit(event)
 
     async def get_usage(self):
-        used, bill = self.usage, self.bill
         by_model = {}
-        for model, of_model in self.model_bills.items():
-            tokens, requests = of_model.usage, of_model.requests
-            by_model[model] = ModelUsageStats(
-                model,
-                tokens.input_tokens,
-                tokens.output_tokens,
-                tokens.total_tokens,
-                of_model.cost or 0.0,
-                requests,
-                tokens.total_tokens / requests,
-            )
-        return UsageSummary(
-            used.input_tokens,
-            used.cached_input_tokens,
-            used.output_tokens,
-            used.total_tokens,
-            bill.cost or 0.0,
-            bill.requests,
-            by_model,
-        )
+        for model, bill in self.model_bills.items():
+            used, count = bill.usage, bill.requests
+            tokens = (used.input_tokens, used.output_tokens, used.total_tokens)
+            average = used.total_tokens / count
+            by_model[model] = ModelUsageStats(model, *tokens, bill.cost or 0.0, count, average)
+        used, bill = self.usage, self.bill
+        tokens = (used.input_tokens, used.cached_input_tokens, used.output_tokens)
+        rest = (used.total_tokens, bill.cost or 0.0, bill.requests, by_model)
+        return UsageSummary(*tokens, *rest)
 
     get_usage_summary = get_usage
 
@@ -335,23 +257,20 @@ def observe(*_, **__):
     return lambda function: function
 
 
-observe_debug, Laminar = observe, None
+ChatOpenAILike, observe_debug, Laminar = ChatOpenAI, observe, None
+
+
+@tool("Add two numbers")
+async def add(a: int, b: int) -> int:
+    return a + b
 
 
 async def main():
-    @tool("Add two numbers")
-    async def add(a: int, b: int) -> int:
-        return a + b
-
-    agent = Agent(ScriptedModel(call("add", a=2, b=3), "It is 5."), [add])
+    llm = agentloop.ScriptedModel(agentloop.call("add", a=2, b=3), "It is 5.")
+    agent = Agent(llm, [add])
     async for event in agent.query_stream("What is 2 + 3?"):
-        match event:
-            case ToolCallEvent(tool=name, args=args):
-                print(f"{name} {args}")
-            case FinalResponseEvent(content=text):
-                print(text)
-    usage = await agent.get_usage()
-    print(f"{usage.entry_count} requests, {usage.total_cost} dollars")
+        print(event)
+    print((await agent.get_usage()).entry_count, "requests")
 
 
 if __name__ == "__main__":
