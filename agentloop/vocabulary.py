@@ -182,8 +182,6 @@ as_tool run_sub_agent
     it is in agentloop.toolkits.subagent
 Todo TodoList
     it is in agentloop.toolkits.todo
-web_fetch
-    it is in agentloop.toolkits.web
 FunctionTool by_name find_tool
     it is in agentloop.tools
 CallState Conversation Fold Records
@@ -234,8 +232,10 @@ RunHooks AgentHooks
     use Hooks of agentloop.mixins.hooks
 trace set_tracing_disabled instrument
     use Tracing of agentloop.mixins.tracing
-WebSearchTool DuckDuckGoSearchTool VisitWebpageTool
-    use web_fetch of agentloop.toolkits.web, or ChatOpenAI(provider_tools=[...])
+WebSearchTool DuckDuckGoSearchTool
+    use ChatOpenAI(provider_tools=[...]), with the search tool of the provider
+web_fetch VisitWebpageTool
+    copy the recipe examples/recipes/web_fetch.py
 """
 
 MODEL_WORDS = """\
