@@ -109,7 +109,7 @@ from .mixins.session import Session, list_sessions
 from .models.fallback import Fallback
 from .models.scripted import ScriptedModel, assert_prefix_stable, call, validate_messages
 from .tools import Tool, tool
-from .transcript import newest_prompt, view
+from .transcript import newest_prompt_index, view
 from .vocabulary import IMPORT_WORDS, advice
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ __all__ = [
     "load_encoding",
     "load_record",
     "message_tokens",
-    "newest_prompt",
+    "newest_prompt_index",
     "read_log",
     "session_path",
     "to_openai",
@@ -220,6 +220,7 @@ __all__ = [
 RENAMED = {  # deprecated names, until 1.1
     "Inbox": "MessageQueue",
     "Memory": "InstructionFiles",
+    "newest_prompt": "newest_prompt_index",
     "sessions": "list_sessions",
     "validate": "validate_messages",
 }

@@ -124,10 +124,10 @@ def current_name(cls: type, name: str) -> str | None:
     return None
 
 
-def settings_of(made: Settings) -> dict[str, Any]:
+def settings_of(settings: Settings) -> dict[str, Any]:
     """Return the current settings of an object as keywords of its constructor."""
-    cls: type = type(made)
-    return {name: getattr(made, name) for name in _model(cls).model_fields}
+    cls: type = type(settings)
+    return {name: getattr(settings, name) for name in _model(cls).model_fields}
 
 
 @cache

@@ -239,7 +239,7 @@ def summarized(log: Records, summary: Summary) -> list[Record | Message]:
     The view then contains the first task, the summary, the user's messages since the newest prompt,
     and the records since `kept_from`.
     """
-    prompt = newest_prompt(log)
+    prompt = newest_prompt_index(log)
     own = [at for at, record in enumerate(log[: summary.kept_from]) if is_own(record)]
     first_task = [log[at] for at in own[:1]]
     message = UserMessage(SUMMARY_INTRO + summary.content, "summary")
@@ -257,7 +257,7 @@ def is_complete(reply: AssistantMessage) -> bool:
     return reply.stop_reason in (None, "end", "tool_calls")
 
 
-def newest_prompt(log: Records) -> int:
+def newest_prompt_index(log: Records) -> int:
     """Return the index of the newest prompt, or len(log).
 
     Messages sent during a run are considered only in a log without a prompt.

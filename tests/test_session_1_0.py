@@ -18,7 +18,7 @@ from agentloop import (
     UserMessage,
     dump_record,
     load_record,
-    newest_prompt,
+    newest_prompt_index,
     read_log,
     view,
 )
@@ -59,7 +59,7 @@ def test_the_log_has_the_records_since_the_reset_without_the_replaced_attempt():
     assert [record.stop_reason for record in log if isinstance(record, RunEnd)] == [
         *("needs_approval", "completed", "error", "completed")
     ]
-    assert log[newest_prompt(log)] == UserMessage("Sink the ship")
+    assert log[newest_prompt_index(log)] == UserMessage("Sink the ship")
 
 
 def test_the_states_of_the_calls_are_the_same():

@@ -27,7 +27,7 @@ from agentloop import (
     context_window,
     events,
     message_tokens,
-    newest_prompt,
+    newest_prompt_index,
     tool_tokens,
     view,
 )
@@ -147,7 +147,7 @@ class Chat:
         """Print the name of the session, its last exchange, and interrupted calls."""
         name, messages = self.agent.session or "not saved", self.agent.messages
         self.note(f"Session {name}: {len(messages)} messages. Ctrl-D exits, /help lists commands.")
-        for message in messages[newest_prompt(messages) :]:
+        for message in messages[newest_prompt_index(messages) :]:
             if is_prompt(message):
                 lines = typed(message).splitlines()
                 self.terminal.say("\n> " + "\n".join(lines[:10]), BOLD)
@@ -229,7 +229,7 @@ class Chat:
     def partial_answer(self) -> str:
         """Return the text of an answer that an error interrupted, otherwise ""."""
         messages = self.agent.messages
-        for message in messages[newest_prompt(messages) :]:
+        for message in messages[newest_prompt_index(messages) :]:
             if isinstance(message, AssistantMessage) and message.stop_reason == "interrupted":
                 return message.text
         return ""
@@ -267,7 +267,7 @@ class Chat:
         the prompt. Raises ValueError in a conversation without a prompt.
         """
         log, before = [*self.agent.log], self.agent.conversation
-        at = newest_prompt(log)
+        at = newest_prompt_index(log)
         if at == len(log):
             raise ValueError("The conversation contains no message to remove.")
         files = dict[str, None]()

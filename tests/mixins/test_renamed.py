@@ -42,7 +42,12 @@ def test_a_deprecated_name_is_its_successor_and_warns_once_per_import(old, new):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("sessions", "list_sessions"), ("validate", "validate_messages")]
+    ("old", "new"),
+    [
+        ("newest_prompt", "newest_prompt_index"),
+        ("sessions", "list_sessions"),
+        ("validate", "validate_messages"),
+    ],
 )
 def test_a_renamed_function_warns_and_names_the_version_of_its_removal(old, new):
     with pytest.warns(DeprecationWarning, match=rf"{old} .* 1\.1: use {new}"):
