@@ -217,12 +217,11 @@ def write_openai_messages(messages: Sequence[Message], owner: str = "") -> list[
             result = {"role": "tool", "tool_call_id": call_id, "content": message.text}
             written.insert(len(written) - bool(attached), result)
             media = [part for part in parts if part["type"] != "text"]
-            if not media:
-                continue
-            if not attached:
+            if media and not attached:
                 written.append({"role": "user", "content": attached})
-            label = f"Attached to the result of {message.tool_name}:"
-            attached += [{"type": "text", "text": label}, *media]
+            if media:
+                label = f"Attached to the result of {message.tool_name}:"
+                attached += [{"type": "text", "text": label}, *media]
             continue
         attached = []
         if not isinstance(message, AssistantMessage):

@@ -103,12 +103,12 @@ class Fallback:
                     reply = replace(reply, model=model.model)
                 return reply
             except ModelError as error:
-                is_down = isinstance(error, self.errors)
-                if is_down:
-                    pause = max(self.cooldown, error.retry_after or 0.0)
-                    self._down_until[id(model)] = monotonic() + pause
-                if shown or not is_down or not models:
-                    for note in notes:
-                        error.add_note(note)
+                for note in notes:
+                    error.add_note(note)
+                if not isinstance(error, self.errors):
+                    raise
+                pause = max(self.cooldown, error.retry_after or 0.0)
+                self._down_until[id(model)] = monotonic() + pause
+                if shown or not models:
                     raise
                 notes.append(f"earlier, {model!r}: {type(error).__name__}: {error}")

@@ -82,13 +82,20 @@ def drop_none(fields: Mapping[str, Any]) -> JSON:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def load_json(text: str | bytes | bytearray) -> Any:
-    """Return the value of a JSON text. An integer of more than 4,300 digits is returned as text.
+def _read_integer(digits: str) -> int | str:
+    """Return an integer, or a very long one as text.
 
-    Python refuses to convert such an integer, and a session could not store it. Raises ValueError
-    for invalid JSON.
+    Python refuses to convert more than 4,300 digits, and a session could not store the integer.
     """
-    return json.loads(text, parse_int=lambda digits: digits if len(digits) > 4_000 else int(digits))
+    return digits if len(digits) > 4_000 else int(digits)
+
+
+DECODER = json.JSONDecoder(parse_int=_read_integer)
+
+
+def load_json(text: bytes | bytearray) -> Any:
+    """Return the value of a JSON text. Raises ValueError for invalid JSON."""
+    return DECODER.decode(text.decode("utf-8-sig", "surrogatepass"))
 
 
 def parse_json(text: str | bytes | bytearray) -> Any:
@@ -405,8 +412,6 @@ def storable(message: AssistantMessage) -> AssistantMessage:
 
     Raises ValueError if `raw` cannot be converted to JSON.
     """
-    if not message.raw:
-        return message
     return replace(message, raw=clean_json(message.raw))
 
 
