@@ -183,7 +183,7 @@ def _is_executed(item: JSON, later: Sequence[JSON]) -> bool:
     return any(output.get("call_id") == item.get("call_id") for output in outputs)
 
 
-def _read_sources(parts: Sequence[JSON]) -> Iterator[Citation]:
+def _read_annotations(parts: Sequence[JSON]) -> Iterator[Citation]:
     """Yield the sources that the text of the parts cites."""
     length = 0  # the length of the preceding text
     for part in parts:
@@ -228,7 +228,7 @@ def read_responses(data: JSON, owner: str) -> AssistantMessage:
         thinking=_items_text(items, "reasoning") or None,
         stop_reason=stop,
         raw=raw,
-        citations=tuple(_read_sources(parts)),
+        citations=tuple(_read_annotations(parts)),
         finish_reason=plain_text(reason) or None,
     )
 
