@@ -2,10 +2,13 @@
 
 import io
 import json
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import pytest
 from agentloop_chat.conversation import Chat
+from agentloop_chat.program import with_servers
 
 from agentloop import (
     AssistantMessage,
@@ -91,3 +94,22 @@ def test_the_form_of_a_server_is_shown_and_the_next_prompt_is_its_answer(start):
         assert "Stopped" not in chat.shown_text()
         assert chat.runner.run(chat.reply("tomorrow")).text == "It is booked."
         assert chat.agent.messages[2].text == 'booked: "tomorrow"'
+
+
+def test_a_configured_mcp_server_asks_and_the_next_prompt_is_the_answer(start, tmp_path):
+    pytest.importorskip("mcp")
+    double = Path(__file__).parents[1] / "doubles" / "mcp_server.py"
+    arguments = [str(double), "newest", str(tmp_path / "pids")]
+    server = {"command": sys.executable, "args": arguments, "elicitation": True}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"fake": server}}))
+    with start(call("fake__echo", kind="one"), "Booked.") as chat:
+
+        async def work():
+            await chat.reply("Book a table.")
+            assert "Which date?" in chat.shown_text()
+            return await chat.reply("tomorrow")
+
+        result = chat.runner.run(with_servers(chat, str(tmp_path / "mcp.json"), work))
+        assert result.text == "Booked."
+        answers = json.loads(chat.agent.messages[2].text)["answers"]
+        assert answers["when"] == {"action": "accept", "content": {"date": "tomorrow"}}
