@@ -131,17 +131,14 @@ class Limits(Priced):
         ):
             raise self._stop(kind)
 
-    def _usage(self) -> dict[str, Any]:
-        """Return the usage of this run, with the cost only if `max_cost` is set."""
-        return self._run_usage().used
-
     def _run_usage(self) -> RunUsage:
+        """Return the usage of this run, with the cost only if `max_cost` is set."""
         price = self.price if self.max_cost else None
         return self.fold(RunUsage, price, *self.limit_exempt)
 
     async def _in_time(self, work: Awaitable[T]) -> T | None:
         """Return the result of the work, or None if `max_seconds` expires first."""
-        left = self.max_seconds and self.max_seconds - self._usage()["seconds"]
+        left = self.max_seconds and self.max_seconds - self._run_usage().used["seconds"]
         try:
             return await wait_for(left, work, grace=self.cancel_timeout)
         except TimeoutError:
@@ -151,7 +148,7 @@ class Limits(Priced):
 
     def _exceeded_limit(self) -> str | None:
         """Return the name of the first reached limit (`max_tool_calls`: exceeded), or None."""
-        for kind, used in self._usage().items():
+        for kind, used in self._run_usage().used.items():
             limit = getattr(self, f"max_{kind}")
             if limit is None:
                 continue
@@ -163,7 +160,7 @@ class Limits(Priced):
 
     def _stop(self, kind: str) -> Stop:
         """Return the Stop for a limit, including the usage and the newest text of the model."""
-        report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._usage())
+        report = REPORT.format(kind, getattr(self, f"max_{kind}"), **self._run_usage().used)
         newest = ""
         for record in self.log:
             if isinstance(record, AssistantMessage):
