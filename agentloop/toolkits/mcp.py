@@ -553,6 +553,7 @@ async def mcp_servers(
     path: str | Path,
     text: str = "",
     auth: Mapping[str, object] = {},
+    *,
     tool_class: type[MCPTool] = MCPTool,
 ) -> AsyncGenerator[list[MCPServer]]:
     """Start the servers of a JSON file: `{"mcpServers": {"git": {"command": "mcp-server-git"}}}`.
@@ -606,7 +607,7 @@ async def mcp_tools(
     else:
         config |= {"command": target, "args": args}
     text = json.dumps({"mcpServers": {name: config}})
-    async with mcp_servers("mcp_tools", text, {name: auth}, tool_class) as [server]:
+    async with mcp_servers("mcp_tools", text, {name: auth}, tool_class=tool_class) as [server]:
         if server.error:
             raise server.error
         yield server.tools
