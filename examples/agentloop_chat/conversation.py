@@ -17,6 +17,7 @@ from agentloop import (
     Fork,
     ModelError,
     Part,
+    Record,
     Result,
     ScriptedModel,
     SideRequest,
@@ -34,6 +35,7 @@ from agentloop import (
 from agentloop.cli.terminal import BOLD, DIM, RED, EventPrinter, Terminal, arguments_of, plain
 from agentloop.mixins.approval import Rule
 from agentloop.mixins.compaction import UNKNOWN_WINDOW
+from agentloop.mixins.session import SessionInfo
 from agentloop.models.http import HTTPModel
 from agentloop.toolkits.ask import answer_text
 from agentloop.toolkits.files import Workspace
@@ -203,12 +205,16 @@ class Chat:
             self.error = f"{self.agent.llm.model} failed: {plain(error)}"
             self.terminal.say(self.error, RED)
             return None
+        self.report(result)
+        return result
+
+    def report(self, result: Result) -> None:
+        """Display the questions of MCP servers, or the reason why a run ended before an answer."""
         for call in filter(self.is_question, result.pending):
-            if call.name != "ask_user":  # a question of an MCP server
+            if call.name != "ask_user":
                 self.show(events.ToolCallEvent("ask_user", call.parsed or {}, call.id))
         if result.stop_reason not in ("completed", "done", "needs_answer"):
             self.note(f"Stopped: {STOPPED.get(result.stop_reason, result.stop_reason)}.")
-        return result
 
     def is_question(self, call: ToolCall) -> bool:
         """Return whether a pending call is a question of the model or of an MCP server."""
@@ -270,19 +276,24 @@ class Chat:
         at = newest_prompt_index(log)
         if at == len(log):
             raise ValueError("The conversation contains no message to remove.")
-        files = dict[str, None]()
-        for record in log[at:]:
-            if isinstance(record, ToolMessage) and not record.is_error:
-                call = before.states[record.tool_call_id].call
-                if call.name in EDITS:
-                    files[str((call.parsed or {}).get("path"))] = None
+        files = ", ".join(self.changed_files(log[at:])) or "none"
         self.agent.load_history(view(log[:at]))
         self.agent.record(Fork())  # the following records represent all previous requests
         for request in before.requests:
             self.agent.record(SideRequest(request.usage, request.model))
         self.workspace.seen.clear()
-        self.note(f"Removed. Changed files are not restored: {', '.join(files) or 'none'}.")
+        self.note(f"Removed. Changed files are not restored: {files}.")
         return next(typed(record) for record in log[at:] if is_prompt(record))
+
+    def changed_files(self, records: Sequence[Record]) -> dict[str, None]:
+        """Return the paths that successful calls of the records have changed."""
+        files = dict[str, None]()
+        for record in records:
+            if isinstance(record, ToolMessage) and not record.is_error:
+                call = self.agent.conversation.states[record.tool_call_id].call
+                if call.name in EDITS:
+                    files[str((call.parsed or {}).get("path"))] = None
+        return files
 
     # ---- commands
 
@@ -292,16 +303,19 @@ class Chat:
 
     async def do_resume(self, rest: str) -> None:
         """continue the session NAME; a unique prefix suffices, Tab completes"""
-        current = self.agent.session
-        others = [session for session in sessions_of(self.root) if session.name != current]
-        names = rest, f"{stem(self.root)}-{rest}"
-        exact = [session for session in others if session.name in names]
-        matches = exact or [session for session in others if session.name.startswith(names)]
+        matches = self.other_sessions(rest)
         if rest and len(matches) == 1:
             await self.use_session(matches[0].name)
         else:
-            lines = map(described, matches or others)
+            lines = map(described, matches or self.other_sessions())
             self.terminal.say("\n".join(["Other sessions:", *lines]))
+
+    def other_sessions(self, name: str = "") -> list[SessionInfo]:
+        """Return the session with this name, otherwise those whose names start with it."""
+        names = name, f"{stem(self.root)}-{name}"
+        others = [info for info in sessions_of(self.root) if info.name != self.agent.session]
+        exact = [info for info in others if info.name in names]
+        return exact or [info for info in others if info.name.startswith(names)]
 
     async def do_fork(self, rest: str) -> None:
         """continue in a copy (named NAME); this session remains unchanged"""

@@ -67,20 +67,40 @@ def main(options: argparse.Namespace) -> int:
     --mcp FILE           tools of the MCP servers in the file's {"mcpServers": {...}}
     --skills FOLDER      directory whose subdirectories with a SKILL.md are skills
     """
-    here = Path.cwd()
     # The answer is written to stdout. Other output is written to stdout if it is a terminal,
     # otherwise to stderr.
     on_screen = sys.stdout.isatty() and not options.json
-    is_typed = sys.stdin and sys.stdin.isatty()
+    is_typed = bool(sys.stdin and sys.stdin.isatty())
     is_chat = is_typed and on_screen and options.prompt is None
     typed, prompt = read_prompt(options)
     terminal = Terminal(sys.stdout if on_screen else sys.stderr)
     logging.getLogger().addHandler(Log(terminal))
     logging.getLogger("agentloop").setLevel(logging.INFO)
+    config = configured(options)
+    with open_conversation(options, config, terminal, is_chat) as conversation:
+        conversation.printer.with_text = on_screen
+        if options.json:
+            conversation.printer = print_json
+        work = partial(conversation.reply, prompt, typed)
+        if is_chat:
+            work = partial(conversation.talk, typed)
+        result = conversation.runner.run(with_servers(conversation, config.mcp, work))
+        if options.json:
+            print_error(conversation.error)
+        elif not on_screen:
+            print_answer(result.text if result else conversation.partial_answer())
+        conversation.note(farewell(conversation, is_chat))
+    return 0 if is_chat else exit_status(result)
+
+
+def open_conversation(
+    options: argparse.Namespace, config: Config, terminal: Terminal, is_chat: bool
+) -> Any:
+    """Start or continue a conversation with the configured model, and display where it works."""
+    here = Path.cwd()
     kind: Any = load_screen() if is_chat else Chat
     pick = kind.pick if is_chat else None
     names = session_names(options, here, pick)
-    config = configured(options)
     llm, where = choose(config, pick)
     start = partial(
         kind,
@@ -97,24 +117,16 @@ def main(options: argparse.Namespace) -> int:
         conversation = start_unnamed(start, here, terminal)
     else:
         conversation = start_first(names, start)
+    terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
+    return conversation
 
-    with conversation:
-        terminal.say(f"{llm.model} at {where}, in {here}", BOLD)
-        conversation.printer.with_text = on_screen
-        if options.json:
-            conversation.printer = print_json
-        work = partial(conversation.reply, prompt, typed)
-        if is_chat:
-            work = partial(conversation.talk, typed)
-        result = conversation.runner.run(with_servers(conversation, config.mcp, work))
-        if options.json:
-            print_error(conversation.error)
-        elif not on_screen:
-            print_answer(result.text if result else conversation.partial_answer())
-        session = f". Continue: agentloop --session {conversation.agent.session}"
-        how = session if is_chat and conversation.agent.session else ""
-        conversation.note(f"{conversation.usage()}{how}")
-    return 0 if is_chat else exit_status(result)
+
+def farewell(conversation: Any, is_chat: bool) -> str:
+    """Return the cost of a conversation, and the command that continues a chat."""
+    text: str = conversation.usage()
+    if is_chat and conversation.agent.session:
+        text += f". Continue: agentloop --session {conversation.agent.session}"
+    return text
 
 
 def load_screen() -> Any:

@@ -89,10 +89,9 @@ class Screen(RenderedChat):
         self.standing = list[Always]()
         self.status = ""
         self.label = ""  # the label of the open question
-        self.is_empty = True
         self.is_pasted = False  # whether the prompt contains an unmarked paste
         self.render_began = self.render_seconds = 0.0
-        # times of the question's display, and of the first key of the text in the prompt
+        # times of the question's display, and of the first key of the text in the prompt, or 0
         self.asked_at = self.typed_at = 0.0
         self.commands = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -277,8 +276,7 @@ class Screen(RenderedChat):
         """Return whether the text in the prompt, or the next key, answers the open question."""
         if not self.question:
             return False
-        begun = self.typed_at if self.buffer.text else monotonic()
-        return begun >= self.asked_at + GRACE
+        return (self.typed_at or monotonic()) >= self.asked_at + GRACE
 
     @property
     def prompt(self) -> str:
@@ -303,17 +301,17 @@ class Screen(RenderedChat):
         keys.add("<bracketed-paste>")(self.paste)
         return keys
 
-    def begin_text(self, _: object) -> None:
+    def begin_text(self, _: object = None) -> None:
         """Record the time of the first key of a text in the prompt."""
-        if self.is_empty:
+        if not self.buffer.text:
+            self.typed_at, self.is_pasted = 0.0, False
+        elif not self.typed_at:
             self.typed_at = monotonic()
-        self.is_empty = not self.buffer.text
-        self.is_pasted = self.is_pasted and not self.is_empty
 
     def clear(self, *, append_to_history: bool = False) -> None:
         """Empty the prompt."""
         self.buffer.reset(append_to_history=append_to_history)  # does not emit on_text_changed
-        self.is_empty, self.is_pasted = True, False
+        self.begin_text()
 
     def enter(self, _: object = None) -> None:
         """Process the typed text."""
